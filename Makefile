@@ -1,0 +1,40 @@
+# Everything runs from here. The first target that needs the environment makes it; later ones find it ready.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# Without .pyc files torch takes three times as long to import.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help tour test lint types format clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+tour: $(READY)  ## a worked example: the norms, their scopes and the models, checked against PyTorch
+	@$(BIN)/python examples/tour.py
+
+test: lint types  ## everything that CI runs: lint, types and tests
+	$(BIN)/pytest -n auto
+
+lint: $(READY)  ## style, by ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## types, by mypy
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and all caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made anew when the dependencies change. The stamp comes last, so that an install that was cut short starts over.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "normscope needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; name another with make PYTHON=python3.12")'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

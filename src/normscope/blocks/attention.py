@@ -1,0 +1,179 @@
+"""Attention: where a token looks at others.
+
+Axes: b batch, s position of a query, t position of a key, h heads, d width, e features of one head.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.blocks.cache import LayerCache
+from normscope.blocks.causality import refuse_future_leak
+from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.linear import Linear, check_positive
+from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.rotary import Rotary
+from normscope.errors import CacheError, ConfigError, ShapeError
+
+
+class Attention(nn.Module):
+    r"""Multi-head attention, with grouped queries, rotary positions, QK-norm, a window and a cache as options.
+
+    Formula:
+        y = softmax(q k^T / sqrt(e) + mask) v W_out,      q, k, v = x W_q, x W_k, x W_v
+
+    Scope:
+        Mixes along s. A QK-norm is over each head's features, `b s h [e]`.
+
+    Shapes:
+        x: (b, s, width). y: the same. mask: (b, s), True where a token is real; no one looks at padding.
+
+    Args:
+        width: the size of the residual stream.
+        heads: how many query heads.
+        kv_heads: how many heads of keys and values, which groups of query heads share; None is as many as `heads`.
+        head_dim: the size of a head; None is width / heads.
+        causal: whether a token sees only itself and those before it.
+        rotary: turns queries and keys by their position; one object may serve all the layers of a model.
+        qk_norm: a norm over each head's queries and keys.
+        window: how many tokens back a token sees, itself included; None is all.
+        bias, dropout, init, depth: as for the MLP; dropout falls on the attention weights and on the output.
+        allow_future_leak: let a causal layer's qk_norm share statistics along time, to study what that does.
+
+    Example:
+        >>> import torch
+        >>> attention = Attention(32, heads=4, kv_heads=2)
+        >>> x = torch.randn(2, 5, 32)
+        >>> y = attention(x)
+        >>> later = x.clone()
+        >>> later[:, 3:] = 0.0
+        >>> torch.equal(y[:, :3], attention(later)[:, :3])  # what comes later changes nothing before
+        True
+
+    Papers:
+        Vaswani et al. 2017, "Attention Is All You Need"; Ainslie et al. 2023, "GQA"; Henry et al. 2020, "Query-Key
+        Normalization for Transformers".
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        causal: bool = True,
+        rotary: Rotary | None = None,
+        qk_norm: NormSpec | None = None,
+        window: int | None = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+        init: str | Initialisation = "glorot-truncated",
+        depth: int = 1,
+        allow_future_leak: bool = False,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = check_heads(width, heads, kv_heads, head_dim)
+        if window is not None:
+            check_positive(window=window)
+        if rotary is not None and rotary.head_dim != self.head_dim:
+            raise ConfigError(
+                f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
+            )
+        if causal and not allow_future_leak:
+            refuse_future_leak("qk_norm", qk_norm, rank=4)
+        self.causal, self.window, self.rotary = causal, window, rotary
+        self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
+        self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
+        self.v = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
+        self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role="residual", depth=depth)
+        self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
+        self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        if x.dim() != 3:
+            raise ShapeError(f"attention takes (batch, tokens, width), but got shape {tuple(x.shape)}")
+        b, s, _ = x.shape
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != (b, s)):
+            raise ShapeError(
+                f"the mask must be boolean, True where a token is real, of shape {(b, s)}, but got {mask.dtype} of "
+                f"shape {tuple(mask.shape)}"
+            )
+        start = 0 if cache is None else cache.length
+        q = self._heads(self.q(x), self.q_norm, start)  # b s h e
+        k = self._heads(self.k(x), self.k_norm, start)
+        v = self.v(x).view(b, s, self.kv_heads, self.head_dim)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # b h s e
+        if cache is not None:
+            self._check_cache(mask)
+            k, v = cache.append(k, v)
+        y = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=self._visible(s, start, mask, x.device),
+            # Without a mask of our own torch's causal flag is faster; it counts from the top left, so only at 0.
+            is_causal=self._plainly_causal(s, start, mask),
+            dropout_p=self.dropout.p if self.training else 0.0,
+            enable_gqa=self.heads != self.kv_heads,
+        )
+        y = y.transpose(1, 2).reshape(b, s, self.heads * self.head_dim)
+        out: Tensor = self.dropout(self.out(y))
+        return out
+
+    def _heads(self, flat: Tensor, norm: nn.Module | None, start: int) -> Tensor:
+        """(b, s, h*e) -> (b, s, h, e), normalized and turned."""
+        x = flat.view(*flat.shape[:2], -1, self.head_dim)
+        x = x if norm is None else norm(x)
+        return x if self.rotary is None else self.rotary(x, start)
+
+    def _check_cache(self, mask: Tensor | None) -> None:
+        if not self.causal:
+            raise CacheError("only causal attention can be cached: here earlier tokens would have to see later ones")
+        if mask is not None:
+            raise CacheError("a cache takes no mask: give the tokens of each call without padding")
+
+    def _plainly_causal(self, s: int, start: int, mask: Tensor | None) -> bool:
+        windowed = self.window is not None and self.window < start + s
+        return self.causal and mask is None and start == 0 and s > 1 and not windowed
+
+    def _visible(self, s: int, start: int, mask: Tensor | None, device: torch.device) -> Tensor | None:
+        """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
+        total = start + s
+        windowed = self.window is not None and self.window < total
+        newest_only = self.causal and s == 1  # one query, at the end: it sees all there is
+        if mask is None and not windowed and (not self.causal or newest_only or start == 0):
+            return None
+        query = torch.arange(start, total, device=device)[:, None]
+        key = torch.arange(total, device=device)[None, :]
+        visible = key <= query if self.causal else torch.ones(s, total, dtype=torch.bool, device=device)
+        if self.window is not None:
+            near = query - key < self.window
+            visible = visible & (near if self.causal else near & (key - query < self.window))
+        if mask is None:
+            return visible
+        # Everyone sees itself, so that padding has something to look at and stays finite.
+        return (visible & mask[:, None, None, :]) | (query == key)
+
+    def extra_repr(self) -> str:
+        parts = [f"heads={self.heads}", f"head_dim={self.head_dim}", f"causal={self.causal}"]
+        if self.kv_heads != self.heads:
+            parts.insert(1, f"kv_heads={self.kv_heads}")
+        if self.window is not None:
+            parts.append(f"window={self.window}")
+        return ", ".join(parts)
+
+
+def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int, int]:
+    """Heads, heads of keys and values, and the size of a head, with the defaults filled in."""
+    kv_heads = heads if kv_heads is None else kv_heads
+    check_positive(width=width, heads=heads, kv_heads=kv_heads)
+    if head_dim is None:
+        if width % heads:
+            raise ConfigError(f"width={width} cannot be shared among heads={heads}; give a divisor, or head_dim")
+        head_dim = width // heads
+    check_positive(head_dim=head_dim)
+    if heads % kv_heads:
+        raise ConfigError(f"heads={heads} cannot share kv_heads={kv_heads} evenly; give a divisor of {heads}")
+    return heads, kv_heads, head_dim

@@ -1,0 +1,19 @@
+"""What a causal model may not do: tell a token of those after it."""
+
+from normscope.blocks.norm.spec import NormSpec
+from normscope.errors import FutureLeakError
+
+
+def sees_the_future(norm: NormSpec | None, rank: int) -> bool:
+    """Whether a norm over (b, s, ...) shares statistics along s, the tokens' axis."""
+    return norm is not None and norm.brackets(1, rank)
+
+
+def refuse_future_leak(name: str, norm: NormSpec | None, rank: int) -> None:
+    """Refuse a norm that brackets time. The running statistics of eval mode are safe; those of training are not."""
+    if norm is not None and sees_the_future(norm, rank):
+        raise FutureLeakError(
+            f"{name}={norm.scope!r} brackets the tokens' axis: in training every token would be normalized by "
+            f"statistics of the tokens after it, and so be told of the future that it has to predict. Use a scope "
+            f"that leaves time out, such as '... [d]'; or, to study the leak, say allow_future_leak=True"
+        )

@@ -1,0 +1,170 @@
+"""Linear and Embedding: torch's layers, with a start that keeps the signal's size."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
+from normscope.errors import ConfigError, DtypeError, ShapeError, TokenError
+
+
+class Linear(nn.Linear):
+    r"""A linear map, y = x W^T + b, with weights N(0, 2/(d_in + d_out)) cut at three sigma. The bias starts at zero.
+
+    Formula:
+        y = x @ weight.T + bias
+
+    Scope:
+        None: each position along d_in by itself.
+
+    Shapes:
+        x: (..., in_features). y: (..., out_features). weight: (out_features, in_features). bias: (out_features).
+
+    Args:
+        in_features, out_features, bias, device, dtype: as torch.nn.Linear's.
+        init: how the weight starts, by name or as an `Initialisation`.
+        role, depth: what that start may depend on: where in a model of how many blocks the layer stands.
+
+    Example:
+        >>> import torch
+        >>> layer = Linear(2, 3, bias=False)  # height and weight in, three figures out
+        >>> layer
+        Linear(d_in=2, d_out=3, bias=False, init=glorot-truncated)
+        >>> x = torch.tensor([[1.8, 80.0], [1.6, 50.0]])
+        >>> torch.equal(layer(x), x @ layer.weight.T)
+        True
+
+    Paper:
+        Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks".
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        init: str | Initialisation = "glorot-truncated",
+        role: Role = "input",
+        depth: int = 1,
+    ) -> None:
+        check_positive(in_features=in_features, out_features=out_features, depth=depth)
+        # Before torch's constructor, because that one ends by calling reset_parameters.
+        self.init, self.role, self.depth = named_initialisation(init), role, depth
+        super().__init__(in_features, out_features, bias, device, dtype)
+
+    def reset_parameters(self) -> None:
+        self.init.fill_(self.weight, self.role, self.depth)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 0 or input.shape[-1] != self.in_features:
+            raise ShapeError(
+                f"{self!r} takes tensors whose last dimension is {self.in_features}, but got {tuple(input.shape)}"
+            )
+        if input.dtype != self.weight.dtype and not torch.is_autocast_enabled(input.device.type):
+            raise DtypeError(
+                f"{self!r} has weights of {self.weight.dtype}, but got a tensor of {input.dtype}; convert one of them "
+                f"with .to(), or run under torch.autocast"
+            )
+        return super().forward(input)
+
+    def extra_repr(self) -> str:
+        bias = self.bias is not None
+        return f"d_in={self.in_features}, d_out={self.out_features}, bias={bias}, init={self.init.name}"
+
+
+class Embedding(nn.Embedding):
+    r"""A table of vectors, one for each token, that starts as N(0, 1) cut at +-3.
+
+    Formula:
+        y = weight[tokens]
+
+    Scope:
+        None: each token by itself.
+
+    Shapes:
+        tokens: (...) of integers. y: (..., embedding_dim). weight: (num_embeddings, embedding_dim).
+
+    Args:
+        num_embeddings, embedding_dim and so on: as torch.nn.Embedding's.
+        init: how the table starts, by name or as an `Initialisation`.
+        role: "embedding" for a table of tokens, "position" for one of places.
+
+    Example:
+        >>> import torch
+        >>> table = Embedding(30000, 512)
+        >>> table
+        Embedding(vocab=30000, d=512, init=glorot-truncated)
+        >>> table(torch.tensor([[1, 2, 3]])).shape, bool(table.weight.abs().max() <= 3)
+        (torch.Size([1, 3, 512]), True)
+
+    Paper:
+        Bengio et al. 2003, "A Neural Probabilistic Language Model".
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        init: str | Initialisation = "glorot-truncated",
+        role: Role = "embedding",
+    ) -> None:
+        check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ConfigError(f"padding_idx={padding_idx} is not one of the {num_embeddings} entries")
+        # Before torch's constructor, because that one ends by calling reset_parameters.
+        self.init, self.role = named_initialisation(init), role
+        options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight,
+            **options,
+        )
+
+    def reset_parameters(self) -> None:
+        self.init.fill_(self.weight, self.role)
+        self._fill_padding_idx_with_zero()
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dtype not in (torch.int64, torch.int32):
+            raise DtypeError(f"{self!r} takes token ids of int64 or int32, but got {input.dtype}; use tokens.long()")
+        try:
+            return super().forward(input)
+        except IndexError:
+            low, high = int(input.min()), int(input.max())
+            wrong = low if low < 0 else high
+            raise TokenError(
+                f"token id {wrong} is not in the table: {self!r} has the ids 0 to {self.num_embeddings - 1}"
+            ) from None
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"vocab={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
+
+
+def check_positive(**sizes: int) -> None:
+    """Refuse sizes that are not whole numbers above zero, by name."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(f"{name}={size!r} must be a whole number above zero")

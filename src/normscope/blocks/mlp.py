@@ -1,0 +1,126 @@
+"""The MLP, and the activations it can have."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.linear import Linear, check_positive
+from normscope.errors import ConfigError
+
+
+def relu2(x: Tensor) -> Tensor:
+    """ReLU squared: zero below zero, a parabola above. So et al. 2021, "Primer".
+
+    >>> import torch
+    >>> relu2(torch.tensor([-2.0, 0.0, 0.5, 3.0]))
+    tensor([0.0000, 0.0000, 0.2500, 9.0000])
+    """
+    return F.relu(x).square()
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function, and whether it gates: with a gate, a second projection multiplies the activated one."""
+
+    name: str
+    function: Callable[[Tensor], Tensor]
+    gated: bool = False
+
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    activation.name: activation
+    for activation in (
+        Activation("relu2", relu2),
+        Activation("relu", F.relu),
+        Activation("gelu", F.gelu),
+        Activation("gelu-tanh", partial(F.gelu, approximate="tanh")),
+        Activation("silu", F.silu),
+        Activation("swiglu", F.silu, gated=True),
+        Activation("reglu", F.relu, gated=True),
+        Activation("geglu", F.gelu, gated=True),
+    )
+}
+
+
+def named_activation(name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise ConfigError(f"there is no activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def default_hidden(width: int, activation: str) -> int:
+    """Four times the width; two thirds of that for a gated MLP, whose third matrix makes up for it.
+
+    >>> default_hidden(768, "relu2"), default_hidden(768, "swiglu")
+    (3072, 2048)
+    """
+    if not named_activation(activation).gated:
+        return 4 * width
+    return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of eight, which matrix multiplications like
+
+
+class MLP(nn.Module):
+    r"""The feed-forward half of a block: what a token does with what attention brought it. It never mixes tokens.
+
+    Formula:
+        y = act(x W_up) W_down                      ReLU^2: act(h) = max(h, 0)^2
+        y = (act(x W_gate) * (x W_up)) W_down       gated: SwiGLU, ReGLU, GEGLU
+
+    Scope:
+        None: each position by itself.
+
+    Shapes:
+        x: (..., width). y: the same. Inside: (..., hidden), by default four times the width.
+
+    Args:
+        width: the size of the residual stream.
+        hidden: the size inside; None is four times the width, or 8/3 of it when gated.
+        activation: relu2, relu, gelu, gelu-tanh, silu, or gated: swiglu, reglu, geglu.
+        bias: whether the projections have one.
+        dropout: the share of the output that is dropped in training.
+        init, depth: how the weights start, in a model of how many blocks.
+
+    Example:
+        >>> import torch
+        >>> mlp = MLP(4)
+        >>> mlp(torch.randn(1, 2, 4)).shape, mlp.up.out_features
+        (torch.Size([1, 2, 4]), 16)
+
+    Papers:
+        So et al. 2021, "Primer: Searching for Efficient Transformers" (ReLU^2); Shazeer 2020, "GLU Variants Improve
+        Transformer".
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int | None = None,
+        activation: str = "relu2",
+        *,
+        bias: bool = False,
+        dropout: float = 0.0,
+        init: str | Initialisation = "glorot-truncated",
+        depth: int = 1,
+    ) -> None:
+        super().__init__()
+        self.activation = named_activation(activation)
+        hidden = default_hidden(width, activation) if hidden is None else hidden
+        check_positive(width=width, hidden=hidden)
+        self.up = Linear(width, hidden, bias, init=init)
+        self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None
+        self.down = Linear(hidden, width, bias, init=init, role="residual", depth=depth)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        up = self.up(x)  # ... d -> ... hidden
+        act = self.activation.function
+        hidden = act(up) if self.gate is None else act(self.gate(x)) * up
+        out: Tensor = self.dropout(self.down(hidden))  # ... hidden -> ... d
+        return out
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation.name}"

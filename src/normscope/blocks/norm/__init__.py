@@ -1,0 +1,45 @@
+"""The norms: one engine over a scope, and every named layer a few lines over it.
+
+Each named layer takes what torch.nn's layer of that name takes and names its parameters and buffers alike, so that
+replacing `nn.` by `normscope.` is enough and a state_dict loads both ways. Its first argument may also be a scope:
+
+    LayerNorm(768)              LayerNorm("n [c h w]", c=64, h=28, w=28)
+    GroupNorm(8, 64)            GroupNorm("n (g [c]) [...]", g=8, c=8)
+"""
+
+from normscope.blocks.norm.channel import (
+    BatchNorm,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
+from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.functional import layer_norm, normalize, rms_norm
+from normscope.blocks.norm.group import GroupNorm
+from normscope.blocks.norm.layer import LayerNorm, RMSNorm
+from normscope.blocks.norm.power import PowerNorm
+from normscope.blocks.norm.spec import NormSpec
+
+__all__ = [
+    "BatchNorm",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "Norm",
+    "NormSpec",
+    "PowerNorm",
+    "RMSNorm",
+    "layer_norm",
+    "normalize",
+    "rms_norm",
+]

@@ -1,0 +1,105 @@
+"""What a norm refuses: settings that cannot work, when the layer is made, and tensors that nothing is learnt from."""
+
+import math
+import numbers
+from typing import Any, Literal, cast, get_args
+
+import torch
+
+from normscope.errors import ConfigError, DtypeError
+from normscope.scope import Plan, Scope
+
+State = Literal["running", "power"]
+"""What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
+
+
+def check_eps(eps: float | None) -> float | None:
+    if eps is not None and not (_is_number(eps) and 0 <= eps < math.inf):
+        raise ConfigError(f"eps={eps!r} must be a number, zero or more: it is added under a root")
+    return eps
+
+
+def check_state(state: str | None, statistic: str, momentum: float | None, warmup: int) -> State | None:
+    if state is not None and state not in get_args(State):
+        raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(State))}")
+    if momentum is not None and not (_is_number(momentum) and 0 <= momentum <= 1):
+        raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
+    if state == "power" and (statistic != "rms" or momentum is None):
+        raise ConfigError(f"state='power' needs statistic='rms' and a momentum, but got {statistic!r} and {momentum}")
+    if not is_whole(warmup, least=0) or (warmup and state != "power"):
+        raise ConfigError(
+            f"warmup={warmup!r}: it is how many first batches of state='power' use their own statistic, and state is "
+            f"{state!r}"
+        )
+    return cast(State | None, state)
+
+
+def check_memory(state: State | None, scope: Scope, tracked: tuple[str, ...]) -> None:
+    """PowerNorm remembers the gradient's pull on each statistic, so each statistic needs a place of its own."""
+    lost = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in tracked]
+    if state == "power" and lost:
+        raise ConfigError(
+            f"state='power' remembers something of every statistic, but the size of {' and '.join(map(repr, lost))} "
+            f"in the scope {scope.text!r} is not known beforehand; bracket it, or give its size"
+        )
+
+
+def check_sync(sync: bool, scope: Scope) -> bool:
+    if sync and not scope.axes[0].bracketed:
+        raise ConfigError(
+            f"sync=True shares statistics between ranks, which hold different samples, but the scope {scope.text!r} "
+            f"does not bracket its first axis: every sample is normalized by itself. Leave sync out"
+        )
+    return sync
+
+
+def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
+    return dtype
+
+
+def check_no_sizes(sizes: dict[str, Any], given: object) -> None:
+    """A size beside a plain number would be dropped in silence, and so would a misspelt argument."""
+    if sizes:
+        name = next(iter(sizes))
+        raise ConfigError(f"{name}=... is not an argument here; sizes of axes go with a scope, but got {given!r}")
+
+
+def scope_of(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
+    """A number of features as the layer's usual scope; a scope as it is, with its sizes."""
+    if isinstance(features, str | Scope):
+        return Scope.parse(features), sizes
+    check_no_sizes(sizes, features)
+    return Scope.parse(default), {axis: whole("num_features", features, f"or a scope such as {default!r}")}
+
+
+def whole(name: str, value: object, otherwise: str = "") -> int:
+    """The value as an int, if it is a whole number above zero (numpy's are welcome)."""
+    if not is_whole(value):
+        raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
+    return int(cast(int, value))
+
+
+def is_whole(value: object, least: int = 1) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:
+    instead = ", or call eval() to use the running statistics" if state else ""
+    return (
+        f"a tensor of shape {plan.shape} has one value for each statistic of the scope {scope.text!r}: its variance is "
+        f"zero and the result would be the bias alone. Give the axes in brackets more than one value{instead}"
+    )
+
+
+def channel_axes(scope: Scope) -> str:
+    """The axes that own a gain in a layer of channels: those of the scope's second dimension."""
+    if len(scope.dims) < 2:
+        raise ConfigError(f"the scope {scope.text!r} has no channel axis: the second one, as in '[n] c [...]'")
+    text = scope.text[slice(*scope.dims[1].span)]
+    return text.replace("[", "").replace("]", "")

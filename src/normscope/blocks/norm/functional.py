@@ -1,0 +1,84 @@
+"""Norms as plain functions, with no module and no parameters of their own."""
+
+from torch import Tensor
+
+from normscope.blocks.norm.checks import check_eps
+from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.kernels import normalize as steps
+from normscope.kernels.normalize import Statistic
+from normscope.scope import Axes, Plan, Scope
+
+_LAST_AXIS = Scope.parse("... [d]")
+
+
+def normalize(
+    x: Tensor,
+    scope: str | Scope,
+    *,
+    statistic: Statistic = "standardise",
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    affine: str | None = None,
+    eps: float | None = 1e-5,
+    mask: Tensor | None = None,
+    **sizes: int,
+) -> Tensor:
+    """Normalize over a scope; `affine` names the axes of `weight` and `bias`.
+
+    >>> import torch
+    >>> x = torch.randn(2, 6, 4, 4)
+    >>> y = normalize(x, "n (g [c]) h w", g=3)
+    >>> bool(y.reshape(2, 3, 2, 4, 4).mean(2).abs().max() < 1e-6)
+    True
+    """
+    steps.check_floating(x)
+    check_eps(eps)
+    eps = steps.default_eps(x) if eps is None else eps
+    scope = Scope.parse(scope)
+    plan = scope.bind(x.shape, **sizes)
+    along = _check_affine(scope, plan, affine, weight, bias)
+    work, real = steps.prepare(x, plan, mask)
+    moments = steps.measure(work, plan, steps.check_statistic(statistic), real, sync=False)
+    y = steps.standardise(work, moments.mean, moments.square, eps, real)
+    return steps.finish(steps.affine(y, weight, bias, along, real), x)
+
+
+def _check_affine(
+    scope: Scope, plan: Plan, affine: str | None, weight: Tensor | None, bias: Tensor | None
+) -> tuple[int, ...]:
+    """The shape that lays weight and bias along the tensor, after checking that they have the axes' sizes."""
+    if weight is None and bias is None:
+        return ()
+    if affine is None:
+        raise ConfigError("a weight or bias was given, but not its axes; name them, for instance affine='c'")
+    axes = Axes.parse(affine)
+    wanted = axes.shape(scope, dict(zip(plan.names, plan.split_shape, strict=True)))
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None and not isinstance(parameter, Tensor):
+            raise DtypeError(f"the {name} must be a tensor, but got {type(parameter).__name__}")
+        if parameter is not None and tuple(parameter.shape) != wanted:
+            raise ShapeError(
+                f"the {name} has shape {tuple(parameter.shape)}, but the axes {affine!r} of a tensor of shape "
+                f"{plan.shape} need {wanted}"
+            )
+    return plan.along(axes.names)
+
+
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """LayerNorm over the last axis, as nanoGPT calls it.
+
+    >>> import torch
+    >>> layer_norm(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([-1.2247,  0.0000,  1.2247])
+    """
+    return normalize(x, _LAST_AXIS, weight=weight, bias=bias, affine="d", eps=eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """RMSNorm over the last axis; with no weight it is nanochat's.
+
+    >>> import torch
+    >>> rms_norm(torch.tensor([3.0, -4.0, 0.0]))
+    tensor([ 1.0392, -1.3856,  0.0000])
+    """
+    return normalize(x, _LAST_AXIS, statistic="rms", weight=weight, affine="d", eps=eps)

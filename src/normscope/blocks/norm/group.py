@@ -1,0 +1,73 @@
+"""GroupNorm: groups of channels."""
+
+import math
+from typing import Any
+
+import torch
+
+from normscope.blocks.norm.checks import channel_axes, check_no_sizes, whole
+from normscope.blocks.norm.engine import Device, Norm, ScopeText
+from normscope.errors import ConfigError
+from normscope.scope import Plan, Scope
+
+
+class GroupNorm(Norm):
+    r"""Group normalization: every group of channels of every sample by its own mean and variance.
+
+    Formula:
+        y = (x - mean) / sqrt(variance + eps) * weight + bias
+
+    Scope:
+        `n (g [c]) [...]`: with g = C it is InstanceNorm, with g = 1 LayerNorm over c h w.
+
+    Shapes:
+        x: (N, C, ...). y: the same. weight and bias: (C), one for each channel, not for each group.
+
+    Example:
+        >>> import torch
+        >>> norm = GroupNorm(2, 6)
+        >>> norm, norm(torch.randn(4, 6, 5, 5)).shape
+        (GroupNorm('n (g [c]) [...]', affine='(g c)', eps=1e-05, g=2, c=3), torch.Size([4, 6, 5, 5]))
+
+    Paper:
+        Wu and He 2018, "Group Normalization".
+    """
+
+    def __init__(
+        self,
+        num_groups: int | ScopeText,
+        num_channels: int | None = None,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        **sizes: Any,
+    ) -> None:
+        if isinstance(num_groups, str | Scope):
+            scope = Scope.parse(num_groups)
+            owner = channel_axes(scope)
+            if num_channels is not None:
+                raise ConfigError(
+                    f"num_channels={num_channels!r} goes with num_groups; with a scope give c=... instead"
+                )
+        else:
+            check_no_sizes(sizes, num_groups)
+            scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)"
+            num_groups, num_channels = whole("num_groups", num_groups), whole("num_channels", num_channels)
+            if num_channels % num_groups:
+                raise ConfigError(
+                    f"GroupNorm({num_groups}, {num_channels}): num_channels must be divisible by num_groups"
+                )
+            sizes = {"g": num_groups, "c": num_channels // num_groups}
+        super().__init__(
+            scope, affine=owner if affine else None, bias=bias, eps=eps, device=device, dtype=dtype, **sizes
+        )
+        self.num_groups = num_groups if isinstance(num_groups, int) else None
+        self.num_channels = num_channels
+
+    def _check_plan(self, plan: Plan) -> None:
+        # torch refuses only this: the whole tensor, batch included, has one value for each group.
+        if math.prod(plan.shape) == math.prod(plan.along(("g",))):
+            self._check_count(plan)

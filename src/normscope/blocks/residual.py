@@ -1,0 +1,82 @@
+"""Wirings: how attention and MLP are joined to the residual stream. One value, not a row of flags."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from normscope.errors import ConfigError
+
+Branch = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A way to join two branches to the stream.
+
+    Args:
+        name: what configs call it.
+        formula: what it does, with the norms N1, N2, ...
+        norms: how many norms a block of it has.
+        join: (stream, attention, mlp, norms) -> stream.
+        ends_normalized: whether the stream leaves the block normalized, so that a model needs no norm at its end.
+    """
+
+    name: str
+    formula: str
+    norms: int
+    join: Callable[[Tensor, Branch, Branch, Sequence[Branch]], Tensor]
+    ends_normalized: bool = False
+
+
+def _pre(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    x = x + attention(norms[0](x))
+    return x + mlp(norms[1](x))
+
+
+def _post(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    x = norms[0](x + attention(x))
+    return norms[1](x + mlp(x))
+
+
+def _sandwich(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    x = x + norms[1](attention(norms[0](x)))
+    return x + norms[3](mlp(norms[2](x)))
+
+
+def _parallel(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    normed = norms[0](x)
+    return x + attention(normed) + mlp(normed)
+
+
+def _single(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    return x + mlp(attention(norms[0](x)))
+
+
+def _none(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+    return mlp(attention(norms[0](x)))
+
+
+WIRINGS: Mapping[str, Wiring] = {
+    wiring.name: wiring
+    for wiring in (
+        # Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture": GPT-2, Llama, nanochat.
+        Wiring("pre", "x = x + A(N1 x);  x = x + M(N2 x)", 2, _pre),
+        # Vaswani et al. 2017: the encoder block of the first transformer, and BERT's.
+        Wiring("post", "x = N1(x + A(x));  x = N2(x + M(x))", 2, _post, ends_normalized=True),
+        # Ding et al. 2021, "CogView": Gemma 2's too.
+        Wiring("sandwich", "x = x + N2(A(N1 x));  x = x + N4(M(N3 x))", 4, _sandwich),
+        # Wang and Komatsuzaki 2021, GPT-J; PaLM.
+        Wiring("parallel", "x = x + A(N1 x) + M(N1 x)", 1, _parallel),
+        # What if one residual went round both? For the lab.
+        Wiring("single", "x = x + M(A(N1 x))", 1, _single),
+        # And what if there were none?
+        Wiring("none", "x = M(A(N1 x))", 1, _none),
+    )
+}
+
+
+def named_wiring(name: str) -> Wiring:
+    if name not in WIRINGS:
+        raise ConfigError(f"there is no wiring {name!r}; choose one of {', '.join(WIRINGS)}")
+    return WIRINGS[name]

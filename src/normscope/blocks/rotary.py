@@ -1,0 +1,73 @@
+"""Rotary positions: queries and keys are turned by an angle that grows with their place."""
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import ConfigError, ShapeError
+
+
+class Rotary(nn.Module):
+    r"""Turns pairs of features by position * base^(-i/half), so that q.k depends on how far apart the two stand.
+
+    Formula:
+        (a, b) -> (a cos t - b sin t, a sin t + b cos t)      a: first half of the head, b: second half
+
+    Scope:
+        None: each position by itself, and lengths stay as they are.
+
+    Shapes:
+        x: (b, s, heads, head_dim). y: the same.
+
+    Args:
+        head_dim: the size of a head, an even number.
+        context: how many positions there are.
+        base: how slowly the slowest pair turns.
+
+    Example:
+        >>> import torch
+        >>> rotary = Rotary(head_dim=8, context=16)
+        >>> x = torch.randn(1, 4, 2, 8)
+        >>> y = rotary(x, start=0)
+        >>> torch.allclose(y.norm(dim=-1), x.norm(dim=-1)), torch.equal(y[:, 0], x[:, 0])  # the first stays put
+        (True, True)
+
+    Paper:
+        Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding".
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, head_dim: int, context: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if head_dim % 2:
+            raise ConfigError(f"rotary positions turn pairs of features, but a head has {head_dim}, an odd number")
+        self.head_dim, self.context, self.base = head_dim, context, base
+        # Not saved with the weights: they follow from the three numbers above.
+        self.register_buffer("cos", torch.empty(context, 1, head_dim // 2), persistent=False)
+        self.register_buffer("sin", torch.empty(context, 1, head_dim // 2), persistent=False)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Fill the tables; needed again after a model was made on the meta device."""
+        half = self.head_dim // 2
+        # In float64 on the CPU, wherever the tables live: at position 100,000 float32 has lost two digits of the angle.
+        speed = self.base ** (-torch.arange(half, dtype=torch.float64, device="cpu") / half)
+        place = torch.arange(self.context, dtype=torch.float64, device="cpu")
+        angle = place[:, None, None] * speed  # position, 1 (heads), half
+        self.cos.copy_(angle.cos())
+        self.sin.copy_(angle.sin())
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        stop = start + x.shape[1]
+        if stop > self.context:
+            raise ShapeError(
+                f"position {stop - 1} was asked for, but there are {self.context}: 0 to {self.context - 1}"
+            )
+        cos, sin = self.cos[start:stop].to(x.dtype), self.sin[start:stop].to(x.dtype)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+
+    def extra_repr(self) -> str:
+        return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"

@@ -1,0 +1,1 @@
+"""Explanations that a person can check: drawings of scopes, and numbers worked step by step."""

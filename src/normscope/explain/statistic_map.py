@@ -1,0 +1,148 @@
+"""Which statistic each value of a tensor belongs to, laid out as boxes of rows and columns, ready to be drawn.
+
+The last two axes make a box, down and across; the axes before them make boxes side by side; and where there are two
+or more of those, the first makes bands of boxes, one below the other.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
+
+from normscope.scope import Plan, Scope
+
+Limit = tuple[int, int]
+"""An axis up to the first size is shown in full, and of a longer one only so much as the second says."""
+
+ROWS, COLUMNS = (6, 3), (12, 4)
+OUTER: dict[int, list[Limit]] = {1: [(6, 4)], 2: [(3, 2), (6, 4)], 3: [(2, 2), (3, 2), (3, 2)]}
+LONE_ROWS, LONE_COLUMNS = (12, 8), (24, 16)  # where one box is all there is
+
+
+@dataclass(frozen=True)
+class Box:
+    """The last two axes at one place of the others. Its cells are numbers of statistics, in order of appearance."""
+
+    label: str
+    rows: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Band:
+    """The boxes at one place of the first axis."""
+
+    label: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class StatisticMap:
+    """A scope on a shape, as far as a drawing shows it."""
+
+    scope: str
+    plan: Plan
+    names: tuple[str, ...]
+    shown: tuple[int, ...]
+    bands: tuple[Band, ...]
+
+    @property
+    def rows_are_cut(self) -> bool:
+        return len(self.shown) > 1 and self.shown[-2] < self.plan.split_shape[-2]
+
+    @property
+    def columns_are_cut(self) -> bool:
+        return self.shown[-1] < self.plan.split_shape[-1]
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """A name for each statistic that is shown: one letter while they last, then as many as it takes."""
+        count = 1 + max((s for band in self.bands for box in band.boxes for row in box.rows for s in row), default=-1)
+        if count <= len(ascii_lowercase + ascii_uppercase):
+            return tuple((ascii_lowercase + ascii_uppercase)[:count])
+        width = math.ceil(math.log(count, len(ascii_lowercase)) - 1e-9)
+        words = ("".join(word) for word in itertools.product(ascii_lowercase, repeat=width))
+        return tuple(itertools.islice(words, count))
+
+    @property
+    def heading(self) -> str:
+        """The shape, and how it is read."""
+        whole = " × ".join(map(str, self.plan.shape))
+        return f"shape {whole}, read as " + " ".join(
+            f"{name}={size}" for name, size in zip(self.names, self.plan.split_shape, strict=True)
+        )
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What the drawing shows, in plain words, and what it leaves out."""
+        means, values = math.prod(self.plan.statistics_shape), self.plan.count
+        each = f"each over {_some(values, 'value')}" if means != 1 else f"over {_some(values, 'value')}"
+        lines = [f"{_some(means, 'mean')}, {each}. Cells with the same letter share one mean."]
+        if not self.bands:
+            return (*lines, "There is nothing to draw: the tensor holds no values.")
+        down = f"{self.names[-2]} down, " if len(self.names) > 1 else ""
+        box = "the box" if len(self.bands) == len(self.bands[0].boxes) == 1 else "each box"
+        lines.append(f"In {box}: {down}{self.names[-1]} across.")
+        cut = [
+            f"{name} {shown} of {size}"
+            for name, shown, size in zip(self.names, self.shown, self.plan.split_shape, strict=True)
+            if shown < size
+        ]
+        if cut:
+            lines.append(f"Too large to draw in full. Shown: {', '.join(cut)}.")
+        return tuple(lines)
+
+
+def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> StatisticMap:
+    """Find out which values share a statistic, for as much of the tensor as a drawing can show."""
+    scope = Scope.parse(scope)
+    plan = scope.bind(shape, **sizes)
+    names = tuple(f"dim{i}" if name == "..." else name for i, name in enumerate(plan.names))
+    shown = _shown(plan.split_shape)
+    bands = tuple(_bands(plan, names, shown)) if math.prod(plan.shape) else ()
+    return StatisticMap(" ".join(scope.text.split()), plan, names, shown, bands)
+
+
+def statistic_at(plan: Plan, index: Sequence[int]) -> int:
+    """The number of the statistic of the value at this index of the split tensor, counted as torch lays them out."""
+    number = 0
+    for i in plan.kept:
+        number = number * plan.split_shape[i] + index[i]
+    return number
+
+
+def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[Band]:
+    order: dict[int, int] = {}  # the numbers of the statistics, in order of appearance
+
+    def cell(index: tuple[int, ...]) -> int:
+        return order.setdefault(statistic_at(plan, index), len(order))
+
+    def box(outer: tuple[int, ...], label: str) -> Box:
+        rows = [(*outer, i) for i in range(shown[-2])] if len(shown) > 1 else [()]
+        return Box(label, tuple(tuple(cell((*row, i)) for i in range(shown[-1])) for row in rows))
+
+    outer = [range(size) for size in shown[:-2]]
+    leading = 1 if len(outer) > 1 else 0
+    for first in itertools.product(*outer[:leading]):
+        others = itertools.product(*outer[leading:])
+        boxes = [box((*first, *other), _label(names[leading:], other)) for other in others]
+        yield Band(_label(names, first), tuple(boxes))
+
+
+def _shown(shape: Sequence[int]) -> tuple[int, ...]:
+    """How much of each axis is shown."""
+    limits = [LONE_ROWS, LONE_COLUMNS] if len(shape) < 3 else [*_outer(len(shape) - 2), ROWS, COLUMNS]
+    sizes = zip(shape, limits[-len(shape) :], strict=True)
+    return tuple(size if size <= full else cut for size, (full, cut) in sizes)
+
+
+def _outer(count: int) -> list[Limit]:
+    return OUTER.get(count) or [*[(1, 1)] * (count - 4), *[(2, 2)] * 4]
+
+
+def _label(names: Sequence[str], index: Sequence[int]) -> str:
+    return " ".join(f"{name}={i}" for name, i in zip(names, index, strict=False))
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

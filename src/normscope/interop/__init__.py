@@ -1,0 +1,1 @@
+"""In and out: weights and configs of other projects."""

@@ -1,0 +1,94 @@
+"""A small convnet that takes any norm by its scope."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.blocks.block import NoNorm
+from normscope.blocks.linear import Linear, check_positive
+from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec
+from normscope.errors import ConfigError, ShapeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvNetConfig:
+    """A whole convnet in one value.
+
+    Args:
+        image_size: the height and the width of the images.
+        channels: of the images.
+        classes: how many there are to tell apart.
+        widths: the channels of each stage; every stage but the first halves the image.
+        norm: the norm after each convolution, over n c h w; None for no norms.
+    """
+
+    image_size: int
+    channels: int = 3
+    classes: int = 10
+    widths: tuple[int, ...] = (16, 32, 64)
+    norm: NormSpec | None = IMAGE_NORMS["batch"]
+
+    def __post_init__(self) -> None:
+        check_positive(image_size=self.image_size, channels=self.channels, classes=self.classes)
+        if not self.widths:
+            raise ConfigError("widths=() has no stage; give at least one, for instance (16, 32)")
+        check_positive(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
+
+
+class Convolution(nn.Conv2d):
+    """torch's convolution, starting as N(0, 2/fan_in), which keeps the signal's size through a ReLU. He et al. 2015."""
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+class ConvNet(nn.Module):
+    r"""Convolution, norm, ReLU, one stage after the other; the mean over all positions is classified.
+
+    Formula:
+        x = relu(norm(conv(x))) for each stage;  logits = mean_hw(x) W_head^T + b
+
+    Scope:
+        Any over n c h w: `[n] c [h w]`, `n (g [c]) h w`, `n [c h w]`, ...
+
+    Shapes:
+        images: (n, channels, image_size, image_size). logits: (n, classes).
+
+    Example:
+        >>> import torch
+        >>> from normscope.blocks.norm.spec import NormSpec
+        >>> group = NormSpec("n (g [c]) [h w]", affine="(g c)", sizes={"g": 4})
+        >>> net = ConvNet(ConvNetConfig(image_size=8, channels=1, norm=group))
+        >>> net(torch.randn(5, 1, 8, 8)).shape
+        torch.Size([5, 10])
+
+    Paper:
+        LeCun et al. 1998, "Gradient-Based Learning Applied to Document Recognition".
+    """
+
+    def __init__(self, config: ConvNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
+        size, before = config.image_size, config.channels
+        for stage, width in enumerate(config.widths):
+            stride = 1 if stage == 0 else 2
+            size = -(-size // stride)
+            # A bias straight before a norm is taken out again by the norm.
+            self.convolutions.append(Convolution(before, width, 3, stride, padding=1, bias=config.norm is None))
+            self.norms.append(NoNorm() if config.norm is None else config.norm.build((None, width, size, size)))
+            before = width
+        self.head = Linear(before, config.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        c, size = self.config.channels, self.config.image_size
+        if images.dim() != 4 or tuple(images.shape[1:]) != (c, size, size):
+            raise ShapeError(f"the model takes images of shape (n, {c}, {size}, {size}), but got {tuple(images.shape)}")
+        x = images
+        for conv, norm in zip(self.convolutions, self.norms, strict=True):
+            x = F.relu(norm(conv(x)))
+        logits: Tensor = self.head(x.mean(dim=(2, 3)))
+        return logits

@@ -1,0 +1,77 @@
+"""The encoder of the first transformer: every token sees every other, and norms come after the residuals."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.block import Block, BlockConfig, build_norm
+from normscope.blocks.linear import Embedding, check_positive
+from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.residual import named_wiring
+from normscope.errors import ShapeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(BlockConfig):
+    """A whole encoder in one value: `vocab_size`, `context`, and what `BlockConfig` has."""
+
+    vocab_size: int
+    context: int
+    causal: bool = False
+    wiring: str = "post"
+    norm: NormSpec | None = TEXT_NORMS["layer"]
+    activation: str = "relu"
+    dropout: float = 0.1
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(vocab_size=self.vocab_size, context=self.context)
+
+
+class Encoder(nn.Module):
+    r"""A post-norm encoder with learned positions.
+
+    Formula:
+        x = embedding[tokens] + position;  x = N1(x + A(x)), x = N2(x + M(x)) for each block
+
+    Scope:
+        Any over b s d; nothing is causal here, so time may be bracketed.
+
+    Shapes:
+        tokens: (b, s) of integers; mask: (b, s), True where a token is real. y: (b, s, width).
+
+    Example:
+        >>> import torch
+        >>> encoder = Encoder(EncoderConfig(vocab_size=100, context=16, width=32, heads=4, depth=2))
+        >>> tokens = torch.randint(100, (2, 10))
+        >>> encoder(tokens, mask=tokens != 0).shape
+        torch.Size([2, 10, 32])
+
+    Papers:
+        Vaswani et al. 2017, "Attention Is All You Need"; Devlin et al. 2018, "BERT".
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
+        self.position = Embedding(config.context, config.width, init=config.init, role="position")
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        ends_normalized = named_wiring(config.wiring).ends_normalized
+        self.final_norm = build_norm(None if ends_normalized else config.norm, config.width)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        if tokens.dim() != 2 or tokens.shape[1] > self.config.context:
+            raise ShapeError(
+                f"the encoder takes (batch, tokens) with at most {self.config.context} tokens, but got shape "
+                f"{tuple(tokens.shape)}"
+            )
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.embedding(tokens) + self.position(places))  # b s d
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        out: Tensor = self.final_norm(x, mask=mask)
+        return out

@@ -1,0 +1,168 @@
+"""GPT: tokens in, logits of the next token out.
+
+What a config can choose, and so what the presets differ in:
+- positions: learned, rotary, or none
+- any norm by its scope; a norm after the embedding and one before the head
+- the wiring of the blocks, the activation of the MLP, grouped queries, QK-norm, a sliding window
+- a head of its own or the embedding's weights; a soft cap on the logits
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.blocks.attention import check_heads
+from normscope.blocks.block import Block, BlockConfig, build_norm
+from normscope.blocks.cache import Cache
+from normscope.blocks.causality import sees_the_future
+from normscope.blocks.linear import Embedding, Linear, check_positive
+from normscope.blocks.residual import named_wiring
+from normscope.blocks.rotary import Rotary
+from normscope.errors import CacheError, ConfigError, DtypeError, ShapeError
+
+Positions = Literal["learned", "rotary", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig(BlockConfig):
+    """A whole GPT in one value.
+
+    Args:
+        vocab_size: how many tokens there are.
+        context: how many tokens the model sees at most.
+        positions: how a token knows its place.
+        rotary_base: how slowly the slowest rotary pair turns.
+        embedding_norm: a norm straight after the embedding.
+        tied_head: the head is the embedding's table.
+        logit_cap: logits are squeezed into +-this by cap * tanh(logits / cap); None leaves them alone.
+    The rest is `BlockConfig`'s.
+    """
+
+    vocab_size: int
+    context: int
+    positions: Positions = "rotary"
+    rotary_base: float = 10000.0
+    embedding_norm: bool = False
+    tied_head: bool = False
+    logit_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(vocab_size=self.vocab_size, context=self.context)
+        if self.positions not in get_args(Positions):
+            raise ConfigError(f"positions={self.positions!r}: choose one of {', '.join(get_args(Positions))}")
+        if self.logit_cap is not None and not self.logit_cap > 0:
+            raise ConfigError(f"logit_cap={self.logit_cap} must be above zero, or None for no cap")
+        if not self.causal:
+            raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
+
+
+class GPT(nn.Module):
+    r"""A GPT of any preset.
+
+    Formula:
+        x = embedding[tokens] (+ position);  x = block(x) for each block;  logits = norm(x) W_head^T
+
+    Scope:
+        The norms', by default `... [d]`. One that brackets time would leak the future and is refused.
+
+    Shapes:
+        tokens: (b, s) of integers. logits: (b, s, vocab_size).
+
+    Example:
+        >>> import torch
+        >>> from normscope.models.presets import nanochat
+        >>> model = GPT(nanochat(vocab_size=65, context=32, depth=2, width=64, heads=4))
+        >>> tokens = torch.randint(65, (2, 16))
+        >>> model(tokens).shape
+        torch.Size([2, 16, 65])
+        >>> bool((model.loss(tokens, tokens) - torch.tensor(65.0).log()).abs() < 1e-6)  # a zero head starts at ln V
+        True
+
+    Papers:
+        Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023, "LLaMA".
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, depth = config.width, config.depth
+        _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
+        self.embedding = Embedding(config.vocab_size, width, init=config.init)
+        learned = config.positions == "learned"
+        self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
+        rotary = Rotary(self.head_dim, config.context, config.rotary_base) if config.positions == "rotary" else None
+        self.embedding_norm = build_norm(config.norm if config.embedding_norm else None, width)
+        self.blocks = nn.ModuleList(Block(config, rotary) for _ in range(depth))
+        # A wiring that ends in a norm needs no other before the head.
+        ends_normalized = named_wiring(config.wiring).ends_normalized
+        self.final_norm = build_norm(None if ends_normalized else config.norm, width)
+        self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
+
+    def forward(self, tokens: Tensor, *, cache: Cache | None = None, mask: Tensor | None = None) -> Tensor:
+        """The logits of the token after each of `tokens`.
+
+        With a cache, `tokens` are the newest ones and the cache knows those before. With a mask (b, s), True where a
+        token is real, padding has no say in any statistic and is never looked at.
+        """
+        start = self._check(tokens, cache)
+        x = self.embedding(tokens)  # b s d
+        if self.position is not None:
+            x = x + self.position(torch.arange(start, start + tokens.shape[1], device=tokens.device))
+        x = self.embedding_norm(x, mask=mask)
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
+        return self._logits(self.final_norm(x, mask=mask))
+
+    def _logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        cap = self.config.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def loss(self, tokens: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The mean cross-entropy of `targets`, in nats a token; a target of -1 does not count."""
+        if targets.shape != tokens.shape:
+            raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
+        logits = self(tokens, mask=mask)
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
+
+    def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
+        """An empty cache for this many sequences, with room for the whole context unless told otherwise."""
+        capacity = self.config.context if capacity is None else capacity
+        check_positive(batch=batch, capacity=capacity)
+        if capacity > self.config.context:
+            raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
+        return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns; tied weights count once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def _check(self, tokens: Tensor, cache: Cache | None) -> int:
+        """Refuse what does not fit; returns the place of the first token."""
+        if tokens.dim() != 2 or tokens.is_floating_point():
+            raise DtypeError(
+                f"a GPT takes token ids of shape (batch, tokens), but got {tokens.dtype} of shape {tuple(tokens.shape)}"
+            )
+        start = 0 if cache is None else cache.length
+        if start + tokens.shape[1] > self.config.context:
+            raise ShapeError(
+                f"{start + tokens.shape[1]} tokens are more than the model's context of {self.config.context}; "
+                f"give the newest {self.config.context}, or make a model with a longer context"
+            )
+        if cache is not None:
+            self._check_cacheable()
+        return start
+
+    def _check_cacheable(self) -> None:
+        for norm, rank in ((self.config.norm, 3), (self.config.qk_norm, 4)):
+            remembers = norm is not None and norm.state is not None and not self.training
+            if norm is not None and sees_the_future(norm, rank) and not remembers:
+                raise CacheError(
+                    f"the norm {norm.scope!r} shares statistics between tokens, so a token's numbers change with those "
+                    f"after it and cannot be cached; call the model on all the tokens, or use a norm with running "
+                    f"statistics in eval mode"
+                )

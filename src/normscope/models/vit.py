@@ -1,0 +1,92 @@
+"""A vision transformer: an image as a sequence of patches, or of single pixels."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.block import Block, BlockConfig, build_norm
+from normscope.blocks.linear import Embedding, Linear, check_positive
+from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.residual import named_wiring
+from normscope.errors import ConfigError, ShapeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig(BlockConfig):
+    """A whole vision transformer in one value.
+
+    Args:
+        image_size: the height and the width of the images.
+        patch: the side of a patch; 1 makes every pixel a token.
+        channels: of the images.
+        classes: how many there are to tell apart.
+    The rest is `BlockConfig`'s.
+    """
+
+    image_size: int
+    patch: int
+    channels: int = 3
+    classes: int = 10
+    causal: bool = False
+    norm: NormSpec | None = TEXT_NORMS["layer"]
+    activation: str = "gelu"
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = {"image_size": self.image_size, "patch": self.patch, "channels": self.channels, "classes": self.classes}
+        check_positive(**sizes)
+        if self.image_size % self.patch:
+            raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
+
+
+class ViT(nn.Module):
+    r"""A small vision transformer; the mean over all patches is classified.
+
+    Formula:
+        x = patches W + position;  x = block(x) for each block;  logits = mean_s(norm(x)) W_head^T
+
+    Scope:
+        Any over b s d, where s counts patches.
+
+    Shapes:
+        images: (n, channels, image_size, image_size). logits: (n, classes).
+
+    Example:
+        >>> import torch
+        >>> vit = ViT(ViTConfig(image_size=8, patch=2, channels=1, width=32, heads=4, depth=2))
+        >>> vit(torch.randn(5, 1, 8, 8)).shape
+        torch.Size([5, 10])
+        >>> ViT(ViTConfig(image_size=8, patch=1, channels=1, width=32, heads=4)).position.num_embeddings  # pixels
+        64
+
+    Paper:
+        Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words".
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        patches = (config.image_size // config.patch) ** 2
+        self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)
+        self.position = Embedding(patches, config.width, init=config.init, role="position")
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        ends_normalized = named_wiring(config.wiring).ends_normalized
+        self.final_norm = build_norm(None if ends_normalized else config.norm, config.width)
+        self.head = Linear(config.width, config.classes, init=config.init, role="head")
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.embedding(self.patches(images)) + self.position.weight  # n s d
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.final_norm(x).mean(dim=1))
+        return logits
+
+    def patches(self, images: Tensor) -> Tensor:
+        """(n, c, h, w) -> (n, patches, c * patch * patch), row by row."""
+        c, size, p = self.config.channels, self.config.image_size, self.config.patch
+        if images.dim() != 4 or tuple(images.shape[1:]) != (c, size, size):
+            raise ShapeError(f"the model takes images of shape (n, {c}, {size}, {size}), but got {tuple(images.shape)}")
+        grid = images.unfold(2, p, p).unfold(3, p, p)  # n c rows columns p p
+        return torch.flatten(grid.permute(0, 2, 3, 1, 4, 5).flatten(1, 2), 2)

@@ -1,0 +1,61 @@
+"""torch.compile takes the norms whole, without a break in the graph, and gives the same numbers."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normscope as ns
+from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
+
+# torch's own compiler calls what torch itself has deprecated.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")]
+
+
+class _Masked(nn.Module):
+    def __init__(self, *norms: ns.Norm) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(norms)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = norm(x, mask)
+        return x
+
+
+def _compare(module: nn.Module, *inputs: Tensor) -> None:
+    """Train and eval, forwards and backwards, compiled and as it is."""
+    scramble(module)
+    plain = copy.deepcopy(module)
+    compiled = torch.compile(module, fullgraph=True)
+    for training in (True, False):
+        module.train(training)
+        plain.train(training)
+        x = inputs[0].detach().requires_grad_()
+        plain_x = inputs[0].detach().requires_grad_()
+        y, plain_y = compiled(x, *inputs[1:]), plain(plain_x, *inputs[1:])
+        grad = randn(tuple(y.shape), seed=5, dtype=y.dtype)
+        y.backward(grad)
+        plain_y.backward(grad)
+        close(y, plain_y, 1e-6, "output")
+        close(x.grad, plain_x.grad, 1e-5, "gradient of the input")
+        close_gradients(module, plain, 1e-5)
+        close_states(module, plain, 1e-6)
+
+
+def test_layers_in_a_row() -> None:
+    module = nn.Sequential(
+        ns.LayerNorm(6),
+        ns.RMSNorm(6),
+        ns.BatchNorm1d(4),
+        ns.GroupNorm(2, 4),
+        ns.InstanceNorm1d(4, affine=True, track_running_stats=True),
+    )
+    _compare(module, randn((3, 4, 6), seed=0, dtype=torch.float32))
+
+
+def test_with_a_mask() -> None:
+    module = _Masked(ns.RMSNorm(6), ns.Norm("[b s] d", state="running", affine="d", d=6))
+    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    _compare(module, randn((2, 4, 6), seed=1, dtype=torch.float32), mask)

@@ -1,0 +1,123 @@
+"""The axes that own a gain: their shapes, and every message word for word."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from normscope.errors import DtypeError, ScopeError
+from normscope.scope import Axes, Scope
+
+GROUPS = Scope.parse("n (g [c]) h [...]")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [("c", (4,)), ("g c", (2, 4)), ("(g c)", (8,)), ("(g c) h", (8, 5)), ("g", (2,))]
+)
+def test_shape_of_the_gain(text: str, shape: tuple[int, ...]) -> None:
+    assert Axes.parse(text).shape(GROUPS, {"g": 2, "c": 4, "h": 5}) == shape
+
+
+def test_axes_know_their_names_and_text() -> None:
+    axes = Axes.parse("(g c) h")
+    assert axes.names == ("g", "c", "h")
+    assert str(axes) == "(g c) h"
+
+
+def test_axes_are_frozen_and_hashable() -> None:
+    axes = Axes.parse("c")
+    assert {axes: 1}[Axes.parse("c")] == 1
+    assert axes != Axes.parse("d")
+    with pytest.raises(FrozenInstanceError):
+        axes.text = "d"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "valid", "message"),
+    [
+        (
+            "c [h]",
+            "c h",
+            """\
+brackets have no meaning here
+    c [h]
+       ^
+fix: name the axes that own a gain without brackets, for instance affine='c'""",
+        ),
+        (
+            "c ...",
+            "c h",
+            """\
+'...' has no fixed size
+    c ...
+      ^^^
+fix: name the axes that own a gain, for instance affine='c'""",
+        ),
+        (
+            "",
+            "c",
+            """\
+no axis is named
+fix: name the axes that own a gain, or give affine=None for no gain""",
+        ),
+        (
+            "(g c",
+            "(g c)",
+            """\
+'(' is never closed
+    (g c
+    ^
+fix: add the ')' that belongs to it""",
+        ),
+    ],
+)
+def test_fault_and_its_valid_neighbour(faulty: str, valid: str, message: str) -> None:
+    with pytest.raises(ScopeError) as caught:
+        Axes.parse(faulty)
+    assert str(caught.value) == message
+    assert Axes.parse(valid).text == valid
+
+
+@pytest.mark.parametrize(
+    ("misfit", "valid", "message"),
+    [
+        (
+            "c d",
+            "c h",
+            """\
+axis 'd' is not in the scope 'n (g [c]) h [...]'
+    c d
+      ^
+fix: use one of: n g c h""",
+        ),
+        (
+            "h (g c)",
+            "(g c) h",
+            """\
+axis 'g' stands earlier in the scope 'n (g [c]) h [...]'
+    h (g c)
+       ^
+fix: keep the scope's order: g c h""",
+        ),
+        (
+            "n c",
+            "g c",
+            """\
+axis 'n' has no known size in the scope 'n (g [c]) h [...]'
+    n c
+    ^
+fix: give it: n=...""",
+        ),
+    ],
+)
+def test_misfit_and_its_valid_neighbour(misfit: str, valid: str, message: str) -> None:
+    sizes = {"g": 2, "c": 4, "h": 5}
+    with pytest.raises(ScopeError) as caught:
+        Axes.parse(misfit).shape(GROUPS, sizes)
+    assert str(caught.value) == message
+    assert Axes.parse(valid).shape(GROUPS, sizes)
+
+
+def test_not_a_string() -> None:
+    with pytest.raises(DtypeError) as caught:
+        Axes.parse(3)  # type: ignore[arg-type]
+    assert str(caught.value) == "a scope is text such as 'n [c h w]', but got int: 3"
