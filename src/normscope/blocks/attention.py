@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
+from normscope.blocks.checks import check_dropout, check_mask, check_norm, check_positive, check_tensor
 from normscope.blocks.initialisation import Initialisation
-from normscope.blocks.linear import Linear, check_positive
+from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import CacheError, ConfigError, ShapeError
@@ -80,6 +81,7 @@ class Attention(nn.Module):
             raise ConfigError(
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
             )
+        check_norm("qk_norm", qk_norm)
         if causal and not allow_future_leak:
             refuse_future_leak("qk_norm", qk_norm, rank=4)
         self.causal, self.window, self.rotary = causal, window, rotary
@@ -89,24 +91,22 @@ class Attention(nn.Module):
         self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role="residual", depth=depth)
         self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
         self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        check_tensor(x, "attention")
         if x.dim() != 3:
             raise ShapeError(f"attention takes (batch, tokens, width), but got shape {tuple(x.shape)}")
         b, s, _ = x.shape
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != (b, s)):
-            raise ShapeError(
-                f"the mask must be boolean, True where a token is real, of shape {(b, s)}, but got {mask.dtype} of "
-                f"shape {tuple(mask.shape)}"
-            )
-        start = 0 if cache is None else cache.length
-        q = self._heads(self.q(x), self.q_norm, start)  # b s h e
-        k = self._heads(self.k(x), self.k_norm, start)
-        v = self.v(x).view(b, s, self.kv_heads, self.head_dim)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # b h s e
+        check_mask(mask, (b, s))
+        if mask is not None:
+            # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
+            x = x.where(mask[:, :, None], 0.0)
+        start = 0 if cache is None else self._check_cache(cache, mask)
+        q = self._turned(self._heads(self.q(x)), self.q_norm, mask, start)  # b s h e
+        k = self._turned(self._heads(self.k(x)), self.k_norm, mask, start)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(self.v(x)).transpose(1, 2)  # b h s e
         if cache is not None:
-            self._check_cache(mask)
             k, v = cache.append(k, v)
         y = F.scaled_dot_product_attention(
             q,
@@ -122,17 +122,25 @@ class Attention(nn.Module):
         out: Tensor = self.dropout(self.out(y))
         return out
 
-    def _heads(self, flat: Tensor, norm: nn.Module | None, start: int) -> Tensor:
-        """(b, s, h*e) -> (b, s, h, e), normalized and turned."""
-        x = flat.view(*flat.shape[:2], -1, self.head_dim)
-        x = x if norm is None else norm(x)
+    def _heads(self, flat: Tensor) -> Tensor:
+        """(b, s, h*e) -> (b, s, h, e)."""
+        heads: Tensor = flat.unflatten(-1, (-1, self.head_dim))
+        return heads
+
+    def _turned(self, x: Tensor, norm: nn.Module | None, mask: Tensor | None, start: int) -> Tensor:
+        """Queries or keys, normalized and turned by their places."""
+        x = x if norm is None else norm(x, mask=mask)
         return x if self.rotary is None else self.rotary(x, start)
 
-    def _check_cache(self, mask: Tensor | None) -> None:
+    def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> int:
+        """Refuse what cannot be cached; returns the place of the first new token."""
+        if not isinstance(cache, LayerCache):
+            raise CacheError(f"attention takes the cache of one layer, a LayerCache, but got {type(cache).__name__}")
         if not self.causal:
             raise CacheError("only causal attention can be cached: here earlier tokens would have to see later ones")
         if mask is not None:
             raise CacheError("a cache takes no mask: give the tokens of each call without padding")
+        return cache.length
 
     def _plainly_causal(self, s: int, start: int, mask: Tensor | None) -> bool:
         windowed = self.window is not None and self.window < start + s

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
+from normscope.blocks.checks import check_dropout, check_norm, check_positive
 from normscope.blocks.initialisation import named_initialisation
-from normscope.blocks.linear import check_positive
 from normscope.blocks.mlp import MLP, named_activation
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import Branch, named_wiring
 from normscope.blocks.rotary import Rotary
-from normscope.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,9 @@ class BlockConfig:
         named_activation(self.activation)
         named_wiring(self.wiring)
         named_initialisation(self.init)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
+        check_dropout(self.dropout)
+        check_norm("norm", self.norm)
+        check_norm("qk_norm", self.qk_norm)
         if self.causal and not self.allow_future_leak:
             refuse_future_leak("norm", self.norm, rank=3)
             refuse_future_leak("qk_norm", self.qk_norm, rank=4)

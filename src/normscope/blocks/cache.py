@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from normscope.blocks.checks import autocasts
 from normscope.errors import CacheError
 
 
@@ -31,6 +32,8 @@ class LayerCache:
                 f"the cache was made for batch, heads, head size {wanted}, but got {(batch, heads, head_dim)}; "
                 f"make one cache for each batch"
             )
+        if keys.dtype != self.keys.dtype and not autocasts(keys.device):
+            raise CacheError(f"the cache was made for {self.keys.dtype}, but got {keys.dtype}; make one for this model")
         stop = self.length + added
         if stop > self.capacity:
             raise CacheError(

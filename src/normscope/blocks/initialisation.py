@@ -8,11 +8,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from normscope.errors import ConfigError
+from normscope.blocks.checks import check_above_zero, choose
+from normscope.errors import ConfigError, ShapeError
 
 Role = Literal["input", "residual", "head", "embedding", "position"]
 
@@ -33,8 +34,16 @@ class Initialisation:
     cut: float | None = None
     corrected: bool = False
 
+    def __post_init__(self) -> None:
+        if self.cut is not None:
+            truncation_shrinkage(self.cut)  # refuses a cut that leaves nothing
+
     def fill_(self, weight: Tensor, role: Role = "input", depth: int = 1) -> None:
         """Draw a weight of shape (fan_out, fan_in), or (entries, width) for an embedding, in place."""
+        if weight.dim() != 2:
+            raise ShapeError(f"a weight has two dimensions, fan_out and fan_in, but got shape {tuple(weight.shape)}")
+        if role not in get_args(Role):
+            raise ConfigError(f"role={role!r}: choose one of {', '.join(get_args(Role))}")
         fan_out, fan_in = weight.shape
         std = self.std(role, fan_in, fan_out, depth)
         if std == 0:
@@ -64,6 +73,7 @@ def truncation_shrinkage(cut: float) -> float:
     >>> round(truncation_shrinkage(3), 4), round(truncation_shrinkage(2), 4)
     (0.9866, 0.8796)
     """
+    check_above_zero(cut=cut)
     density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
     return math.sqrt(1 - 2 * cut * density / math.erf(cut / math.sqrt(2)))
 
@@ -101,6 +111,4 @@ def named_initialisation(name: "str | Initialisation") -> Initialisation:
     """The initialisation of this name; an `Initialisation` of one's own passes through."""
     if isinstance(name, Initialisation):
         return name
-    if name not in INITIALISATIONS:
-        raise ConfigError(f"there is no initialisation {name!r}; choose one of {', '.join(INITIALISATIONS)}")
-    return INITIALISATIONS[name]
+    return choose("initialisation", name, INITIALISATIONS)

@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.blocks.checks import check_positive, check_tensor, check_tokens, check_type_of, unknown_token
 from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
-from normscope.errors import ConfigError, DtypeError, ShapeError, TokenError
+from normscope.blocks.norm.checks import check_dtype, is_whole
+from normscope.errors import ConfigError, ShapeError
 
 
 class Linear(nn.Linear):
@@ -52,6 +54,7 @@ class Linear(nn.Linear):
         depth: int = 1,
     ) -> None:
         check_positive(in_features=in_features, out_features=out_features, depth=depth)
+        check_dtype(dtype)
         # Before torch's constructor, because that one ends by calling reset_parameters.
         self.init, self.role, self.depth = named_initialisation(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -62,15 +65,12 @@ class Linear(nn.Linear):
             nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
+        check_tensor(input, self)
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise ShapeError(
                 f"{self!r} takes tensors whose last dimension is {self.in_features}, but got {tuple(input.shape)}"
             )
-        if input.dtype != self.weight.dtype and not torch.is_autocast_enabled(input.device.type):
-            raise DtypeError(
-                f"{self!r} has weights of {self.weight.dtype}, but got a tensor of {input.dtype}; convert one of them "
-                f"with .to(), or run under torch.autocast"
-            )
+        check_type_of(input, self.weight, self)
         return super().forward(input)
 
     def extra_repr(self) -> str:
@@ -125,8 +125,15 @@ class Embedding(nn.Embedding):
         role: Role = "embedding",
     ) -> None:
         check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ConfigError(f"padding_idx={padding_idx} is not one of the {num_embeddings} entries")
+        check_dtype(dtype)
+        if padding_idx is not None and not (
+            is_whole(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
+        ):
+            raise ConfigError(f"padding_idx={padding_idx!r} is not one of the {num_embeddings} entries")
+        if _weight is not None and tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise ShapeError(
+                f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
+            )
         # Before torch's constructor, because that one ends by calling reset_parameters.
         self.init, self.role = named_initialisation(init), role
         options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
@@ -142,29 +149,26 @@ class Embedding(nn.Embedding):
             **options,
         )
 
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, *args: Any, **kwargs: Any) -> "Embedding":
+        """A table of these vectors, (entries, width), frozen unless told otherwise; as torch's."""
+        check_tensor(embeddings, cls.__name__)
+        if embeddings.dim() != 2:
+            raise ShapeError(f"a table has the shape (entries, width), but got {tuple(embeddings.shape)}")
+        table: Embedding = super().from_pretrained(embeddings, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return table
+
     def reset_parameters(self) -> None:
         self.init.fill_(self.weight, self.role)
         self._fill_padding_idx_with_zero()
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dtype not in (torch.int64, torch.int32):
-            raise DtypeError(f"{self!r} takes token ids of int64 or int32, but got {input.dtype}; use tokens.long()")
+        check_tokens(input, self)
         try:
             return super().forward(input)
         except IndexError:
-            low, high = int(input.min()), int(input.max())
-            wrong = low if low < 0 else high
-            raise TokenError(
-                f"token id {wrong} is not in the table: {self!r} has the ids 0 to {self.num_embeddings - 1}"
-            ) from None
+            raise unknown_token(input, self.num_embeddings, self) from None
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"vocab={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
-
-
-def check_positive(**sizes: int) -> None:
-    """Refuse sizes that are not whole numbers above zero, by name."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(f"{name}={size!r} must be a whole number above zero")

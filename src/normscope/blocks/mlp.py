@@ -7,9 +7,9 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normscope.blocks.checks import check_dropout, check_positive, choose
 from normscope.blocks.initialisation import Initialisation
-from normscope.blocks.linear import Linear, check_positive
-from normscope.errors import ConfigError
+from normscope.blocks.linear import Linear
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -47,9 +47,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 
 def named_activation(name: str) -> Activation:
-    if name not in ACTIVATIONS:
-        raise ConfigError(f"there is no activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return choose("activation", name, ACTIVATIONS)
 
 
 def default_hidden(width: int, activation: str) -> int:
@@ -58,6 +56,7 @@ def default_hidden(width: int, activation: str) -> int:
     >>> default_hidden(768, "relu2"), default_hidden(768, "swiglu")
     (3072, 2048)
     """
+    check_positive(width=width)
     if not named_activation(activation).gated:
         return 4 * width
     return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of eight, which matrix multiplications like
@@ -113,7 +112,7 @@ class MLP(nn.Module):
         self.up = Linear(width, hidden, bias, init=init)
         self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None
         self.down = Linear(hidden, width, bias, init=init, role="residual", depth=depth)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up(x)  # ... d -> ... hidden

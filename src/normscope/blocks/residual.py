@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from normscope.errors import ConfigError
+from normscope.blocks.checks import choose
 
 Branch = Callable[[Tensor], Tensor]
 
@@ -77,6 +77,4 @@ WIRINGS: Mapping[str, Wiring] = {
 
 
 def named_wiring(name: str) -> Wiring:
-    if name not in WIRINGS:
-        raise ConfigError(f"there is no wiring {name!r}; choose one of {', '.join(WIRINGS)}")
-    return WIRINGS[name]
+    return choose("wiring", name, WIRINGS)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from normscope.blocks.checks import check_above_zero, check_positive, check_tensor
 from normscope.errors import ConfigError, ShapeError
 
 
@@ -40,8 +41,7 @@ class Rotary(nn.Module):
 
     def __init__(self, head_dim: int, context: int, base: float = 10000.0) -> None:
         super().__init__()
-        if head_dim % 2:
-            raise ConfigError(f"rotary positions turn pairs of features, but a head has {head_dim}, an odd number")
+        check_rotary(head_dim, context, base)
         self.head_dim, self.context, self.base = head_dim, context, base
         # Not saved with the weights: they follow from the three numbers above.
         self.register_buffer("cos", torch.empty(context, 1, head_dim // 2), persistent=False)
@@ -60,14 +60,24 @@ class Rotary(nn.Module):
         self.sin.copy_(angle.sin())
 
     def forward(self, x: Tensor, start: int) -> Tensor:
+        check_tensor(x, self)
+        if x.dim() != 4 or x.shape[-1] != self.head_dim:
+            raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         stop = start + x.shape[1]
-        if stop > self.context:
-            raise ShapeError(
-                f"position {stop - 1} was asked for, but there are {self.context}: 0 to {self.context - 1}"
-            )
+        if start < 0 or stop > self.context:
+            wrong = start if start < 0 else stop - 1
+            raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
         cos, sin = self.cos[start:stop].to(x.dtype), self.sin[start:stop].to(x.dtype)
         a, b = x.chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"
+
+
+def check_rotary(head_dim: int, context: int, base: float) -> None:
+    """Refuse heads that cannot be turned."""
+    check_positive(head_dim=head_dim, context=context)
+    check_above_zero(rotary_base=base)
+    if head_dim % 2:
+        raise ConfigError(f"rotary positions turn pairs of features, but a head has {head_dim}, an odd number")

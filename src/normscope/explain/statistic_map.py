@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
 from normscope.scope import Plan, Scope
+from normscope.scope.grammar import leaves
+from normscope.scope.plan import expand
 
 Limit = tuple[int, int]
 """An axis up to the first size is shown in full, and of a longer one only so much as the second says."""
@@ -97,7 +99,8 @@ def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> 
     """Find out which values share a statistic, for as much of the tensor as a drawing can show."""
     scope = Scope.parse(scope)
     plan = scope.bind(shape, **sizes)
-    names = tuple(f"dim{i}" if name == "..." else name for i, name in enumerate(plan.names))
+    dims = enumerate(expand(scope.dims, len(plan.shape)))
+    names = tuple(f"dim{i}" if axis.is_rest else axis.name for i, dim in dims for axis in leaves([dim]))
     shown = _shown(plan.split_shape)
     bands = tuple(_bands(plan, names, shown)) if math.prod(plan.shape) else ()
     return StatisticMap(" ".join(scope.text.split()), plan, names, shown, bands)

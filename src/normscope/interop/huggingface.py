@@ -41,7 +41,7 @@ def load_huggingface(folder: str | Path) -> GPT:
         if index.exists():
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         weights = {key: value for name in names for key, value in load_file(folder / Path(name).name).items()}
-    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
         raise WeightsError(
             f"{folder} could not be read as a Hugging Face model: {error}. It needs config.json and model.safetensors"
         ) from error
@@ -50,12 +50,14 @@ def load_huggingface(folder: str | Path) -> GPT:
 
 def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:
     """A GPT from the contents of config.json and the named weights, as `model.state_dict()` gives them."""
+    if not isinstance(settings, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise WeightsError("a model is read from a dictionary of settings and one of tensors, but got something else")
     kind = settings.get("model_type")
-    readers: dict[Any, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, Weights], dict[str, Tensor]]]] = {
+    readers: dict[str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, Weights], dict[str, Tensor]]]] = {
         "gpt2": (_gpt2_config, _gpt2_weights),
         "llama": (_llama_config, _llama_weights),
     }
-    if kind not in readers:
+    if not isinstance(kind, str) or kind not in readers:
         raise WeightsError(f"models of type {kind!r} cannot be read; those of {', '.join(readers)} can")
     read_config, read_weights = readers[kind]
     try:
@@ -73,9 +75,9 @@ def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:
 def _load(model: GPT, weights: Mapping[str, Tensor]) -> None:
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     wrong = [
-        f"{name}: {tuple(weights[name].shape) if name in weights else 'missing'} instead of {shape}"
+        f"{name}: {weights[name].dtype} of {tuple(weights[name].shape)} instead of floats of {shape}"
         for name, shape in wanted.items()
-        if name not in weights or tuple(weights[name].shape) != shape
+        if tuple(weights[name].shape) != shape or not weights[name].is_floating_point()
     ]
     if wrong:
         raise WeightsError(f"{len(wrong)} of {len(wanted)} weights do not fit: {'; '.join(wrong[:4])}")
@@ -86,7 +88,13 @@ def _load(model: GPT, weights: Mapping[str, Tensor]) -> None:
 
 
 def _gpt2_config(settings: Settings) -> GPTConfig:
-    _refuse(settings, scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True, add_cross_attention=True)
+    _refuse(
+        settings,
+        scale_attn_weights=False,
+        scale_attn_by_inverse_layer_idx=True,
+        reorder_and_upcast_attn=True,
+        add_cross_attention=True,
+    )
     return gpt2(
         vocab_size=settings["vocab_size"],
         context=settings["n_positions"],
@@ -108,13 +116,12 @@ def _gpt2_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
         block, layer = f"blocks.{i}", f"h.{i}"
         ours |= _both(f"{block}.norms.0", f"{layer}.ln_1", theirs) | _both(f"{block}.norms.1", f"{layer}.ln_2", theirs)
         # GPT-2 keeps q, k and v in one matrix, and all its matrices the other way round.
-        for part in ("weight", "bias"):
-            q, k, v = theirs[f"{layer}.attn.c_attn.{part}"].chunk(3, dim=-1)
-            for name, value in (("q", q), ("k", k), ("v", v)):
-                ours[f"{block}.attention.{name}.{part}"] = value.t() if part == "weight" else value
-        for name, other in (("attention.out", "attn.c_proj"), ("mlp.up", "mlp.c_fc"), ("mlp.down", "mlp.c_proj")):
-            ours[f"{block}.{name}.weight"] = theirs[f"{layer}.{other}.weight"].t()
-            ours[f"{block}.{name}.bias"] = theirs[f"{layer}.{other}.bias"]
+        for part, rank in (("weight", 2), ("bias", 1)):
+            joined = _of_rank(rank, f"{layer}.attn.c_attn.{part}", theirs)
+            for name, value in zip("qkv", joined.tensor_split(3, dim=-1), strict=True):
+                ours[f"{block}.attention.{name}.{part}"] = value.t()
+            for name, other in (("attention.out", "attn.c_proj"), ("mlp.up", "mlp.c_fc"), ("mlp.down", "mlp.c_proj")):
+                ours[f"{block}.{name}.{part}"] = _of_rank(rank, f"{layer}.{other}.{part}", theirs).t()
     if not config.tied_head:
         ours["head.weight"] = theirs["lm_head.weight"]
     return ours
@@ -122,9 +129,7 @@ def _gpt2_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
 
 def _llama_config(settings: Settings) -> GPTConfig:
     _refuse(settings, attention_bias=True, mlp_bias=True)
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    if rope.get("rope_type", "default") != "default":
-        raise WeightsError(f"rotary positions of type {rope['rope_type']!r} are not known here, only the default ones")
+    rope = _rope(settings)
     if settings.get("hidden_act", "silu") != "silu":
         raise WeightsError(f"hidden_act={settings['hidden_act']!r}: a Llama here has silu")
     return llama(
@@ -161,6 +166,25 @@ def _llama_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
     if not config.tied_head:
         ours["head.weight"] = theirs["lm_head.weight"]
     return ours
+
+
+def _rope(settings: Settings) -> Settings:
+    """The settings of the rotary positions, which stand under one name today and stood under another before."""
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise WeightsError(f"the settings of the rotary positions must be a dictionary, but got {rope!r}")
+    kind = rope.get("rope_type", rope.get("type", "default"))  # older files say type
+    if kind != "default":
+        raise WeightsError(f"rotary positions of type {kind!r} are not known here, only the default ones")
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise WeightsError(f"rotary positions over a part of the head are not known here, but got {dict(rope)}")
+    return rope
+
+
+def _of_rank(rank: int, name: str, weights: Weights) -> Tensor:
+    if weights[name].dim() != rank:
+        raise WeightsError(f"{name} must have {rank} dimensions, but has shape {tuple(weights[name].shape)}")
+    return weights[name]
 
 
 def _both(ours: str, theirs: str, weights: Weights) -> dict[str, Tensor]:

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.block import NoNorm
-from normscope.blocks.linear import Linear, check_positive
+from normscope.blocks.checks import check_images, check_norm, check_positive, check_type_of
+from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec
-from normscope.errors import ConfigError, ShapeError
+from normscope.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,10 @@ class ConvNetConfig:
 
     def __post_init__(self) -> None:
         check_positive(image_size=self.image_size, channels=self.channels, classes=self.classes)
-        if not self.widths:
-            raise ConfigError("widths=() has no stage; give at least one, for instance (16, 32)")
+        if not isinstance(self.widths, tuple) or not self.widths:
+            raise ConfigError(f"widths={self.widths!r} must be a tuple with a stage or more, for instance (16, 32)")
         check_positive(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
+        check_norm("norm", self.norm)
 
 
 class Convolution(nn.Conv2d):
@@ -84,9 +86,8 @@ class ConvNet(nn.Module):
         self.head = Linear(before, config.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        c, size = self.config.channels, self.config.image_size
-        if images.dim() != 4 or tuple(images.shape[1:]) != (c, size, size):
-            raise ShapeError(f"the model takes images of shape (n, {c}, {size}, {size}), but got {tuple(images.shape)}")
+        check_images(images, self.config.channels, self.config.image_size)
+        check_type_of(images, self.head.weight, "the model")
         x = images
         for conv, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(norm(conv(x)))

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig, build_norm
-from normscope.blocks.linear import Embedding, check_positive
+from normscope.blocks.checks import check_positive, check_tokens
+from normscope.blocks.linear import Embedding
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import named_wiring
 from normscope.errors import ShapeError
@@ -64,11 +65,9 @@ class Encoder(nn.Module):
         self.final_norm = build_norm(None if ends_normalized else config.norm, config.width)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        if tokens.dim() != 2 or tokens.shape[1] > self.config.context:
-            raise ShapeError(
-                f"the encoder takes (batch, tokens) with at most {self.config.context} tokens, but got shape "
-                f"{tuple(tokens.shape)}"
-            )
+        check_tokens(tokens, "an encoder", rank=2)
+        if tokens.shape[1] > self.config.context:
+            raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.embedding(tokens) + self.position(places))  # b s d
         for block in self.blocks:

@@ -18,10 +18,11 @@ from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, build_norm
 from normscope.blocks.cache import Cache
 from normscope.blocks.causality import sees_the_future
-from normscope.blocks.linear import Embedding, Linear, check_positive
+from normscope.blocks.checks import check_above_zero, check_positive, check_tokens, unknown_token
+from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.residual import named_wiring
-from normscope.blocks.rotary import Rotary
-from normscope.errors import CacheError, ConfigError, DtypeError, ShapeError
+from normscope.blocks.rotary import Rotary, check_rotary
+from normscope.errors import CacheError, ConfigError, ShapeError
 
 Positions = Literal["learned", "rotary", "none"]
 
@@ -54,8 +55,11 @@ class GPTConfig(BlockConfig):
         check_positive(vocab_size=self.vocab_size, context=self.context)
         if self.positions not in get_args(Positions):
             raise ConfigError(f"positions={self.positions!r}: choose one of {', '.join(get_args(Positions))}")
-        if self.logit_cap is not None and not self.logit_cap > 0:
-            raise ConfigError(f"logit_cap={self.logit_cap} must be above zero, or None for no cap")
+        if self.positions == "rotary":
+            _, _, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
+            check_rotary(head_dim, self.context, self.rotary_base)
+        if self.logit_cap is not None:
+            check_above_zero(logit_cap=self.logit_cap)
         if not self.causal:
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
@@ -124,10 +128,15 @@ class GPT(nn.Module):
 
     def loss(self, tokens: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
         """The mean cross-entropy of `targets`, in nats a token; a target of -1 does not count."""
+        logits = self(tokens, mask=mask)
+        check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
-        logits = self(tokens, mask=mask)
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-1)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # never less than float32
+        try:
+            return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
+        except IndexError:
+            raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=-1) from None
 
     def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
         """An empty cache for this many sequences, with room for the whole context unless told otherwise."""
@@ -143,21 +152,20 @@ class GPT(nn.Module):
 
     def _check(self, tokens: Tensor, cache: Cache | None) -> int:
         """Refuse what does not fit; returns the place of the first token."""
-        if tokens.dim() != 2 or tokens.is_floating_point():
-            raise DtypeError(
-                f"a GPT takes token ids of shape (batch, tokens), but got {tokens.dtype} of shape {tuple(tokens.shape)}"
-            )
-        start = 0 if cache is None else cache.length
+        check_tokens(tokens, "a GPT", rank=2)
+        start = 0 if cache is None else self._check_cache(cache)
         if start + tokens.shape[1] > self.config.context:
             raise ShapeError(
                 f"{start + tokens.shape[1]} tokens are more than the model's context of {self.config.context}; "
                 f"give the newest {self.config.context}, or make a model with a longer context"
             )
-        if cache is not None:
-            self._check_cacheable()
         return start
 
-    def _check_cacheable(self) -> None:
+    def _check_cache(self, cache: Cache) -> int:
+        """Refuse a cache of another model, and a norm that cannot be cached; returns how many tokens are in it."""
+        if not isinstance(cache, Cache) or len(cache.layers) != self.config.depth:
+            got = f"one of {len(cache.layers)}" if isinstance(cache, Cache) else type(cache).__name__
+            raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")
         for norm, rank in ((self.config.norm, 3), (self.config.qk_norm, 4)):
             remembers = norm is not None and norm.state is not None and not self.training
             if norm is not None and sees_the_future(norm, rank) and not remembers:
@@ -166,3 +174,4 @@ class GPT(nn.Module):
                     f"after it and cannot be cached; call the model on all the tokens, or use a norm with running "
                     f"statistics in eval mode"
                 )
+        return cache.length

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from normscope.blocks.linear import check_positive
+from normscope.blocks.checks import check_positive, choose
 from normscope.blocks.norm.spec import TEXT_NORMS, named_norm
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
@@ -86,9 +86,7 @@ PRESETS: Mapping[str, Callable[..., GPTConfig]] = {"gpt2": gpt2, "nanochat": nan
 
 def preset(name: str, **overrides: Any) -> GPTConfig:
     """The preset of this name."""
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
-    return PRESETS[name](**overrides)
+    return choose("preset", name, PRESETS)(**overrides)
 
 
 def _preset(overrides: Mapping[str, Any], **defaults: Any) -> GPTConfig:

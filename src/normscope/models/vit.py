@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig, build_norm
-from normscope.blocks.linear import Embedding, Linear, check_positive
+from normscope.blocks.checks import check_images, check_positive
+from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import named_wiring
-from normscope.errors import ConfigError, ShapeError
+from normscope.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,6 @@ class ViT(nn.Module):
     def patches(self, images: Tensor) -> Tensor:
         """(n, c, h, w) -> (n, patches, c * patch * patch), row by row."""
         c, size, p = self.config.channels, self.config.image_size, self.config.patch
-        if images.dim() != 4 or tuple(images.shape[1:]) != (c, size, size):
-            raise ShapeError(f"the model takes images of shape (n, {c}, {size}, {size}), but got {tuple(images.shape)}")
+        check_images(images, c, size)
         grid = images.unfold(2, p, p).unfold(3, p, p)  # n c rows columns p p
         return torch.flatten(grid.permute(0, 2, 3, 1, 4, 5).flatten(1, 2), 2)

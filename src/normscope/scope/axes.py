@@ -21,7 +21,10 @@ class Axes:
     dims: tuple[Dimension, ...]
 
     @classmethod
-    def parse(cls, text: str) -> "Axes":
+    def parse(cls, text: "str | Axes") -> "Axes":
+        """Read axes from text; a fault raises a `ScopeError` that points at it."""
+        if isinstance(text, Axes):
+            return text
         dims = parse(text)
         for axis in leaves(dims):
             if axis.is_rest:

@@ -56,7 +56,8 @@ def is_rest(dim: Dimension) -> bool:
 
 def whole(text: str) -> Span:
     """The span of the whole expression, without the blanks around it."""
-    return len(text) - len(text.lstrip()), len(text.rstrip())
+    start = len(text) - len(text.lstrip())
+    return start, max(start, len(text.rstrip()))
 
 
 def parse(text: str) -> tuple[Dimension, ...]:

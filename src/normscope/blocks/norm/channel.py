@@ -36,7 +36,7 @@ class _ChannelNorm(Norm):
         super().__init__(
             scope,
             state="running" if track_running_stats else None,
-            affine=channel_axes(scope) if affine else None,
+            affine=channel_axes(scope, sizes) if affine else None,
             bias=bias,
             eps=eps,
             momentum=momentum,

@@ -2,12 +2,14 @@
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 import torch
 
 from normscope.errors import ConfigError, DtypeError
 from normscope.scope import Plan, Scope
+from normscope.scope.grammar import leaves
 
 State = Literal["running", "power"]
 """What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
@@ -97,9 +99,20 @@ def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:
     )
 
 
-def channel_axes(scope: Scope) -> str:
-    """The axes that own a gain in a layer of channels: those of the scope's second dimension."""
-    if len(scope.dims) < 2:
-        raise ConfigError(f"the scope {scope.text!r} has no channel axis: the second one, as in '[n] c [...]'")
-    text = scope.text[slice(*scope.dims[1].span)]
-    return text.replace("[", "").replace("]", "")
+def channel_axes(scope: Scope, sizes: Mapping[str, int]) -> str:
+    """The axes that own a gain in a layer of channels: a dimension that is not all bracketed and whose size is known.
+
+    >>> channel_axes(Scope.parse("n (g [c]) [...]"), {"g": 8, "c": 4}), channel_axes(Scope.parse("[b s] d"), {"d": 4})
+    ('(g c)', 'd')
+    """
+    owners = []
+    for dim in scope.dims:
+        axes = list(leaves([dim]))
+        if all(axis.name in sizes for axis in axes) and not all(axis.bracketed for axis in axes):
+            owners.append(scope.text[slice(*dim.span)].replace("[", "").replace("]", ""))
+    if not owners:
+        raise ConfigError(
+            f"the gain needs an axis that is not in brackets and whose size is known, but with {dict(sizes)} the scope "
+            f"{scope.text!r} has none; give its size, as in BatchNorm('[n] c [...]', c=64), or affine=False"
+        )
+    return " ".join(owners)

@@ -8,7 +8,8 @@ from normscope.kernels import normalize as steps
 from normscope.kernels.normalize import Statistic
 from normscope.scope import Axes, Plan, Scope
 
-_LAST_AXIS = Scope.parse("... [d]")
+# Read once: torch.compile cannot follow the reading of text.
+_LAST_AXIS, _ITS_GAIN = Scope.parse("... [d]"), Axes.parse("d")
 
 
 def normalize(
@@ -18,7 +19,7 @@ def normalize(
     statistic: Statistic = "standardise",
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    affine: str | None = None,
+    affine: str | Axes | None = None,
     eps: float | None = 1e-5,
     mask: Tensor | None = None,
     **sizes: int,
@@ -44,7 +45,7 @@ def normalize(
 
 
 def _check_affine(
-    scope: Scope, plan: Plan, affine: str | None, weight: Tensor | None, bias: Tensor | None
+    scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[int, ...]:
     """The shape that lays weight and bias along the tensor, after checking that they have the axes' sizes."""
     if weight is None and bias is None:
@@ -71,7 +72,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     >>> layer_norm(torch.tensor([1.0, 2.0, 3.0]))
     tensor([-1.2247,  0.0000,  1.2247])
     """
-    return normalize(x, _LAST_AXIS, weight=weight, bias=bias, affine="d", eps=eps)
+    return normalize(x, _LAST_AXIS, weight=weight, bias=bias, affine=_ITS_GAIN, eps=eps)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
@@ -81,4 +82,4 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) 
     >>> rms_norm(torch.tensor([3.0, -4.0, 0.0]))
     tensor([ 1.0392, -1.3856,  0.0000])
     """
-    return normalize(x, _LAST_AXIS, statistic="rms", weight=weight, affine="d", eps=eps)
+    return normalize(x, _LAST_AXIS, statistic="rms", weight=weight, affine=_ITS_GAIN, eps=eps)

@@ -47,23 +47,21 @@ class GroupNorm(Norm):
     ) -> None:
         if isinstance(num_groups, str | Scope):
             scope = Scope.parse(num_groups)
-            owner = channel_axes(scope)
+            owner = channel_axes(scope, sizes) if affine else None
             if num_channels is not None:
                 raise ConfigError(
                     f"num_channels={num_channels!r} goes with num_groups; with a scope give c=... instead"
                 )
         else:
             check_no_sizes(sizes, num_groups)
-            scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)"
+            scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)" if affine else None
             num_groups, num_channels = whole("num_groups", num_groups), whole("num_channels", num_channels)
             if num_channels % num_groups:
                 raise ConfigError(
                     f"GroupNorm({num_groups}, {num_channels}): num_channels must be divisible by num_groups"
                 )
             sizes = {"g": num_groups, "c": num_channels // num_groups}
-        super().__init__(
-            scope, affine=owner if affine else None, bias=bias, eps=eps, device=device, dtype=dtype, **sizes
-        )
+        super().__init__(scope, affine=owner, bias=bias, eps=eps, device=device, dtype=dtype, **sizes)
         self.num_groups = num_groups if isinstance(num_groups, int) else None
         self.num_channels = num_channels
 

@@ -1,0 +1,74 @@
+"""In which precision should the readable norm run? Errors on hard inputs, and what each choice costs in time.
+
+.venv/bin/python benchmarks/norm_precision.py
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from normscope import layer_norm
+
+ROWS, WIDTH, REPEATS = 2048, 384, 31
+
+
+def two_pass(x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def two_pass_centred_twice(x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    centred = centred - centred.mean(-1, keepdim=True)
+    return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "torch's layer_norm": lambda x: F.layer_norm(x, (x.shape[-1],)),
+    "float32": two_pass,
+    "float32, centred twice": two_pass_centred_twice,
+    "normscope (float64)": layer_norm,
+}
+
+
+def hard_inputs() -> dict[str, Tensor]:
+    normal = torch.randn(ROWS, WIDTH)
+    outlier = normal.clone()
+    outlier[:, -1] = 1e6
+    return {
+        "normal": normal,
+        "mean 1e4, spread 1e-2": 1e4 + 1e-2 * normal,
+        "scale 1e-20": 1e-20 * normal,
+        "scale 1e30": 1e30 * normal,
+        "one outlier of 1e6": outlier,
+        "constant": torch.full_like(normal, 0.1),
+    }
+
+
+def seconds(form: Callable[[Tensor], Tensor]) -> float:
+    """The median time of a forward and backward pass."""
+    x, gradient = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(ROWS, WIDTH)
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        form(x).backward(gradient)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    table = Table("input", *FORMS, title=f"largest error against float64, {ROWS} x {WIDTH} float32", box=None)
+    for name, x in hard_inputs().items():
+        exact = two_pass(x.double())
+        errors = [(form(x).double() - exact).abs().max().item() for form in FORMS.values()]
+        table.add_row(name, *(f"{error:.1e}" for error in errors))
+    baseline = seconds(FORMS["torch's layer_norm"])
+    table.add_row("time, forward + backward", *(f"{seconds(form) / baseline:.1f} x" for form in FORMS.values()))
+    Console(width=120).print(table)

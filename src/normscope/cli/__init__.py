@@ -1,0 +1,73 @@
+"""The command line: a table of commands, of which only the one that was asked for is imported.
+
+A new command is a line in `COMMANDS` and a file with a function `main(arguments)`.
+"""
+
+import difflib
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from normscope._version import __version__
+from normscope.errors import NormscopeError
+
+COMMANDS = {
+    "draw": ("normscope.cli.draw", "draw which cells of a tensor share one mean"),
+}
+"""For each command: the module it lives in, and one line of help."""
+
+WRONG_USE, INTERRUPTED, CLOSED_PIPE = 2, 130, 141  # the exit codes that shells expect: 128 + the signal's number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without the drawing characters shows '?', not a traceback
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()  # here, where a closed pipe can still be caught
+    except NormscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_USE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes once more when it ends, and that must not fail in its turn.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    command, *rest = arguments or ["--help"]
+    if command in ("-h", "--help"):
+        print(_help())
+    elif command == "--version":
+        print(f"normscope {__version__}")
+    elif command in COMMANDS:
+        importlib.import_module(COMMANDS[command][0]).main(rest)
+    else:
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"
+        print(f"error: there is no command {command!r}\nfix: {fix}", file=sys.stderr)
+        return WRONG_USE
+    return 0
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {words}" for name, (_, words) in COMMANDS.items())
+    return f"""\
+usage: normscope COMMAND ...
+
+Transformer blocks that you can read, train and see through.
+
+commands:
+{commands}
+
+options:
+  -h, --help  this text; after a command, its own
+  --version   the version"""

@@ -1,0 +1,98 @@
+"""`normscope draw`: pictures of scopes, in the terminal or as SVG files."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from normscope.errors import ConfigError
+from normscope.explain.scope_drawing import draw, draw_rich, draw_svg
+from normscope.explain.scope_gallery import gallery_svg
+from normscope.files import write_atomically
+
+
+@dataclass(frozen=True)
+class DrawScope:
+    """Draw which cells of a tensor share one mean.
+
+    For instance: normscope draw scope "n (g [c]) [h w]" g=2 --shape 2,4,3,3
+    """
+
+    scope: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SCOPE")]
+    """The axes of the tensor, those that share statistics in brackets."""
+
+    shape: Annotated[str, tyro.conf.arg(metavar="SIZE,SIZE,...")]
+    """The shape of the tensor, for instance 2,4,3,3."""
+
+    sizes: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]")] = ()
+    """Sizes that the shape alone does not tell, for instance g=2."""
+
+    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write an SVG image to this file instead."""
+
+
+@dataclass(frozen=True)
+class DrawGallery:
+    """Draw the named norms side by side, as an SVG image."""
+
+    svg: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    """The file to write."""
+
+
+Command = (
+    Annotated[DrawScope, tyro.conf.subcommand(name="scope")]
+    | Annotated[DrawGallery, tyro.conf.subcommand(name="gallery")]
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    command: DrawScope | DrawGallery = tyro.cli(
+        Command,
+        prog="normscope draw",
+        description="Draw which cells of a tensor share one mean.",
+        args=list(arguments),
+    )
+    if isinstance(command, DrawGallery):
+        _save(command.svg, gallery_svg())
+    else:
+        _scope(command)
+
+
+def _scope(command: DrawScope) -> None:
+    shape, sizes = _shape(command.shape), _sizes(command.sizes)
+    if command.svg is not None:
+        _save(command.svg, draw_svg(command.scope, shape, **sizes))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
+    else:
+        print(draw(command.scope, shape, **sizes))
+
+
+def _save(path: Path, image: str) -> None:
+    write_atomically(path, image)
+    print(f"wrote {path}")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\s*\d+(\s*[,x]\s*\d+)*\s*", text, re.ASCII):
+        raise ConfigError(f"a shape is whole numbers with commas between them, but got {text!r}\nfix: --shape 2,4,3,3")
+    return tuple(int(size) for size in re.findall(r"\d+", text))
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if not re.fullmatch(r"-?\d+", size, re.ASCII):
+            problem = f"a size is the name of an axis, '=' and a whole number, but got {text!r}"
+            raise ConfigError(f"{problem}\nfix: {name or 'g'}=2")
+        if name in sizes:
+            raise ConfigError(f"the size of axis {name!r} is given twice\nfix: give it once")
+        sizes[name] = int(size)
+    return sizes

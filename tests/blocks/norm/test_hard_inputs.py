@@ -1,0 +1,132 @@
+"""Inputs that lose digits: never further from the exact result than torch is, and NaN just where torch has it.
+
+The exact result is a plain float64 restatement, which has digits to spare for inputs of the smaller types.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from tests.blocks.norm.cases import CASES, HALVES, Case, every_case, randn
+
+
+def _far_off(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A mean of 1e4, and a spread of a few of the smallest steps that the type can make there."""
+    return 1e4 + (randn(shape, 11) * 2).round() * _spacing(1e4, dtype)
+
+
+def _outlier(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    x = randn(shape, 12)
+    x.view(-1)[3] = 6e4 if dtype == torch.float16 else 1e6
+    return x
+
+
+HARD: dict[str, Callable[[tuple[int, ...], torch.dtype], Tensor]] = {
+    "far-off": _far_off,
+    "tiny": lambda shape, dtype: randn(shape, 13) * (1e-6 if dtype == torch.float16 else 1e-20),
+    "huge": lambda shape, dtype: randn(shape, 14) * (1e4 if dtype == torch.float16 else 1e30),
+    "outlier": _outlier,
+    "constant": lambda shape, dtype: torch.full(shape, 3.1, dtype=torch.float64),
+}
+
+
+def _spacing(value: float, dtype: torch.dtype) -> float:
+    """The step from `value` to the next number of the type."""
+    info = torch.finfo(dtype)
+    smallest = info.tiny * info.eps
+    return max(2.0 ** math.floor(math.log2(value)) * info.eps, smallest) if value else smallest
+
+
+def _exact(peer: nn.Module, x: Tensor, training: bool) -> Tensor:
+    """The layer by its formula, over the dimensions that torch's documentation gives, with torch's parameters."""
+    weight, bias = getattr(peer, "weight", None), getattr(peer, "bias", None)
+    eps = peer.eps if peer.eps is not None else torch.finfo(torch.float32).eps
+    assert isinstance(eps, float)
+    shape, mean, along = x.shape, torch.zeros((), dtype=torch.float64), (1, -1) + (1,) * (x.dim() - 2)
+    if isinstance(peer, nn.LayerNorm | nn.RMSNorm):
+        dims, along = tuple(range(-len(peer.normalized_shape), 0)), peer.normalized_shape
+    elif isinstance(peer, nn.GroupNorm):
+        x, dims = x.reshape(shape[0], peer.num_groups, -1), (2,)
+    elif type(peer).__name__.startswith("Batch"):
+        dims = (0, *range(2, x.dim()))
+    elif int(type(peer).__name__[-2]) + 2 == x.dim():
+        dims = tuple(range(2, x.dim()))
+    else:  # one sample without a batch dimension
+        dims, along = tuple(range(1, x.dim())), (-1,) + (1,) * (x.dim() - 1)
+    if isinstance(peer, _NormBase) and peer.running_mean is not None and not training:
+        assert peer.running_var is not None
+        mean, square = peer.running_mean.double().reshape(along), peer.running_var.double().reshape(along)
+    else:
+        if not isinstance(peer, nn.RMSNorm):
+            mean = x.mean(dims, keepdim=True)
+        square = ((x - mean) ** 2).mean(dims, keepdim=True)
+    y = ((x - mean) / (square + eps).sqrt()).reshape(shape)
+    y = y if weight is None else y * weight.reshape(along)
+    return y if bias is None else y + bias.reshape(along)
+
+
+def _run(layer: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, grad: Tensor) -> dict[str, Tensor]:
+    module.zero_grad()
+    leaf = x.detach().clone().requires_grad_()
+    y = layer(leaf)
+    torch.autograd.backward(y, grad.to(y.dtype))
+    found = {"output": y.detach(), "input": leaf.grad, **{name: p.grad for name, p in module.named_parameters()}}
+    return {name: value.double().clone() for name, value in found.items() if value is not None}
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("hard", HARD)
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=["float32", "bfloat16", "float16"])
+@every_case
+def test_never_worse_than_torch(case: Case, dtype: torch.dtype, hard: str, training: bool) -> None:
+    ours, peer = case.pair(dtype)
+    ours.train(training)
+    peer.train(training)
+    x = HARD[hard](case.shape, dtype).to(dtype)
+    assert x.isfinite().all()
+    grad = randn(case.shape, 15, dtype)
+    exact_peer = case.pair(dtype)[1].double()
+    exact = _run(lambda v: _exact(exact_peer, v, training), exact_peer, x.double(), grad)
+    mine, theirs = _run(ours, ours, x, grad), _run(peer, peer, x, grad)
+    assert mine.keys() == exact.keys()
+    for name, raw in exact.items():
+        fits = raw.to(dtype).isfinite()  # in float16 some exact results are beyond the largest number
+        assert torch.equal(mine[name][~fits], raw.to(dtype).double()[~fits]), name
+        value = raw.where(fits, 0.0)
+        error, peer_error = ((found[name].where(fits, 0.0) - value).abs().max().item() for found in (mine, theirs))
+        floor = 0.5 * _spacing(value.abs().max().item(), dtype) * (1 + 1e-3)
+        bound = max(floor, peer_error if math.isfinite(peer_error) else 0.0)
+        assert error <= bound, f"{name}: {error:.3g} here, {peer_error:.3g} in torch, {floor:.3g} is rounding"
+
+
+def test_the_exact_form_is_torchs_in_float64() -> None:
+    """The measure itself is right: on easy inputs it gives what torch gives in float64."""
+    given_eps = [c for c in CASES if c.peer is not nn.RMSNorm or "eps" in c.kwargs]  # else it depends on the type
+    for case, training in itertools.product(given_eps, (True, False)):
+        _, peer = case.pair(torch.float64)
+        peer.train(training)
+        x = randn(case.shape, 16)
+        exact = _exact(peer, x, training)  # first: the layer's own pass moves its running statistics
+        torch.testing.assert_close(exact, peer(x), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=["nan", "inf", "minus-inf"])
+@every_case
+def test_nan_where_torch_has_nan(case: Case, bad: float, training: bool) -> None:
+    ours, peer = case.pair()
+    ours.train(training)
+    peer.train(training)
+    x = case.input()
+    x.view(-1)[2] = bad
+    y, peer_y = ours(x), peer(x)
+    assert torch.equal(y.isnan(), peer_y.isnan())
+    assert torch.equal(y.isinf(), peer_y.isinf())
+    assert not y.isfinite().all()
+    for (name, buffer), (_, peer_buffer) in zip(ours.named_buffers(), peer.named_buffers(), strict=True):
+        assert torch.equal(buffer.isfinite(), peer_buffer.isfinite()), name

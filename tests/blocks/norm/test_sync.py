@@ -1,0 +1,63 @@
+"""`sync=True`: two processes with a part of a batch each do what one process does with the whole."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from safetensors.torch import load_file
+
+import normscope as ns
+from normscope.errors import ConfigError
+from tests.blocks.norm.cases import close, close_states, randn, scramble
+from tests.blocks.norm.ranks import JOBS, NORMS, STEPS, Job, run, work
+
+
+def _check(job: Job, folder: Path) -> None:
+    whole = run(job, None)
+    parts = [load_file(folder / f"{job.name}.{rank}.safetensors") for rank in (0, 1)]
+    assert parts[0].keys() == parts[1].keys() == whole.keys()
+    for name, expected in whole.items():
+        both = [part[name] for part in parts]
+        if ".buffer." in name:
+            for rank in (0, 1):
+                close(both[rank], expected, 1e-10, f"{job.name} {name} on rank {rank}")
+        elif ".gradient." in name:
+            close(both[0] + both[1], expected, 1e-10, f"{job.name} {name}")
+        else:
+            close(torch.cat(both), expected, 1e-10, f"{job.name} {name}")
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    """All norms, splits and masks in one launch, since starting two processes costs seconds."""
+    mp.spawn(work, args=(str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    for job in JOBS:
+        if min(job.shape) > 0 and job.shape[0] > 2:
+            _check(job, tmp_path)
+    # Two ranks with one value each have the mean of both; one process refuses one value, and takes the two.
+    _check(next(job for job in JOBS if job.name == "batch-1-1"), tmp_path)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_without_a_process_group_it_is_as_if_off(name: str) -> None:
+    make, shape, _ = NORMS[name]
+    on, off = make(True), make(False)
+    for norm in (on, off):
+        scramble(norm)
+    for step, training in enumerate(STEPS):
+        on.train(training)
+        off.train(training)
+        assert torch.equal(on(randn(shape, step)), off(randn(shape, step)))
+        close_states(on, off, 0.0)
+
+
+@pytest.mark.parametrize("scope", ["b s [d]", "n c [...]", "n [c h w]", "b [s] d", "... [d]", "(n [m]) [c]"])
+def test_samples_that_are_normalized_alone_have_nothing_to_share(scope: str) -> None:
+    with pytest.raises(ConfigError, match="does not bracket its first axis"):
+        ns.Norm(scope, sync=True)
+
+
+def test_instance_norm_has_nothing_to_share() -> None:
+    with pytest.raises(ConfigError, match="does not bracket its first axis"):
+        ns.InstanceNorm2d(3, sync=True)
