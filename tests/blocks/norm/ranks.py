@@ -1,6 +1,7 @@
 """What each process does in the test of `sync=True`: its part of every batch, through every norm."""
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import normscope as ns
-from tests.blocks.norm.cases import randn, scramble
+from tests.blocks.norm.cases import PATHS, randn, scramble
 
 STEPS = (True, True, False)  # two batches in training, one in eval mode
 
@@ -79,9 +80,9 @@ def run(job: Job, rank: int | None) -> dict[str, Tensor]:
     return {name: value.contiguous() for name, value in found.items()}
 
 
-def work(rank: int, folder: str) -> None:
-    """The life of one process."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def work(rank: int, folder: str, path: str) -> None:
+    """The life of one process, on one of the paths that compute a norm."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"  # stay on this machine
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -90,6 +91,7 @@ def work(rank: int, folder: str) -> None:
         world_size=2,
         timeout=timedelta(seconds=60),  # a rank that waits for a sum that never comes fails instead of hanging
     )
-    for job in JOBS:
-        save_file(run(job, rank), Path(folder) / f"{job.name}.{rank}.safetensors")
+    with PATHS[path]():
+        for job in JOBS:
+            save_file(run(job, rank), Path(folder) / f"{job.name}.{rank}.safetensors")
     dist.destroy_process_group()

@@ -10,7 +10,7 @@ import normscope as ns
 from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
 
 # torch's own compiler calls what torch itself has deprecated.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 class _Masked(nn.Module):
@@ -56,6 +56,6 @@ def test_layers_in_a_row() -> None:
 
 
 def test_with_a_mask() -> None:
-    module = _Masked(ns.RMSNorm(6), ns.Norm("[b s] d", state="running", affine="d", d=6))
+    module = _Masked(ns.RMSNorm(6), ns.Norm("[b s] d", state="running", affine="d", d=6), ns.PowerNorm(6))
     mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
     _compare(module, randn((2, 4, 6), seed=1, dtype=torch.float32), mask)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 import normscope as ns
-from tests.blocks.norm.cases import TOLERANCE, Case, close, close_states, close_step, every_case
+from tests.blocks.norm.cases import TOLERANCE, Case, close, close_states, close_step, every_case, randn
 
 DROP_INS: list[tuple[type[nn.Module], type[nn.Module]]] = [
     (ns.LayerNorm, nn.LayerNorm),
@@ -138,3 +138,13 @@ def test_a_scope_in_place_of_a_number_is_the_same_layer() -> None:
         by_scope.load_state_dict(by_number.state_dict())
         assert torch.equal(by_number(x), by_scope(x))
         close_states(by_number, by_scope, 0.0)
+
+
+def test_instance_norm_without_a_momentum_averages_all_batches() -> None:
+    """Here we part from torch, whose InstanceNorm takes None for zero and never learns anything."""
+    norm = ns.InstanceNorm1d(3, momentum=None, track_running_stats=True, dtype=torch.float64)
+    batches = [randn((2, 3, 5), seed) for seed in range(3)]
+    for batch in batches:
+        norm(batch)
+    close(norm.running_mean, torch.stack(batches).mean((0, 1, 3)), 1e-12, "running_mean")
+    close(norm.running_var, torch.stack(batches).var(3).mean((0, 1)), 1e-12, "running_var")

@@ -120,7 +120,8 @@ class InstanceNorm(_ChannelNorm):
 
     It takes brightness and contrast, the "style", out of each channel of each image. As in torch, the gain and the
     running statistics are off unless asked for. `InstanceNorm` takes batches of any rank; `InstanceNorm1d`, `2d` and
-    `3d` check the rank as torch's do, and take a single sample too.
+    `3d` check the rank as torch's do, and take a single sample too. With momentum=None the running statistics are the
+    average over all batches, as BatchNorm's are; torch's would stay where they began.
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias
