@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
-from normscope.blocks.checks import check_dropout, check_mask, check_norm, check_positive, check_tensor
-from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.checks import check_dropout, check_mask, check_positive, check_tensor
+from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec
 from normscope.blocks.rotary import Rotary
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         rotary: turns queries and keys by their position; one object may serve all the layers of a model.
         qk_norm: a norm over each head's queries and keys.
         window: how many tokens back a token sees, itself included; None is all.
-        bias, dropout, init, depth: as for the MLP; dropout falls on the attention weights and on the output.
+        bias, dropout, init, role, depth: as for the MLP; dropout falls on the attention weights and on the output.
         allow_future_leak: let a causal layer's qk_norm share statistics along time, to study what that does.
 
     Example:
@@ -70,6 +70,7 @@ class Attention(nn.Module):
         bias: bool = False,
         dropout: float = 0.0,
         init: str | Initialisation = "glorot-truncated",
+        role: Role = "residual",
         depth: int = 1,
         allow_future_leak: bool = False,
     ) -> None:
@@ -81,14 +82,12 @@ class Attention(nn.Module):
             raise ConfigError(
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
             )
-        check_norm("qk_norm", qk_norm)
-        if causal and not allow_future_leak:
-            refuse_future_leak("qk_norm", qk_norm, rank=4)
+        refuse_future_leak("qk_norm", qk_norm, rank=4, allowed=not causal or allow_future_leak)
         self.causal, self.window, self.rotary = causal, window, rotary
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
         self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
         self.v = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
-        self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role="residual", depth=depth)
+        self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role=role, depth=depth)
         self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
         self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))
         self.dropout = nn.Dropout(check_dropout(dropout))

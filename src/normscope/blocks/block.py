@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
-from normscope.blocks.checks import check_dropout, check_norm, check_positive
+from normscope.blocks.checks import check_dropout, check_positive
 from normscope.blocks.initialisation import named_initialisation
 from normscope.blocks.mlp import MLP, named_activation
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
@@ -60,11 +60,9 @@ class BlockConfig:
         named_wiring(self.wiring)
         named_initialisation(self.init)
         check_dropout(self.dropout)
-        check_norm("norm", self.norm)
-        check_norm("qk_norm", self.qk_norm)
-        if self.causal and not self.allow_future_leak:
-            refuse_future_leak("norm", self.norm, rank=3)
-            refuse_future_leak("qk_norm", self.qk_norm, rank=4)
+        allowed = not self.causal or self.allow_future_leak
+        refuse_future_leak("norm", self.norm, rank=3, allowed=allowed)
+        refuse_future_leak("qk_norm", self.qk_norm, rank=4, allowed=allowed)
 
 
 class Block(nn.Module):
@@ -111,6 +109,7 @@ class Block(nn.Module):
             bias=config.bias,
             dropout=config.dropout,
             init=config.init,
+            role=self.wiring.role("attention"),
             depth=config.depth,
             allow_future_leak=config.allow_future_leak,
         )
@@ -121,6 +120,7 @@ class Block(nn.Module):
             bias=config.bias,
             dropout=config.dropout,
             init=config.init,
+            role=self.wiring.role("mlp"),
             depth=config.depth,
         )
         self.norms = nn.ModuleList(build_norm(config.norm, config.width) for _ in range(self.wiring.norms))

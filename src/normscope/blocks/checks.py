@@ -1,8 +1,8 @@
 """What blocks and models refuse before they begin: sizes, names and tensors that cannot be meant."""
 
 import math
-import numbers
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -22,9 +22,9 @@ def check_positive(**sizes: int) -> None:
             raise ConfigError(f"{name}={size!r} must be a whole number above zero")
 
 
-def check_above_zero(**numbers_: float) -> None:
+def check_above_zero(**numbers: float) -> None:
     """Refuse what is not a finite number above zero, by name."""
-    for name, number in numbers_.items():
+    for name, number in numbers.items():
         if not (_is_number(number) and 0 < number < math.inf):
             raise ConfigError(f"{name}={number!r} must be a finite number above zero")
 
@@ -104,4 +104,4 @@ def check_images(images: Tensor, channels: int, size: int) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+    return not isinstance(value, bool) and isinstance(value, Real)

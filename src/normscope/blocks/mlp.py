@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.checks import check_dropout, check_positive, choose
-from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
 
 
@@ -81,7 +81,8 @@ class MLP(nn.Module):
         activation: relu2, relu, gelu, gelu-tanh, silu, or gated: swiglu, reglu, geglu.
         bias: whether the projections have one.
         dropout: the share of the output that is dropped in training.
-        init, depth: how the weights start, in a model of how many blocks.
+        init, role, depth: how the weights start: by what rule, with what role for the last projection (see
+            `normscope.blocks.initialisation`), and in a model of how many blocks.
 
     Example:
         >>> import torch
@@ -103,6 +104,7 @@ class MLP(nn.Module):
         bias: bool = False,
         dropout: float = 0.0,
         init: str | Initialisation = "glorot-truncated",
+        role: Role = "residual",
         depth: int = 1,
     ) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ class MLP(nn.Module):
         check_positive(width=width, hidden=hidden)
         self.up = Linear(width, hidden, bias, init=init)
         self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None
-        self.down = Linear(hidden, width, bias, init=init, role="residual", depth=depth)
+        self.down = Linear(hidden, width, bias, init=init, role=role, depth=depth)
         self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor) -> Tensor:

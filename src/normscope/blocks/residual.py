@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
 from normscope.blocks.checks import choose
+from normscope.blocks.initialisation import Role
 
 Branch = Callable[[Tensor], Tensor]
 
@@ -19,6 +21,7 @@ class Wiring:
         formula: what it does, with the norms N1, N2, ...
         norms: how many norms a block of it has.
         join: (stream, attention, mlp, norms) -> stream.
+        writers: the branches whose output is added to the stream; some initialisations start those small or at zero.
         ends_normalized: whether the stream leaves the block normalized, so that a model needs no norm at its end.
     """
 
@@ -26,7 +29,15 @@ class Wiring:
     formula: str
     norms: int
     join: Callable[[Tensor, Branch, Branch, Sequence[Branch]], Tensor]
+    writers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
     ends_normalized: bool = False
+
+    def role(self, branch: Literal["attention", "mlp"]) -> Role:
+        """The role of a branch's last projection, which decides how it starts.
+
+        Where nothing is added to the stream, zero is no start: two zeros in a row get no gradient, ever.
+        """
+        return "residual" if branch in self.writers else "input"
 
 
 def _pre(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
@@ -69,9 +80,9 @@ WIRINGS: Mapping[str, Wiring] = {
         # Wang and Komatsuzaki 2021, GPT-J; PaLM.
         Wiring("parallel", "x = x + A(N1 x) + M(N1 x)", 1, _parallel),
         # What if one residual went round both? For the lab.
-        Wiring("single", "x = x + M(A(N1 x))", 1, _single),
+        Wiring("single", "x = x + M(A(N1 x))", 1, _single, writers=("mlp",)),
         # And what if there were none?
-        Wiring("none", "x = M(A(N1 x))", 1, _none),
+        Wiring("none", "x = M(A(N1 x))", 1, _none, writers=()),
     )
 }
 

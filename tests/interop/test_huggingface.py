@@ -1,0 +1,134 @@
+"""Weights of transformers' GPT-2 and Llama give the same logits and gradients here."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
+from normscope.models.gpt import GPT
+from tests.interop.checkpoints import FORMS, VOCABULARY, made
+from tests.support import random_tokens
+
+TOLERANCE = 3e-5
+"""Of the largest value. Measured: at most 3e-6 for logits and 7e-6 for gradients, float32's rounding."""
+
+TOKENS = random_tokens(VOCABULARY, 2, 24)
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).abs().max() <= TOLERANCE * theirs.abs().max()
+
+
+def converted(model: Any) -> GPT:
+    return gpt_from_huggingface(model.config.to_dict(), model.state_dict())
+
+
+@every_form
+def test_logits_are_the_same(form: str) -> None:
+    theirs = made(form)
+    with torch.no_grad():
+        wanted = theirs(TOKENS).logits
+        assert wanted.abs().max() > 1  # large enough to tell a right model from a wrong one
+        close(converted(theirs)(TOKENS), wanted)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.startswith("gpt2")])
+def test_in_float64_nothing_but_rounding_is_left(form: str) -> None:
+    """For GPT-2. transformers has Llama's angles in float32, whatever the weights are in."""
+    theirs = made(form)
+    ours = converted(theirs).double()
+    with torch.no_grad():
+        wanted = theirs.double()(TOKENS).logits
+        assert (ours(TOKENS) - wanted).abs().max() < 1e-12 * wanted.abs().max()
+
+
+@every_form
+def test_gradients_are_the_same(form: str) -> None:
+    theirs = made(form)
+    ours = converted(theirs)
+    targets = TOKENS.roll(-1, 1)
+    ours.loss(TOKENS, targets).backward()
+    F.cross_entropy(theirs(TOKENS).logits.flatten(0, 1), targets.flatten()).backward()
+    wanted = theirs.get_input_embeddings().weight.grad
+    assert ours.embedding.weight.grad is not None
+    close(ours.embedding.weight.grad, wanted)
+
+
+@pytest.mark.parametrize("form", ["gpt2", "llama-grouped"])
+def test_decoding_with_the_cache_is_the_same(form: str) -> None:
+    theirs = made(form)
+    ours = converted(theirs)
+    memory = ours.new_cache(2)
+    with torch.no_grad():
+        parts = [ours(part, cache=memory) for part in TOKENS.split([20, 1, 3], dim=1)]
+        close(torch.cat(parts, dim=1), theirs(TOKENS).logits)
+
+
+@every_form
+def test_a_saved_model_is_read_from_its_folder(form: str, tmp_path: Path) -> None:
+    theirs = made(form)
+    theirs.save_pretrained(tmp_path)
+    with torch.no_grad():
+        close(load_huggingface(tmp_path)(TOKENS), theirs(TOKENS).logits)
+        close(load_huggingface(str(tmp_path))(TOKENS), theirs(TOKENS).logits)
+
+
+@pytest.mark.parametrize("form", ["gpt2", "llama"])
+def test_a_model_in_several_files(form: str, tmp_path: Path) -> None:
+    theirs = made(form)
+    theirs.save_pretrained(tmp_path, max_shard_size="60KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    with torch.no_grad():
+        close(load_huggingface(tmp_path)(TOKENS), theirs(TOKENS).logits)
+
+
+@pytest.mark.parametrize("form", ["gpt2", "llama-tied"])
+def test_half_precision_files_become_float32_models(form: str, tmp_path: Path) -> None:
+    theirs = made(form)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(parameter.bfloat16())
+    # A copy is saved, because transformers rounds its tables of angles along with the weights.
+    copy.deepcopy(theirs).to(torch.bfloat16).save_pretrained(tmp_path)
+    ours = load_huggingface(tmp_path)
+    assert {p.dtype for p in ours.parameters()} == {torch.float32}
+    with torch.no_grad():
+        close(ours(TOKENS), theirs(TOKENS).logits)
+
+
+def test_a_model_without_its_head_class_is_gpt2_as_well() -> None:
+    """GPT2Model saves the same weights under names without the first part, and its head is the embedding."""
+    theirs = made("gpt2")
+    bare = theirs.transformer.state_dict()
+    with torch.no_grad():
+        close(gpt_from_huggingface(theirs.config.to_dict(), bare)(TOKENS), theirs(TOKENS).logits)
+
+
+def test_the_model_owns_its_weights() -> None:
+    theirs = made("llama")
+    ours = converted(theirs)
+    before = ours(TOKENS)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+    assert torch.equal(ours(TOKENS), before)
+    assert all(p.requires_grad for p in ours.parameters())
+
+
+def test_older_files_have_the_base_of_the_rotation_elsewhere() -> None:
+    theirs = made("llama-base")
+    settings = theirs.config.to_dict()
+    del settings["rope_parameters"]
+    ours = gpt_from_huggingface({**settings, "rope_theta": 500.0}, theirs.state_dict())
+    assert ours.config.rotary_base == 500.0
+    with torch.no_grad():
+        close(ours(TOKENS), theirs(TOKENS).logits)
+        other = gpt_from_huggingface(settings, theirs.state_dict())(TOKENS)  # 10000, the default
+    assert not torch.isclose(other, ours(TOKENS)).all()

@@ -1,0 +1,164 @@
+"""Folders, settings and weights that cannot be read are refused by name."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from normscope.errors import ConfigError, NormscopeError, WeightsError
+from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
+from tests.interop.checkpoints import made
+from tests.support import every_refusal
+
+
+@cache
+def parts(form: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    model = made(form)
+    return model.config.to_dict(), model.state_dict()
+
+
+def settings(form: str, **changes: Any) -> Callable[[], object]:
+    """Read a model whose config.json says something else in places."""
+    return lambda: gpt_from_huggingface({**parts(form)[0], **changes}, parts(form)[1])
+
+
+def without(form: str, name: str) -> Callable[[], object]:
+    def call() -> object:
+        config, weights = parts(form)
+        assert name in config or name in weights
+        return gpt_from_huggingface(
+            {key: value for key, value in config.items() if key != name},
+            {key: value for key, value in weights.items() if key != name},
+        )
+
+    return call
+
+
+def weight(form: str, name: str, value: Any) -> Callable[[], object]:
+    def call() -> object:
+        config, weights = parts(form)
+        assert name in weights
+        return gpt_from_huggingface(config, {**weights, name: value})
+
+    return call
+
+
+def of_shape(form: str, name: str, *shape: int) -> Callable[[], object]:
+    return weight(form, name, torch.zeros(shape))
+
+
+TABLE, LAST = "model.embed_tokens.weight", "model.norm.weight"
+JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias"
+
+
+@every_refusal(
+    ("kind", WeightsError, "type 'bert' cannot be read; those of gpt2, llama can", settings("gpt2", model_type="bert")),
+    ("no-kind", WeightsError, "type None cannot be read", without("gpt2", "model_type")),
+    ("kind-list", WeightsError, "cannot be read", settings("gpt2", model_type=["gpt2"])),
+    ("no-setting", WeightsError, "the gpt2 model lacks 'n_embd'", without("gpt2", "n_embd")),
+    ("no-setting-llama", WeightsError, "the llama model lacks 'hidden_size'", without("llama", "hidden_size")),
+    ("size", ConfigError, "width='big' must be", settings("llama", hidden_size="big")),
+    ("attention-bias", WeightsError, "attention_bias=True changes", settings("llama", attention_bias=True)),
+    ("mlp-bias", WeightsError, "mlp_bias=True changes", settings("llama", mlp_bias=True)),
+    ("unscaled", WeightsError, "scale_attn_weights=False changes", settings("gpt2", scale_attn_weights=False)),
+    ("by-layer", WeightsError, "inverse_layer_idx=True", settings("gpt2", scale_attn_by_inverse_layer_idx=True)),
+    ("activation", WeightsError, "activation 'tanh' is not known", settings("gpt2", activation_function="tanh")),
+    ("activation-llama", WeightsError, "hidden_act='gelu'", settings("llama", hidden_act="gelu")),
+    ("rope", WeightsError, "of type 'yarn'", settings("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0})),
+    (
+        "rope-older",
+        WeightsError,
+        "of type 'linear'",
+        settings("llama", rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0}),
+    ),
+    ("rope-part", WeightsError, "a part of", settings("llama", rope_parameters={"partial_rotary_factor": 0.5})),
+    ("rope-text", WeightsError, "must be a dictionary", settings("llama", rope_parameters="yarn")),
+    ("missing", WeightsError, "lacks 'wte.weight'", without("gpt2", "transformer.wte.weight")),
+    ("missing-llama", WeightsError, "lacks 'model.norm.weight'", without("llama", "model.norm.weight")),
+    ("missing-head", WeightsError, "lacks 'lm_head.weight'", without("llama", "lm_head.weight")),
+    ("shape", WeightsError, r"embedding.weight: torch.float32 of \(7, 48\)", of_shape("llama", TABLE, 7, 48)),
+    ("joined", WeightsError, r"attention.q.weight: .* of \(47, 48\)", of_shape("gpt2", JOINED, 48, 141)),
+    ("narrow", WeightsError, "do not fit", of_shape("gpt2", JOINED, 48, 2)),
+    ("rank", WeightsError, r"2 dimensions, but has shape \(48, 144, 1\)", of_shape("gpt2", JOINED, 48, 144, 1)),
+    ("bias-rank", WeightsError, r"1 dimensions, but has shape \(\)", of_shape("gpt2", JOINED_BIAS)),
+    ("whole-numbers", WeightsError, "torch.int8", weight("llama", LAST, torch.zeros(48, dtype=torch.int8))),
+    ("not-a-tensor", WeightsError, "got something else", weight("llama", LAST, [1.0])),
+    ("deeper", WeightsError, "lacks 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
+    ("not-settings", WeightsError, "got something else", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
+)
+def test_a_model_that_does_not_fit(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made("gpt2").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refused(folder: Path, words: str) -> None:
+    with pytest.raises(WeightsError, match=words) as caught:
+        load_huggingface(folder)
+    assert str(folder) in str(caught.value)
+    assert "It needs config.json and model.safetensors" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    refused(folder, name)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", "No such file")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 1000, -1])
+def test_a_truncated_file(folder: Path, keep: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(folder, "could not be read")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"model_type": '])
+def test_a_truncated_config(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    refused(folder, "could not be read")
+
+
+def test_a_config_that_is_no_text(folder: Path) -> None:
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00")
+    refused(folder, "could not be read")
+
+
+def test_a_config_that_is_no_dictionary(folder: Path) -> None:
+    (folder / "config.json").write_text("[1, 2]", encoding="utf-8")
+    with pytest.raises(WeightsError, match="got something else"):
+        load_huggingface(folder)
+
+
+@pytest.mark.parametrize("index", [[], {}, {"weight_map": 3}, {"weight_map": {"a": 3}}], ids=str)
+def test_a_broken_index(folder: Path, index: Any) -> None:
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    refused(folder, "could not be read")
+
+
+def test_an_index_that_names_a_file_that_is_not_there(folder: Path) -> None:
+    index = {"weight_map": {"wte.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    refused(folder, "00002-of-00002")
+
+
+def test_an_index_cannot_reach_out_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "stolen.safetensors"
+    save_file({"wte.weight": torch.zeros(2)}, elsewhere)
+    index = {"weight_map": {"wte.weight": str(elsewhere)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    refused(folder, "stolen")

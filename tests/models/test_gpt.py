@@ -1,0 +1,182 @@
+"""The GPT as a module: causality, padding, the loss, its life (copy, save, meta device), and what it refuses."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normscope.blocks.initialisation import initialise
+from normscope.blocks.rotary import Rotary
+from normscope.errors import DtypeError, NormscopeError, ShapeError, TokenError
+from normscope.models.gpt import GPT
+from tests.models.tiny import CONTEXT, VOCABULARY, every_form, every_preset, made, tiny
+from tests.support import every_refusal, random_tokens
+
+TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
+
+
+@every_form
+def test_the_model_is_its_formula(form: str) -> None:
+    """Written out with the model's own parts."""
+    model = made(form, torch.float64)
+    x = model.embedding.weight[TOKENS]
+    if model.position is not None:
+        x = x + model.position.weight[:CONTEXT]
+    x = model.embedding_norm(x)
+    for block in model.blocks:
+        x = block(x)
+    logits = model.final_norm(x) @ (model.embedding if model.head is None else model.head).weight.T
+    cap = model.config.logit_cap
+    torch.testing.assert_close(model(TOKENS), logits if cap is None else cap * torch.tanh(logits / cap))
+
+
+@every_form
+def test_a_token_changes_no_logit_before_it(form: str) -> None:
+    model = made(form)
+    logits = model(TOKENS)
+    for place in range(CONTEXT):
+        changed = TOKENS.clone()
+        changed[:, place] = (changed[:, place] + 7) % VOCABULARY
+        moved = model(changed)
+        assert torch.equal(logits[:, :place], moved[:, :place])
+        assert not torch.isclose(logits[:, place], moved[:, place]).all()
+
+
+@every_preset
+def test_a_token_knows_its_place_and_those_before(name: str) -> None:
+    """Without the first token, or with the first two exchanged, the last logits are others."""
+    model = made(name)
+    last = model(TOKENS)[:, -1]
+    exchanged = TOKENS[:, [1, 0, *range(2, CONTEXT)]]
+    assert not torch.isclose(model(TOKENS[:, 1:])[:, -1], last).all()
+    assert not torch.isclose(model(exchanged)[:, -1], last).all()
+
+
+def test_without_positions_the_order_of_earlier_tokens_is_not_known() -> None:
+    """In one block: in a second one the tokens would know each other by what they had seen."""
+    model = GPT(tiny("llama", positions="none", depth=1))
+    exchanged = TOKENS[:, [1, 0, *range(2, CONTEXT)]]
+    torch.testing.assert_close(model(TOKENS)[:, -1], model(exchanged)[:, -1])
+
+
+@every_form
+def test_the_loss_is_the_mean_of_minus_log_p(form: str) -> None:
+    model = made(form, torch.float64)
+    targets = random_tokens(VOCABULARY, 2, CONTEXT, seed=1)
+    targets[0, 3] = targets[1, :4] = -1  # do not count
+    logits = model(TOKENS)
+    terms = [
+        math.log(sum(math.exp(z) for z in logits[b, s].tolist())) - logits[b, s, targets[b, s]].item()
+        for b in range(2)
+        for s in range(CONTEXT)
+        if targets[b, s] >= 0
+    ]
+    assert len(terms) == 15
+    assert model.loss(TOKENS, targets).item() == pytest.approx(sum(terms) / 15, rel=1e-12)
+
+
+def test_the_loss_of_half_precision_logits_is_taken_in_float32() -> None:
+    model = made("gpt2", torch.bfloat16)
+    fixed = torch.randn(2, CONTEXT, VOCABULARY, dtype=torch.bfloat16)
+    model.forward = lambda tokens, mask=None: fixed  # type: ignore[method-assign, assignment, misc]
+    loss = model.loss(TOKENS, TOKENS)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, F.cross_entropy(fixed.float().flatten(0, 1), TOKENS.flatten()))
+
+
+def test_int32_tokens_serve_as_well() -> None:
+    model = made("nanochat")
+    assert torch.equal(model(TOKENS.int()), model(TOKENS))
+    assert torch.equal(model.loss(TOKENS.int(), TOKENS.int()), model.loss(TOKENS, TOKENS))
+
+
+@every_form
+def test_the_same_seed_gives_the_same_model(form: str) -> None:
+    config = made(form).config
+    states = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        states.append(GPT(config).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+@every_form
+def test_a_model_from_the_meta_device_is_the_model(form: str) -> None:
+    config = made(form).config
+    torch.manual_seed(5)
+    model = GPT(config)
+    with torch.device("meta"):
+        late = GPT(config)
+    assert all(p.is_meta for p in late.parameters())
+    late.to_empty(device="cpu")
+    torch.manual_seed(5)
+    initialise(late)
+    tables = [(m.cos, m.sin) for m in late.modules() if isinstance(m, Rotary)]
+    for (cos, sin), wanted in zip(tables, [m for m in model.modules() if isinstance(m, Rotary)], strict=True):
+        assert torch.equal(cos, wanted.cos)
+        assert torch.equal(sin, wanted.sin)
+    assert torch.equal(late(TOKENS), model(TOKENS))
+
+
+@every_form
+def test_copies_and_state_dicts_carry_the_model_over(form: str) -> None:
+    model = made(form)
+    logits = model(TOKENS)
+    twin = copy.deepcopy(model)
+    other = GPT(model.config)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(twin(TOKENS), logits)
+    assert torch.equal(other(TOKENS), logits)
+    with torch.no_grad():
+        twin.embedding.weight.zero_()
+    assert torch.equal(model(TOKENS), logits)
+
+
+def test_a_copy_keeps_the_layers_one_rotary_shared() -> None:
+    twin = copy.deepcopy(made("nanochat"))
+    assert sum(isinstance(m, Rotary) for m in twin.modules()) == 1
+
+
+def test_none_of_the_rotary_tables_is_saved() -> None:
+    assert not [name for name in made("nanochat").state_dict() if "cos" in name or "sin" in name]
+
+
+def test_an_empty_batch_passes() -> None:
+    assert made("llama")(TOKENS[:0]).shape == (0, CONTEXT, VOCABULARY)
+    assert made("llama")(TOKENS[:, :0]).shape == (2, 0, VOCABULARY)
+
+
+def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
+    def call() -> Tensor:
+        model = GPT(tiny("nanochat"))
+        logits: Tensor = model(tokens, **options) if targets is None else model.loss(tokens, targets, **options)
+        return logits
+
+    return call
+
+
+@every_refusal(
+    ("floats", DtypeError, "a GPT takes token ids of int64 or int32, but got torch.float32", ask(TOKENS.float())),
+    ("truth", DtypeError, "torch.bool", ask(TOKENS > 3)),
+    ("list", DtypeError, "got list", ask([[1, 2]])),
+    ("one-axis", ShapeError, r"\(batch, tokens\), but got shape \(10,\)", ask(TOKENS[0])),
+    ("long", ShapeError, "11 tokens are more than the model's context of 10", ask(torch.zeros(1, 11).long())),
+    ("beyond", TokenError, r"token id 31 is not in the table.*0 to 30", ask(torch.tensor([[1, 31]]))),
+    ("negative", TokenError, "token id -2 is not", ask(torch.tensor([[1, -2]]))),
+    ("mask-shape", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 9).bool())),
+    ("mask-type", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 10))),
+    ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),
+    ("targets-shape", ShapeError, r"targets have shape \(1, 10\), but tokens \(2, 10\)", ask(TOKENS, TOKENS[:1])),
+    ("targets-floats", DtypeError, "the loss takes token ids", ask(TOKENS, TOKENS.float())),
+    ("targets-list", DtypeError, "the loss takes a tensor, but got list", ask(TOKENS, [1])),
+    ("targets-beyond", TokenError, "token id 40 is not", ask(TOKENS, torch.where(TOKENS > 15, 40, -1))),
+    ("targets-negative", TokenError, "token id -7 is not", ask(TOKENS, torch.full_like(TOKENS, -7))),
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

@@ -1,0 +1,42 @@
+"""GPTs that are small enough to be run a hundred times, and that differ in all that a GPT can differ in."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from normscope.blocks.norm.spec import TEXT_NORMS
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.presets import PRESETS, preset
+from tests.support import scramble
+
+VOCABULARY, CONTEXT = 31, 10
+
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in PRESETS},
+    "nanochat-window": ("nanochat", {"window": 3}),
+    "gpt2-grouped": ("gpt2", {"kv_heads": 2}),
+    "llama-window-heads": ("llama", {"window": 4, "head_dim": 6}),
+    "gpt2-no-bias": ("gpt2", {"bias": False}),
+    "no-positions": ("llama", {"positions": "none"}),
+    "post": ("gpt2", {"wiring": "post"}),
+    "sandwich": ("llama", {"wiring": "sandwich"}),
+    "parallel": ("nanochat", {"wiring": "parallel"}),
+    "group-norm": ("llama", {"norm": TEXT_NORMS["group"]}),
+    "no-norm": ("gpt2", {"norm": None}),
+}
+every_form = pytest.mark.parametrize("form", FORMS)
+every_preset = pytest.mark.parametrize("name", PRESETS)
+
+
+def tiny(name: str, **overrides: Any) -> GPTConfig:
+    sizes = {"vocab_size": VOCABULARY, "context": CONTEXT, "width": 16, "depth": 2, "heads": 4}
+    return preset(name, **{**sizes, **overrides})
+
+
+def made(form: str, dtype: torch.dtype = torch.float32, scale: float = 0.3) -> GPT:
+    """The model of this form with weights all drawn anew, so that no zero head hides a fault."""
+    name, overrides = FORMS[form]
+    model = GPT(tiny(name, **overrides)).to(dtype)
+    scramble(model, scale=scale)
+    return model

@@ -1,0 +1,71 @@
+"""What the tests of blocks and models share: seeded numbers, seeded weights, padding, and bfloat16 on any machine."""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import NormscopeError
+
+Refusal = tuple[str, type[NormscopeError], str, Callable[[], Any]]
+"""A mistake: its name, the error it gets, words of the message, and the call that makes it."""
+
+
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Normal numbers that depend on the seed alone."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def random_tokens(vocabulary: int, *shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def scramble(module: nn.Module, seed: int = 0, scale: float = 0.3) -> None:
+    """Draw every parameter anew, so that a zero head or a gain of one hides nothing."""
+    for i, parameter in enumerate(module.parameters()):
+        parameter.copy_(scale * randn(*parameter.shape, seed=1000 * seed + i))
+
+
+def real_tokens(lengths: Sequence[int], size: int) -> Tensor:
+    """The mask of a right-padded batch: True for the first tokens of each row."""
+    return torch.arange(size)[None, :] < torch.tensor(lengths)[:, None]
+
+
+@contextlib.contextmanager
+def safe_bfloat16() -> Iterator[None]:
+    """Multiply bfloat16 matrices without oneDNN.
+
+    Some virtual machines announce instructions for them that they do not have, and the process would be killed.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+def gradients(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of the gradient of every parameter that has one."""
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def close_all(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(
+            value,
+            theirs[name],
+            rtol=tolerance,
+            atol=tolerance,
+            msg=lambda text, name=name: f"{name}: {text}",  # type: ignore[misc]
+        )
+
+
+def every_refusal(*refusals: Refusal) -> pytest.MarkDecorator:
+    """Run a test once for each mistake."""
+    return pytest.mark.parametrize(("error", "words", "mistake"), [pytest.param(*r[1:], id=r[0]) for r in refusals])
