@@ -15,6 +15,7 @@ SOURCE = Path(normscope.__file__).parent
 FLOORS = {
     "_version": 0,
     "errors": 0,
+    "checks": 1,
     "files": 1,
     "scope": 1,
     "kernels": 2,
@@ -84,6 +85,11 @@ def test_every_public_name_is_there_for_people_and_for_type_checkers() -> None:
     assert typed == normscope._HOME_OF
     for name in normscope.__all__:
         assert getattr(normscope, name) is not None
+
+
+def test_a_room_can_be_named_without_importing_it_first() -> None:
+    code = "import normscope; print(normscope.errors.ShapeError.__name__, normscope.scope.Plan.__name__)"
+    assert in_a_new_process(code).split() == ["ShapeError", "Plan"]
 
 
 def test_an_unknown_name_is_refused() -> None:

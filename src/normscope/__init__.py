@@ -4,6 +4,7 @@ Names are loaded when they are first used, so that `import normscope` does not w
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from normscope._version import __version__
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from normscope.blocks.norm import NormSpec as NormSpec
     from normscope.blocks.norm import PowerNorm as PowerNorm
     from normscope.blocks.norm import RMSNorm as RMSNorm
+    from normscope.blocks.norm import as_norm as as_norm
     from normscope.blocks.norm import layer_norm as layer_norm
     from normscope.blocks.norm import normalize as normalize
     from normscope.blocks.norm import rms_norm as rms_norm
@@ -65,7 +67,7 @@ _HOMES = {
     "normscope.blocks.mlp": "MLP",
     "normscope.blocks.norm": (
         "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm InstanceNorm1d InstanceNorm2d "
-        "InstanceNorm3d LayerNorm Norm NormSpec PowerNorm RMSNorm layer_norm normalize rms_norm"
+        "InstanceNorm3d LayerNorm Norm NormSpec PowerNorm RMSNorm as_norm layer_norm normalize rms_norm"
     ),
     "normscope.blocks.rotary": "Rotary",
     "normscope.errors": "NormscopeError ScopeError",
@@ -84,11 +86,13 @@ __all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'normscope' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        globals()[name] = value  # the next look-up does not come here
+        return value
+    if importlib.util.find_spec(f"normscope.{name}") is not None:
+        return importlib.import_module(f"normscope.{name}")  # a room: normscope.errors, normscope.blocks
+    raise AttributeError(f"module 'normscope' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

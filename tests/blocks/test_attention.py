@@ -36,8 +36,6 @@ def made(**options: Any) -> Attention:
     """In float64, with weights large enough that attention is sharp in places."""
     attention = Attention(WIDTH, HEADS, **copy.deepcopy(options)).double()  # a rotary of its own
     scramble(attention, scale=0.5)
-    if attention.rotary is not None:
-        attention.rotary.reset_parameters()  # tables of full precision
     return attention
 
 
@@ -132,6 +130,13 @@ def test_scores_are_divided_by_the_root_of_the_head_size() -> None:
     torch.testing.assert_close(attention(x), attention.out(y.transpose(1, 2).flatten(2)))
 
 
+def test_a_qk_norm_can_be_given_by_name_or_by_scope() -> None:
+    x = randn(2, 6, WIDTH)
+    wanted = made(qk_norm=TEXT_NORMS["rms-plain"])(x)
+    assert torch.equal(made(qk_norm="rms-plain")(x), wanted)
+    assert torch.equal(made(qk_norm="b s h [e]")(x), made(qk_norm=NormSpec("b s h [e]", affine=None))(x))
+
+
 @pytest.mark.parametrize("scope", ["b [s] h e", "[b s] h e", "[...]", "[b ...] e"])
 def test_a_causal_qk_norm_may_not_bracket_time(scope: str) -> None:
     norm = NormSpec(scope, affine=None)
@@ -161,12 +166,14 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("window", ConfigError, "window=0 must be", lambda: Attention(16, 4, window=0)),
     ("dropout", ConfigError, "dropout=1 must be", lambda: Attention(16, 4, dropout=1)),
     ("rotary", ConfigError, "for heads of 8, but these have 4", lambda: Attention(16, 4, rotary=Rotary(8, 4))),
-    ("norm", ConfigError, "qk_norm='rms' must be a NormSpec", lambda: Attention(16, 4, qk_norm="rms")),  # type: ignore[arg-type]
+    ("rotary-flag", ConfigError, "rotary=True must be a Rotary", lambda: Attention(16, 4, rotary=True)),  # type: ignore[arg-type]
+    ("bias", ConfigError, "bias='no' must be True or False", lambda: Attention(16, 4, bias="no")),  # type: ignore[arg-type]
+    ("norm", ConfigError, "there is no norm 'rns'", lambda: Attention(16, 4, qk_norm="rns")),
     ("norm-rank", ScopeError, "shape", lambda: Attention(16, 4, qk_norm=NormSpec("b s [d]"))),
     ("two-axes", ShapeError, r"takes \(batch, tokens, width\), but got shape \(5, 16\)", ask(5, 16)),
     ("width", ShapeError, "last dimension is 16", ask(1, 5, 15)),
     ("list", DtypeError, "got list", lambda: Attention(16, 4)([1.0])),
-    ("mask-type", ShapeError, "must be boolean.*got torch.float32", ask(2, 5, 16, mask=torch.ones(2, 5))),
+    ("mask-type", DtypeError, r"got torch.float32; use mask.bool\(\)", ask(2, 5, 16, mask=torch.ones(2, 5))),
     ("mask-shape", ShapeError, r"of shape \(2, 5\), but got", ask(2, 5, 16, mask=torch.ones(2, 4).bool())),
     ("mask-rank", ShapeError, r"of shape \(2, 5\), but got", ask(2, 5, 16, mask=torch.ones(2, 5, 5).bool())),
     ("mask-list", DtypeError, "got list", ask(1, 2, 16, mask=[[True, False]])),

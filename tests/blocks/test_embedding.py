@@ -99,6 +99,7 @@ def test_deep_copies_and_the_meta_device() -> None:
 
 def test_the_repr_says_what_it_is() -> None:
     assert repr(Embedding(7, 4)) == "Embedding(vocab=7, d=4, init=glorot-truncated)"
+    assert repr(Embedding(7, 4, role="position")) == "Embedding(places=7, d=4, init=glorot-truncated)"
     assert repr(Embedding(7, 4, -1, init="gpt2")) == "Embedding(vocab=7, d=4, padding_idx=6, init=gpt2)"
 
 
@@ -120,6 +121,11 @@ def ask(*tokens: float, **options: Any) -> Any:
     ("padding-below", ConfigError, "padding_idx=-8 is not", lambda: Embedding(7, 4, -8)),
     ("padding-text", ConfigError, "padding_idx='a' is not", lambda: Embedding(7, 4, "a")),  # type: ignore[arg-type]
     ("table", ShapeError, r"\(7, 4\), but got \(4, 7\)", lambda: Embedding(7, 4, _weight=torch.zeros(4, 7))),
+    ("table-list", DtypeError, "got list", lambda: Embedding(1, 1, _weight=[[1]])),  # type: ignore[arg-type]
+    ("table-whole", DtypeError, "a table holds floats", lambda: Embedding(7, 4, _weight=torch.zeros(7, 4).long())),
+    ("max-norm", ConfigError, "max_norm='x' must be", lambda: Embedding(7, 4, max_norm="x")),  # type: ignore[arg-type]
+    ("norm-type", ConfigError, "norm_type=0 must be", lambda: Embedding(7, 4, norm_type=0)),
+    ("whole", DtypeError, "a table holds floats", lambda: Embedding.from_pretrained(torch.zeros(7, 4).long())),
     ("vector", ShapeError, r"\(entries, width\), but got \(4,\)", lambda: Embedding.from_pretrained(torch.zeros(4))),
     ("pretrained-list", DtypeError, "got list", lambda: Embedding.from_pretrained([[1.0]])),  # type: ignore[arg-type]
     ("type", DtypeError, "must be a torch float type", lambda: Embedding(7, 4, dtype=torch.int32)),

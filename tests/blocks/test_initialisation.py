@@ -15,7 +15,7 @@ from normscope.blocks.initialisation import (
     truncation_shrinkage,
 )
 from normscope.blocks.linear import Embedding, Linear
-from normscope.errors import ConfigError, NormscopeError, ShapeError
+from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal
 
 FAN_OUT, FAN_IN, DEPTH = 2048, 512, 6
@@ -59,7 +59,13 @@ def test_tables_start_at_one(role: Role) -> None:
     has_std(drawn("nanochat", role), 1.0)
 
 
-@pytest.mark.parametrize("role", ["input", "head", "embedding", "position"])
+def test_a_table_that_is_the_head_too_starts_small() -> None:
+    has_std(drawn("glorot-truncated", "tied"), CUT_AT_3 / math.sqrt(FAN_IN))
+    has_std(drawn("glorot-corrected", "tied"), 1 / math.sqrt(FAN_IN))
+    has_std(drawn("nanochat", "tied"), 1 / FAN_IN)
+
+
+@pytest.mark.parametrize("role", ["input", "head", "embedding", "position", "tied"])
 def test_gpt2_is_two_hundredths(role: Role) -> None:
     has_std(drawn("gpt2", role), 0.02)
 
@@ -93,6 +99,33 @@ def test_layers_pass_their_role_and_depth_on() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_the_spread_is_right_in_every_float_type(dtype: torch.dtype) -> None:
     has_std(Linear(1024, 1024, dtype=dtype).weight.detach().double(), CUT_AT_3 / 32)
+    plain = Linear(1024, 1024, dtype=dtype, init="gpt2").weight.detach().double()
+    has_std(plain, 0.02)
+    assert plain.abs().max() > 4.2 * 0.02  # the tails are there: among a million, beyond 4.2 there are 28
+
+
+@pytest.mark.parametrize("cut", [0.1, 1.0, 3.0])
+def test_what_is_cut_off_is_drawn_again(cut: float) -> None:
+    """Not put on the border, and not left: between the borders the shape is the normal's, bin by bin."""
+    weight = torch.empty(1000, 1000)
+    Initialisation("cut", lambda *_: 0.5, cut=cut).fill_(weight)
+    z = (weight / 0.5).double()
+    assert z.abs().max().item() <= cut * (1 + 1e-6)
+    edges = torch.linspace(-cut, cut, 21, dtype=torch.float64)
+    mass = torch.special.ndtr(edges).diff()
+    wanted = 1e6 * mass / mass.sum()
+    found = torch.histogram(z.flatten().clamp(-cut, cut), edges).hist
+    assert ((found - wanted).abs() < 5 * wanted.sqrt()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_seed_decides(dtype: torch.dtype) -> None:
+    drawn = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        drawn.append(Linear(64, 64, dtype=dtype).weight)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.parametrize("cut", [0.5, 1.0, 2.0, 3.0, 6.0])
@@ -129,6 +162,12 @@ def test_initialise_draws_what_the_constructor_would() -> None:
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),
     ("cut", ConfigError, "cut=0 must be", lambda: Initialisation("cut", lambda *_: 1.0, cut=0)),
     ("vector", ShapeError, r"got shape \(3,\)", lambda: INITIALISATIONS["gpt2"].fill_(torch.empty(3))),
+    ("list", DtypeError, "got list", lambda: INITIALISATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
+    ("whole", DtypeError, "torch.int64", lambda: INITIALISATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),
+    ("std", ConfigError, "std=3 must be a function", lambda: Initialisation("x", 3)),  # type: ignore[arg-type]
+    ("negative", ConfigError, "'x' gave std=-1.0", lambda: Linear(2, 2, init=Initialisation("x", lambda *_: -1.0))),
+    ("nan", ConfigError, "gave std=nan", lambda: Linear(2, 2, init=Initialisation("x", lambda *_: math.nan))),
+    ("model", DtypeError, "initialise takes a model.* but got int", lambda: initialise(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)

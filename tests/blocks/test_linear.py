@@ -115,7 +115,12 @@ def test_the_repr_says_what_it_is() -> None:
     ("last", ShapeError, r"last dimension is 5, but got \(5, 4\)", lambda: Linear(5, 3)(torch.zeros(5, 4))),
     ("number", ShapeError, r"but got \(\)", lambda: Linear(5, 3)(torch.tensor(1.0))),
     ("double", DtypeError, "float32, but got a tensor of torch.float64", lambda: Linear(5, 3)(torch.zeros(5).double())),
-    ("whole", DtypeError, "got a tensor of torch.int64", lambda: Linear(5, 3)(torch.zeros(5).long())),
+    (
+        "whole",
+        DtypeError,
+        r"torch.int64; convert it with .to\(torch.float32\)$",
+        lambda: Linear(5, 3)(torch.zeros(5).long()),
+    ),
     ("meta", DtypeError, "float64", lambda: Linear(5, 3, device="meta")(torch.zeros(5).double().to("meta"))),
     ("list", DtypeError, "takes a tensor, but got list", lambda: Linear(5, 3)([0.0] * 5)),
     ("zero", ConfigError, "in_features=0 must be", lambda: Linear(0, 3)),

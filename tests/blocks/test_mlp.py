@@ -152,6 +152,7 @@ def test_the_repr_says_what_it_is() -> None:
     ("hidden", ConfigError, "hidden=0 must be", lambda: MLP(4, 0)),
     ("dropout", ConfigError, "dropout=1.5 must be", lambda: MLP(4, dropout=1.5)),
     ("dropout-text", ConfigError, "dropout='a' must be", lambda: MLP(4, dropout="a")),  # type: ignore[arg-type]
+    ("bias", ConfigError, "bias='no' must be True or False", lambda: MLP(4, bias="no")),  # type: ignore[arg-type]
     ("input", ShapeError, "last dimension is 4", lambda: MLP(4)(torch.zeros(2, 5))),
     ("input-type", DtypeError, "int64", lambda: MLP(4)(torch.zeros(2, 4).long())),
 )

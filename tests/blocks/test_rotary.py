@@ -14,9 +14,7 @@ from tests.support import every_refusal, randn
 
 def exact(head_dim: int = 8, context: int = 64, base: float = 10000.0) -> Rotary:
     """With tables of full float64 precision."""
-    rotary = Rotary(head_dim, context, base).double()
-    rotary.reset_parameters()
-    return rotary
+    return Rotary(head_dim, context, base).double()
 
 
 def turned(vector: list[float], place: int, base: float) -> list[float]:
@@ -66,13 +64,33 @@ def test_the_type_of_the_input_stays() -> None:
         assert Rotary(4, 3)(torch.ones(1, 3, 1, 4, dtype=dtype), 0).dtype == dtype
 
 
+def test_no_conversion_rounds_the_tables() -> None:
+    """Not on the way down, and not on the way up again either."""
+    plain, double = Rotary(8, 64), exact()
+    angle = torch.arange(64, dtype=torch.float64) * 10000.0**-0.25
+    assert torch.equal(double.cos[:, 0, 1], angle.cos())
+    for rotary in (Rotary(8, 64).bfloat16(), Rotary(8, 64).half(), exact().bfloat16(), exact().float()):
+        assert rotary.cos.dtype == torch.float32
+        assert torch.equal(rotary.cos, plain.cos)
+        assert torch.equal(rotary.sin, plain.sin)
+    for rotary in (Rotary(8, 64).bfloat16().double(), Rotary(8, 64).to("cpu", torch.float64)):
+        assert torch.equal(rotary.cos, double.cos)
+        assert torch.equal(rotary.sin, double.sin)
+
+
+def test_half_precision_is_turned_in_float32_and_rounded_once() -> None:
+    x = randn(2, 64, 3, 8).bfloat16()
+    assert torch.equal(Rotary(8, 64).bfloat16()(x, 0), Rotary(8, 64)(x.float(), 0).bfloat16())
+
+
 def test_tables_are_not_saved_and_can_be_filled_again() -> None:
     rotary = Rotary(4, 3)
     assert not rotary.state_dict()
     with torch.device("meta"):
         empty = Rotary(4, 3)
     assert empty.cos.is_meta
-    empty.to_empty(device="cpu").reset_parameters()
+    assert empty.double().cos.is_meta
+    empty.float().to_empty(device="cpu")  # no more is needed: they do not have to be drawn
     assert torch.equal(empty.cos, rotary.cos)
     assert torch.equal(empty.sin, rotary.sin)
 
@@ -93,6 +111,10 @@ def turn(*shape: int, start: int = 0) -> Any:
     ("size", ShapeError, r"tokens, heads, 4\), but got shape \(1, 2, 1, 6\)", turn(1, 2, 1, 6)),
     ("rank", ShapeError, r"got shape \(2, 4\)", turn(2, 4)),
     ("list", DtypeError, "got list", lambda: Rotary(4, 8)([1.0], 0)),
+    ("whole", DtypeError, "torch.int64", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4).long(), 0)),
+    ("start", DtypeError, "start=1.0 must be a whole number", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), 1.0)),
+    ("start-none", DtypeError, "start=None must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), None)),
+    ("start-truth", DtypeError, "start=True must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), True)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

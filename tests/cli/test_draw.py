@@ -19,6 +19,9 @@ GROUPS = "n (g [c]) [h w]"
         [GROUPS, "--shape", "2,4,3,3", "g=2"],
         [GROUPS, "g=2", "--shape", "2x4x3x3"],
         ["--shape", "2, 4, 3, 3", GROUPS, "g=2", "n=2"],
+        [GROUPS, "g=2", "--shape", "(2, 4, 3, 3)"],
+        [GROUPS, "g=2", "--shape", "[2, 4, 3, 3,]"],
+        [GROUPS, "g=2", "--shape", "torch.Size([2, 4, 3, 3])"],
     ],
 )
 def test_scope_is_drawn(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +54,14 @@ def test_gallery_is_written(tmp_path: Path) -> None:
             "error: a shape is whole numbers with commas between them, but got '2,x'\nfix: --shape 2,4,3,3\n",
         ),
         (
+            ["n [c]", "--shape", "(2,3"],
+            "error: a shape is whole numbers with commas between them, but got '(2,3'\nfix: --shape 2,4,3,3\n",
+        ),
+        (
+            ["n [c] d", "--shape", "2", "3", "4"],
+            "error: a shape is one word, but got '3' and '4' apart from it\nfix: --shape 2,3,4\n",
+        ),
+        (
             ["n [c]", "c", "--shape", "2,3"],
             "error: a size is the name of an axis, '=' and a whole number, but got 'c'\nfix: c=2\n",
         ),
@@ -63,6 +74,20 @@ def test_gallery_is_written(tmp_path: Path) -> None:
 def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", "scope", *arguments]) == 2
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["scop", "n [c]", "--shape", "2,3"], "did you mean 'scope'?"),
+        (["galery"], "did you mean 'gallery'?"),
+        (["picture"], "use one of: scope, gallery"),
+        (["n [c]", "--shape", "2,3"], "normscope draw scope 'n [c]' --shape 2,3"),
+    ],
+)
+def test_unknown_drawing(arguments: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: there is no drawing {arguments[0]!r}\nfix: {fix}\n"
 
 
 def test_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

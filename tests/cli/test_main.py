@@ -28,12 +28,19 @@ def command(monkeypatch: pytest.MonkeyPatch, raises: BaseException | None = None
     return calls
 
 
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
 def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 0
     out = capsys.readouterr().out
     assert out.startswith("usage: normscope COMMAND ...\n")
     assert all(f"  {name}" in out and words in out for name, (_, words) in cli.COMMANDS.items())
+
+
+def test_help_of_a_command_is_the_commands_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = command(monkeypatch)
+    assert cli.main(["help", "one"]) == 0
+    assert calls == [["--help"]]
+    assert cli.main(["help", "two"]) == 2
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

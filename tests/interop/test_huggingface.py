@@ -111,6 +111,41 @@ def test_a_model_without_its_head_class_is_gpt2_as_well() -> None:
         close(gpt_from_huggingface(theirs.config.to_dict(), bare)(TOKENS), theirs(TOKENS).logits)
 
 
+@pytest.mark.parametrize(
+    ("form", "changes", "dropout"),
+    [
+        ("gpt2", {"resid_pdrop": 0.2}, 0.2),
+        ("gpt2", {}, 0.0),
+        ("llama", {"attention_dropout": 0.3}, 0.3),
+        ("llama", {}, 0.0),
+    ],
+    ids=str,
+)
+def test_dropout_is_carried_over_and_sleeps(form: str, changes: dict[str, float], dropout: float) -> None:
+    """As in transformers, a model that was read is there to be used: training it begins with train()."""
+    theirs = made(form, **changes)
+    ours = converted(theirs)
+    assert ours.config.dropout == dropout
+    assert not any(module.training for module in ours.modules())
+    with torch.no_grad():
+        close(ours(TOKENS), theirs(TOKENS).logits)
+
+
+def test_what_older_checkpoints_have_besides_weights_is_passed_over() -> None:
+    for form, more in (
+        ("gpt2", ("transformer.h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight")),
+        ("llama", ("model.layers.2.self_attn.rotary_emb.inv_freq",)),
+        ("llama-tied", ("lm_head.weight",)),
+    ):
+        theirs = made(form)
+        weights = theirs.state_dict()
+        for name in more:
+            weights.setdefault(name, torch.zeros(3))
+        ours = gpt_from_huggingface(theirs.config.to_dict(), weights)
+        with torch.no_grad():
+            close(ours(TOKENS), theirs(TOKENS).logits)
+
+
 def test_the_model_owns_its_weights() -> None:
     theirs = made("llama")
     ours = converted(theirs)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from normscope.errors import ConfigError, NormscopeError, WeightsError
+from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, WeightsError
 from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
 from tests.interop.checkpoints import made
 from tests.support import every_refusal
@@ -49,10 +49,16 @@ def weight(form: str, name: str, value: Any) -> Callable[[], object]:
     return call
 
 
+def besides(form: str, **more: Tensor) -> Callable[[], object]:
+    """Read a model that has more weights than it should."""
+    return lambda: gpt_from_huggingface(parts(form)[0], {**parts(form)[1], **more})
+
+
 def of_shape(form: str, name: str, *shape: int) -> Callable[[], object]:
     return weight(form, name, torch.zeros(shape))
 
 
+LOOSE = torch.zeros(2, 48)
 TABLE, LAST = "model.embed_tokens.weight", "model.norm.weight"
 JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias"
 
@@ -89,8 +95,21 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("bias-rank", WeightsError, r"1 dimensions, but has shape \(\)", of_shape("gpt2", JOINED_BIAS)),
     ("whole-numbers", WeightsError, "torch.int8", weight("llama", LAST, torch.zeros(48, dtype=torch.int8))),
     ("not-a-tensor", WeightsError, "got something else", weight("llama", LAST, [1.0])),
+    ("shallower", WeightsError, "no place for 24 of the weights: h.1.ln_1.weight", settings("gpt2", n_layer=1)),
+    ("shallower-llama", WeightsError, "no place for 9 of the", settings("llama", num_hidden_layers=2)),
+    ("more", WeightsError, "no place for 1 of the weights: score.weight", besides("gpt2", **{"score.weight": LOOSE})),
+    ("another-head", WeightsError, "lm_head.weight", besides("gpt2", **{"lm_head.weight": torch.zeros(97, 48)})),
+    ("vast", WeightsError, r"instead of floats of \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
+    ("vaster", WeightsError, "cannot be made with the sizes", settings("llama", vocab_size=10**30)),
+    ("vast-width", WeightsError, "cannot be made with the sizes", settings("llama", hidden_size=6 * 10**30)),
+    ("activation-list", WeightsError, "is not known here", settings("gpt2", activation_function=["gelu"])),
+    ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
+    ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
     ("deeper", WeightsError, "lacks 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "got something else", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
+    ("not-weights", WeightsError, "got something else", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
+    ("no-folder", DtypeError, "from a folder.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
+    ("number", DtypeError, "from a folder.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
 )
 def test_a_model_that_does_not_fit(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
@@ -107,7 +126,7 @@ def refused(folder: Path, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
         load_huggingface(folder)
     assert str(folder) in str(caught.value)
-    assert "It needs config.json and model.safetensors" in str(caught.value)
+    assert "It needs config.json and model.safetensors\nfix: " in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -117,7 +136,13 @@ def test_a_missing_file(folder: Path, name: str) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", "No such file")
+    with pytest.raises(FileError, match=r"there is no folder .*nowhere: nothing is downloaded here\nfix: hf download"):
+        load_huggingface(tmp_path / "nowhere")
+
+
+def test_a_file_in_place_of_a_folder(folder: Path) -> None:
+    with pytest.raises(FileError, match="there is no folder"):
+        load_huggingface(folder / "config.json")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 1000, -1])

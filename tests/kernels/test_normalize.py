@@ -17,7 +17,7 @@ def test_the_steps_run_in_float64_on_a_cpu(dtype: torch.dtype) -> None:
     assert work.dtype == torch.float64
     assert work.shape == (2, 2, 2, 3)
     assert real is None
-    back = steps.finish(work, torch.zeros(2, 4, 3, dtype=dtype))
+    back = steps.finish(work, steps.Affine(), None, torch.zeros(2, 4, 3, dtype=dtype))
     assert back.dtype == dtype
     assert back.shape == (2, 4, 3)
 

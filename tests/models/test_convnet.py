@@ -68,6 +68,10 @@ def test_convolutions_start_with_the_spread_of_he() -> None:
     assert weight.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=tolerance)
 
 
+def test_the_head_is_a_head() -> None:
+    assert ConvNet(config()).head.role == "head"
+
+
 def test_eval_mode_uses_what_batch_norm_remembers() -> None:
     net, images = ConvNet(config()), torch.randn(6, 3, 8, 8)
     net(images)
@@ -91,16 +95,16 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("rank", ShapeError, r"images of shape \(n, 3, 8, 8\), but got \(3, 8, 8\)", ask(3, 8, 8)),
     ("size", ShapeError, r"but got \(2, 3, 9, 9\)", ask(2, 3, 9, 9)),
     ("type", DtypeError, "torch.float64", ask(2, 3, 8, 8, dtype=torch.float64)),
-    ("bytes", DtypeError, "torch.uint8", ask(2, 3, 8, 8, dtype=torch.uint8)),
+    ("bytes", DtypeError, r"torch.uint8; for bytes use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
     ("list", DtypeError, "got list", lambda: ConvNet(config())([1.0])),
     ("no-stage", ConfigError, r"widths=\(\) must be a tuple", lambda: config(widths=())),
     ("one-number", ConfigError, "widths=16 must be a tuple", lambda: config(widths=16)),
     ("width", ConfigError, r"widths\[1\]=0 must be", lambda: config(widths=(8, 0))),
     ("image", ConfigError, "image_size=0 must be", lambda: config(image_size=0)),
     ("classes", ConfigError, "classes='5' must be", lambda: config(classes="5")),
-    ("norm", ConfigError, "norm='batch' must be a NormSpec", lambda: config(norm="batch")),
-    ("norm-of-text", ScopeError, "d", lambda: ConvNet(config(norm=TEXT_NORMS["batch"]))),
-    ("groups", ScopeError, "cannot be divided by g=4", lambda: ConvNet(config(widths=(6,), norm=IMAGE_NORMS["group"]))),
+    ("norm", ConfigError, "there is no norm 'rms-plain'; give one of layer", lambda: config(norm="rms-plain")),
+    ("norm-of-text", ScopeError, "d", lambda: config(norm=TEXT_NORMS["batch"])),
+    ("groups", ScopeError, "cannot be divided by g=4", lambda: config(widths=(8, 6), norm="group")),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.block import NoNorm
 from normscope.blocks.norm.engine import Norm
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.spec import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError
 from normscope.models.encoder import Encoder, EncoderConfig
@@ -106,7 +105,7 @@ def ask(tokens: Any, **options: Any) -> Any:
     ("long", ShapeError, "10 tokens are more than the encoder's context of 9", ask(torch.zeros(1, 10).long())),
     ("beyond", TokenError, "token id 20 is not", ask(torch.tensor([[20]]))),
     ("mask", ShapeError, "mask", ask(TOKENS, mask=torch.ones(3, 6).bool())),
-    ("mask-type", ShapeError, "mask", ask(TOKENS, mask=torch.ones(3, 7))),
+    ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(3, 7).int())),
     ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),
     ("vocabulary", ConfigError, "vocab_size=0 must be", lambda: config(vocab_size=0)),
     ("context", ConfigError, "context=-1 must be", lambda: config(context=-1)),

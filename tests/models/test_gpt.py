@@ -88,6 +88,18 @@ def test_the_loss_of_half_precision_logits_is_taken_in_float32() -> None:
     assert torch.equal(loss, F.cross_entropy(fixed.float().flatten(0, 1), TOKENS.flatten()))
 
 
+def test_targets_are_refused_before_the_forward_pass() -> None:
+    model = made("gpt2")
+    calls: list[object] = []
+    model.register_forward_pre_hook(lambda module, inputs: calls.append(inputs))
+    for targets in (TOKENS[:1], TOKENS.float(), TOKENS[0]):
+        with pytest.raises(NormscopeError):
+            model.loss(TOKENS, targets)
+    assert not calls
+    model.loss(TOKENS, TOKENS)
+    assert calls
+
+
 def test_int32_tokens_serve_as_well() -> None:
     model = made("nanochat")
     assert torch.equal(model(TOKENS.int()), model(TOKENS))
@@ -169,13 +181,15 @@ def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
     ("beyond", TokenError, r"token id 31 is not in the table.*0 to 30", ask(torch.tensor([[1, 31]]))),
     ("negative", TokenError, "token id -2 is not", ask(torch.tensor([[1, -2]]))),
     ("mask-shape", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 9).bool())),
-    ("mask-type", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 10))),
+    ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(2, 10).long())),
     ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),
     ("targets-shape", ShapeError, r"targets have shape \(1, 10\), but tokens \(2, 10\)", ask(TOKENS, TOKENS[:1])),
     ("targets-floats", DtypeError, "the loss takes token ids", ask(TOKENS, TOKENS.float())),
     ("targets-list", DtypeError, "the loss takes a tensor, but got list", ask(TOKENS, [1])),
     ("targets-beyond", TokenError, "token id 40 is not", ask(TOKENS, torch.where(TOKENS > 15, 40, -1))),
     ("targets-negative", TokenError, "token id -7 is not", ask(TOKENS, torch.full_like(TOKENS, -7))),
+    ("targets-100", TokenError, "-1 for targets that do not count", ask(TOKENS, torch.full_like(TOKENS, -100))),
+    ("loss-mask", DtypeError, r"use mask.bool\(\)", ask(TOKENS, TOKENS, mask=torch.ones(2, 10).long())),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

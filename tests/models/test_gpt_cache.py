@@ -61,7 +61,7 @@ def test_running_statistics_in_eval_mode_can_be_cached(norm: str) -> None:
     model = GPT(tiny("llama", norm=norm, allow_future_leak=True)).double()
     scramble(model)
     model(TOKENS)  # gives the running statistics something to remember
-    with pytest.raises(CacheError, match="shares statistics between tokens"):
+    with pytest.raises(CacheError, match=r"learns from every call in training.*call eval\(\) first"):
         model(TOKENS, cache=model.new_cache(2))
     model.eval()
     with torch.no_grad():
@@ -84,6 +84,19 @@ def test_autocast_with_a_cache() -> None:
         parts = [model(part, cache=memory) for part in TOKENS.split([6, 1, 3], dim=1)]
     assert whole.dtype == torch.bfloat16
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.slow
+def test_decoding_can_be_traced_whole() -> None:
+    """Prompts of several lengths, and then token by token: no graph break, and no flag that became a symbol."""
+    torch.compiler.reset()
+    model, logits = model_and_logits("llama")
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        for chunks in ([4, 1, 1, 1], [6, 1, 1], [7, 2]):
+            memory = model.new_cache(2)
+            parts = [traced(part, cache=memory) for part in TOKENS[:, : sum(chunks)].split(chunks, dim=1)]
+            torch.testing.assert_close(torch.cat(parts, dim=1), logits[:, : sum(chunks)], rtol=1e-9, atol=1e-9)
 
 
 def test_a_small_cache_has_the_room_that_was_asked_for() -> None:

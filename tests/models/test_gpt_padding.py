@@ -71,3 +71,15 @@ def test_without_the_mask_padding_would_show() -> None:
     scramble(model)
     logits = [model(padded(7, filler)[0])[1, :4] for filler in (0, 9)]
     assert not torch.isclose(*logits).all()
+
+
+@every_form
+def test_the_loss_does_not_count_padding(form: str) -> None:
+    """Whatever stands there as a target: the loss is the mean over the sentences' own tokens."""
+    model = made(form, torch.float64)
+    tokens, mask = padded(CONTEXT, filler=9)
+    targets = random_tokens(VOCABULARY, 3, CONTEXT, seed=1)
+    alone = [model.loss(tokens[i : i + 1, :n], targets[i : i + 1, :n]) * n for i, n in enumerate(LENGTHS)]
+    for filler in (3, -1, -100):
+        loss = model.loss(tokens, targets.where(mask, filler), mask=mask)
+        torch.testing.assert_close(loss, torch.stack(alone).sum() / sum(LENGTHS), rtol=1e-9, atol=1e-9)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.blocks.block import NoNorm
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mlp import MLP
 from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.spec import NoNorm, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, FutureLeakError, NormscopeError
 from normscope.models.gpt import GPT, GPTConfig
@@ -73,11 +73,17 @@ def test_gpt2s_tied_head_is_the_embedding() -> None:
     assert sum("weight" in name and tuple(p.shape) == (VOCABULARY, 16) for name, p in model.named_parameters()) == 1
 
 
-def test_without_bias_there_is_none_anywhere() -> None:
-    names = [name for name, _ in GPT(tiny("gpt2", bias=False)).named_parameters()]
-    assert names
+@pytest.mark.parametrize("norms", [{}, {"norm": "layer"}, {"norm": "group", "qk_norm": "layer"}], ids=str)
+def test_without_bias_there_is_none_anywhere(norms: dict[str, str]) -> None:
+    names = [name for name, _ in GPT(tiny("gpt2", bias=False, **norms)).named_parameters()]
+    assert [name for name in names if "norm" in name]
     assert not [name for name in names if "bias" in name]
     assert [name for name, _ in GPT(tiny("gpt2")).named_parameters() if "norm" in name and "bias" in name]
+
+
+def test_a_norm_that_is_given_in_full_keeps_its_bias() -> None:
+    assert gpt2(bias=False, norm=NormSpec("... [d]")).norm == NormSpec("... [d]", bias=True)
+    assert gpt2(bias=False, norm=None).norm is None
 
 
 def test_nanochat_features() -> None:
@@ -99,6 +105,19 @@ def test_nanochat_starts_at_the_logarithm_of_the_vocabulary() -> None:
     model, tokens = GPT(tiny("nanochat")), random_tokens(VOCABULARY, 3, CONTEXT)
     assert not model(tokens).any()
     assert model.loss(tokens, tokens.roll(-1, 1)).item() == pytest.approx(math.log(VOCABULARY), rel=1e-7)
+
+
+@every_preset
+@pytest.mark.parametrize(("width", "vocabulary"), [(16, VOCABULARY), (256, 500)])
+@pytest.mark.parametrize("init", [None, "nanochat"])
+def test_a_tied_model_starts_near_the_logarithm_of_the_vocabulary(
+    name: str, width: int, vocabulary: int, init: str | None
+) -> None:
+    chosen = {} if init is None else {"init": init}
+    config = tiny(name, tied_head=True, width=width, vocab_size=vocabulary, context=32, **chosen)
+    tokens = random_tokens(vocabulary, 4, 33)
+    loss = GPT(config).loss(tokens[:, :-1], tokens[:, 1:]).item()
+    assert abs(loss - math.log(vocabulary)) < 1.0
 
 
 @pytest.mark.parametrize("cap", [15.0, 0.5])
@@ -152,7 +171,7 @@ def test_every_field_can_be_overridden(name: str) -> None:
 def test_norms_can_be_given_by_name(name: str) -> None:
     assert preset(name, norm="none").norm is None
     norm = preset(name, norm="group", qk_norm="rms").norm
-    assert norm is not None
+    assert isinstance(norm, NormSpec)
     assert norm.scope == "b s (g [d])"
     with pytest.raises(FutureLeakError, match="allow_future_leak=True"):
         preset(name, norm="batch")
@@ -175,8 +194,11 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
     ("unknown", ConfigError, "no setting 'zzz'; the settings are: ", lambda: gpt2(zzz=3)),
     ("preset", ConfigError, "no preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
     ("preset-list", ConfigError, "no preset", lambda: preset([])),  # type: ignore[arg-type]
-    ("norm", ConfigError, "no norm 'batchnorm'; choose one of layer", setting(norm="batchnorm")),
-    ("norm-number", ConfigError, "norm=3 must be a NormSpec", setting(norm=3)),
+    ("norm", ConfigError, "no norm 'batchnorm'; give one of layer", setting(norm="batchnorm")),
+    ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
+    ("tied", ConfigError, "tied_head='x' must be True or False", setting(tied_head="x")),
+    ("embedding-norm", ConfigError, "embedding_norm=1 must be True or False", setting(embedding_norm=1)),
+    ("bias", ConfigError, "bias='no' must be True or False", lambda: gpt2(bias="no")),
     ("heads", ConfigError, "heads='four' must be", lambda: llama(heads="four")),
     ("vocabulary", ConfigError, "vocab_size=0 must be", setting(vocab_size=0)),
     ("context", ConfigError, "context=0 must be", setting(context=0)),

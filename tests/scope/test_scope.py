@@ -4,10 +4,11 @@ import copy
 import pickle
 import re
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import pytest
 
-from normscope.errors import ScopeError
+from normscope.errors import DtypeError, ScopeError, ShapeError
 from normscope.scope import Scope
 from normscope.scope.grammar import Axis, Split, parse
 
@@ -94,3 +95,38 @@ def test_an_axis_may_have_any_name() -> None:
     assert scope.bind((2, 3), self=2, shape=3).count == 3
     assert scope.sizes((None, 3), self=2) == {"self": 2, "shape": 3}
     scope.check_sizes(self=2, shape=3)
+
+
+@pytest.mark.parametrize("shape", [3, "23", None, 2.5])
+def test_what_is_no_shape_is_refused(shape: Any) -> None:
+    with pytest.raises(DtypeError, match="a shape is a tuple of whole numbers"):
+        Scope.parse("n [c]").bind(shape)
+    with pytest.raises(DtypeError, match="a shape is a tuple of whole numbers"):
+        Scope.parse("n [c]").sizes(shape)
+
+
+def test_a_tensor_in_the_place_of_its_shape_is_told_so() -> None:
+    class Tensor:
+        shape = (2, 3)
+
+    with pytest.raises(DtypeError, match=r"give its shape, x\.shape"):
+        Scope.parse("n [c]").bind(Tensor())  # type: ignore[arg-type]
+
+
+def test_a_gap_is_welcome_only_where_sizes_are_asked_for() -> None:
+    scope = Scope.parse("n [c]")
+    assert scope.sizes((None, 3)) == {"c": 3}
+    with pytest.raises(DtypeError, match="give every size"):
+        scope.bind((2, None))  # type: ignore[arg-type]
+
+
+def test_a_float_is_refused_also_after_the_equal_whole_number() -> None:
+    scope = Scope.parse("n [c]")
+    scope.bind((2, 7))
+    with pytest.raises(ScopeError):
+        scope.bind((2, 7.0))  # type: ignore[arg-type]
+
+
+def test_a_dimension_that_is_not_there() -> None:
+    with pytest.raises(ShapeError, match="a tensor of 2 dimensions has no dimension 5"):
+        Scope.parse("n [c]").brackets(5, rank=2)

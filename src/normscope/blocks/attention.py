@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
-from normscope.blocks.checks import check_dropout, check_mask, check_positive, check_tensor
+from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.rotary import Rotary
-from normscope.errors import CacheError, ConfigError, ShapeError
+from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.checks import check_flags, check_positive
+from normscope.errors import CacheError, ConfigError
 
 
 class Attention(nn.Module):
@@ -36,7 +37,7 @@ class Attention(nn.Module):
         head_dim: the size of a head; None is width / heads.
         causal: whether a token sees only itself and those before it.
         rotary: turns queries and keys by their position; one object may serve all the layers of a model.
-        qk_norm: a norm over each head's queries and keys.
+        qk_norm: a norm over each head's queries and keys: a name, a scope or a `NormSpec`.
         window: how many tokens back a token sees, itself included; None is all.
         bias, dropout, init, role, depth: as for the MLP; dropout falls on the attention weights and on the output.
         allow_future_leak: let a causal layer's qk_norm share statistics along time, to study what that does.
@@ -52,8 +53,9 @@ class Attention(nn.Module):
         True
 
     Papers:
-        Vaswani et al. 2017, "Attention Is All You Need"; Ainslie et al. 2023, "GQA"; Henry et al. 2020, "Query-Key
-        Normalization for Transformers".
+        Vaswani et al. 2017, "Attention Is All You Need"; Ainslie et al. 2023, "GQA: Training Generalized Multi-Query
+        Transformer Models from Multi-Head Checkpoints"; Henry et al. 2020, "Query-Key Normalization for Transformers";
+        Beltagy et al. 2020, "Longformer: The Long-Document Transformer" (the window).
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Attention(nn.Module):
         head_dim: int | None = None,
         causal: bool = True,
         rotary: Rotary | None = None,
-        qk_norm: NormSpec | None = None,
+        qk_norm: NormSpec | str | None = None,
         window: int | None = None,
         bias: bool = False,
         dropout: float = 0.0,
@@ -76,12 +78,15 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = check_heads(width, heads, kv_heads, head_dim)
+        check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak)
         if window is not None:
             check_positive(window=window)
+        check_is_rotary(rotary)
         if rotary is not None and rotary.head_dim != self.head_dim:
             raise ConfigError(
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
             )
+        qk_norm = as_norm(qk_norm)
         refuse_future_leak("qk_norm", qk_norm, rank=4, allowed=not causal or allow_future_leak)
         self.causal, self.window, self.rotary = causal, window, rotary
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
@@ -93,9 +98,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        check_tensor(x, "attention")
-        if x.dim() != 3:
-            raise ShapeError(f"attention takes (batch, tokens, width), but got shape {tuple(x.shape)}")
+        check_stream(x, "attention")
         b, s, _ = x.shape
         check_mask(mask, (b, s))
         if mask is not None:
@@ -143,7 +146,10 @@ class Attention(nn.Module):
 
     def _plainly_causal(self, s: int, start: int, mask: Tensor | None) -> bool:
         windowed = self.window is not None and self.window < start + s
-        return self.causal and mask is None and start == 0 and s > 1 and not windowed
+        # Lengths are asked about in a branch: in a graph for any length `s > 1` is a symbol, and torch's flag is not.
+        if s <= 1 or start != 0 or windowed:
+            return False
+        return self.causal and mask is None
 
     def _visible(self, s: int, start: int, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""

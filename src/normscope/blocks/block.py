@@ -8,23 +8,29 @@ from torch import Tensor, nn
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
-from normscope.blocks.checks import check_dropout, check_positive
+from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
 from normscope.blocks.initialisation import named_initialisation
 from normscope.blocks.mlp import MLP, named_activation
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import Branch, named_wiring
-from normscope.blocks.rotary import Rotary
+from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.checks import check_flags, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
-    """What a block is made of, checked when it is made.
+    """What a block is made of, checked when it is made: even that its norms fit its width.
+
+    Norms are given as a name, a scope or a `NormSpec`, and kept as a `NormSpec`:
+
+    >>> BlockConfig(width=8, heads=2, norm="layer") == BlockConfig(width=8, heads=2, norm=NormSpec("... [d]"))
+    True
 
     Args:
         width: the size of the residual stream, d.
         heads, kv_heads, head_dim, qk_norm, window, causal: see `Attention`.
         hidden, activation: see `MLP`.
-        norm: the norm of every place in the wiring; None for no norms.
+        norm: the norm of every place in the wiring, for instance "rms", "b s (g [d])"; None for no norms.
         wiring: how the branches join the stream: pre, post, sandwich, parallel, single, none.
         bias: whether the projections have one.
         dropout: the share of each branch that is dropped in training.
@@ -39,9 +45,9 @@ class BlockConfig:
     head_dim: int | None = None
     hidden: int | None = None
     activation: str = "relu2"
-    norm: NormSpec | None = TEXT_NORMS["rms"]
+    norm: NormSpec | str | None = "rms"
     wiring: str = "pre"
-    qk_norm: NormSpec | None = None
+    qk_norm: NormSpec | str | None = None
     window: int | None = None
     causal: bool = True
     bias: bool = False
@@ -51,8 +57,9 @@ class BlockConfig:
     allow_future_leak: bool = False
 
     def __post_init__(self) -> None:
-        check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
+        heads, kv_heads, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
         check_positive(depth=self.depth)
+        check_flags(causal=self.causal, bias=self.bias, allow_future_leak=self.allow_future_leak)
         for name in ("hidden", "window"):
             if getattr(self, name) is not None:
                 check_positive(**{name: getattr(self, name)})
@@ -60,9 +67,18 @@ class BlockConfig:
         named_wiring(self.wiring)
         named_initialisation(self.init)
         check_dropout(self.dropout)
-        allowed = not self.causal or self.allow_future_leak
-        refuse_future_leak("norm", self.norm, rank=3, allowed=allowed)
-        refuse_future_leak("qk_norm", self.qk_norm, rank=4, allowed=allowed)
+        self._check_norm("norm", (self.width,))
+        self._check_norm("qk_norm", (heads, head_dim))
+        self._check_norm("qk_norm", (kv_heads, head_dim))
+
+    def _check_norm(self, name: str, sizes: tuple[int, ...]) -> None:
+        """Make the norm a value, and prove that it fits what it will be given: (b, s, *sizes)."""
+        norm = as_norm(getattr(self, name))
+        object.__setattr__(self, name, norm)
+        if norm is not None:
+            allowed = not self.causal or self.allow_future_leak
+            refuse_future_leak(name, norm, rank=2 + len(sizes), allowed=allowed)
+            norm.build((None, None, *sizes), device="meta")
 
 
 class Block(nn.Module):
@@ -96,6 +112,8 @@ class Block(nn.Module):
 
     def __init__(self, config: BlockConfig, rotary: Rotary | None = None) -> None:
         super().__init__()
+        check_config(config, BlockConfig, "a Block")
+        check_is_rotary(rotary)
         self.wiring = named_wiring(config.wiring)
         self.attention = Attention(
             config.width,
@@ -123,9 +141,12 @@ class Block(nn.Module):
             role=self.wiring.role("mlp"),
             depth=config.depth,
         )
-        self.norms = nn.ModuleList(build_norm(config.norm, config.width) for _ in range(self.wiring.norms))
+        norm, shape = as_norm(config.norm), (None, None, config.width)
+        self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        check_stream(x, "a block")
+        check_mask(mask, x.shape[:2])
         attention = partial(self.attention, mask=mask, cache=cache)
         norms: list[Branch] = [partial(norm, mask=mask) for norm in self.norms]
         return self.wiring.join(x, attention, self.mlp, norms)
@@ -134,13 +155,7 @@ class Block(nn.Module):
         return f"wiring={self.wiring.name!r}"
 
 
-class NoNorm(nn.Module):
-    """The absence of a norm, with a norm's arguments."""
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return x
-
-
-def build_norm(spec: NormSpec | None, width: int) -> nn.Module:
-    """The norm of a residual stream of this width."""
-    return NoNorm() if spec is None else spec.build((None, None, width))
+def final_norm(config: BlockConfig) -> nn.Module:
+    """The norm after the last block of a model; after a wiring that ends normalized there is none."""
+    ends_normalized = named_wiring(config.wiring).ends_normalized
+    return build_norm(None if ends_normalized else as_norm(config.norm), (None, None, config.width))

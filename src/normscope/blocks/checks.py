@@ -1,45 +1,46 @@
-"""What blocks and models refuse before they begin: sizes, names and tensors that cannot be meant."""
+"""What blocks and models refuse before they begin: names, settings and tensors that cannot be meant."""
 
-import math
 from collections.abc import Mapping
-from numbers import Real
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from normscope.blocks.norm.checks import is_whole
-from normscope.blocks.norm.spec import NormSpec
+from normscope.checks import is_number
 from normscope.errors import ConfigError, DtypeError, ShapeError, TokenError
 
 Choice = TypeVar("Choice")
 
 
-def check_positive(**sizes: int) -> None:
-    """Refuse sizes that are not whole numbers above zero, by name."""
-    for name, size in sizes.items():
-        if not is_whole(size):
-            raise ConfigError(f"{name}={size!r} must be a whole number above zero")
-
-
-def check_above_zero(**numbers: float) -> None:
-    """Refuse what is not a finite number above zero, by name."""
-    for name, number in numbers.items():
-        if not (_is_number(number) and 0 < number < math.inf):
-            raise ConfigError(f"{name}={number!r} must be a finite number above zero")
-
-
 def check_dropout(dropout: float) -> float:
-    if not (_is_number(dropout) and 0 <= dropout < 1):
+    if not (is_number(dropout) and 0 <= dropout < 1):
         raise ConfigError(f"dropout={dropout!r} must be at least 0 and below 1")
     return dropout
 
 
-def check_norm(name: str, norm: NormSpec | None) -> None:
-    if norm is not None and not isinstance(norm, NormSpec):
-        raise ConfigError(
-            f"{name}={norm!r} must be a NormSpec, or None for no norm; named_norm(...) has those with a name"
-        )
+def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
+    return dtype
+
+
+def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
+    """Refuse what is not a config of this kind; a function in its place lacks its parentheses."""
+    if isinstance(config, kind):
+        return
+    made = f"make one with {kind.__name__}(...){otherwise}"
+    got = repr(config) if config is None or isinstance(config, str | int | float) else _a(type(config).__name__)
+    if isinstance(config, FunctionType):
+        got, made = f"the function {config.__name__}", f"call it: {config.__name__}()"
+    elif isinstance(config, type):
+        got = f"the class {config.__name__}"
+        made = f"call it: {config.__name__}(...)" if issubclass(config, kind) else made
+    raise ConfigError(f"{taker} is made from {_a(kind.__name__)}, but got {got}; {made}")
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
 def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
@@ -49,18 +50,26 @@ def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
     return choices[name]
 
 
-def check_tensor(x: Tensor, taker: object) -> None:
+def check_tensor(x: object, taker: object) -> None:
     if not isinstance(x, Tensor):
         raise DtypeError(f"{taker} takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
 
 
+def check_stream(x: Tensor, taker: str) -> None:
+    """Refuse what is not (batch, tokens, width)."""
+    check_tensor(x, taker)
+    if x.dim() != 3:
+        raise ShapeError(f"{taker} takes (batch, tokens, width), but got shape {tuple(x.shape)}")
+
+
 def check_type_of(x: Tensor, weight: Tensor, taker: object) -> None:
     """Refuse a tensor of another float type than the weights, unless autocast is there to bring them together."""
-    if x.dtype != weight.dtype and not (x.is_floating_point() and autocasts(x.device)):
-        raise DtypeError(
-            f"{taker} has weights of {weight.dtype}, but got a tensor of {x.dtype}; convert one of them with .to(), "
-            f"or run under torch.autocast"
-        )
+    if x.dtype == weight.dtype or (x.is_floating_point() and autocasts(x.device)):
+        return
+    fix = f"convert it with .to({weight.dtype})"  # autocast brings floats together, and nothing else
+    if x.is_floating_point():
+        fix = "convert one of them with .to(), or run under torch.autocast"
+    raise DtypeError(f"{taker} has weights of {weight.dtype}, but got a tensor of {x.dtype}; {fix}")
 
 
 def autocasts(device: torch.device) -> bool:
@@ -78,21 +87,23 @@ def check_tokens(tokens: Tensor, taker: object, *, rank: int | None = None) -> N
 def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: int | None = None) -> TokenError:
     """The error for the first id that the vocabulary does not have."""
     outside = (tokens < 0) | (tokens >= vocabulary)
+    also = ""
     if ignored is not None:
         outside &= tokens != ignored
+        also = f", and {ignored} for targets that do not count"
     wrong = int(tokens[outside][0])
-    return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}")
+    return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}{also}")
 
 
-def check_mask(mask: Tensor | None, shape: tuple[int, int]) -> None:
+def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
     if mask is None:
         return
     check_tensor(mask, "a mask")
-    if mask.dtype != torch.bool or tuple(mask.shape) != shape:
-        raise ShapeError(
-            f"the mask must be boolean, True where a token is real, of shape {shape}, but got {mask.dtype} of shape "
-            f"{tuple(mask.shape)}"
-        )
+    wanted = f"the mask must be boolean, True where a token is real, of shape {tuple(shape)}"
+    if tuple(mask.shape) != tuple(shape):
+        raise ShapeError(f"{wanted}, but got {mask.dtype} of shape {tuple(mask.shape)}")
+    if mask.dtype != torch.bool:
+        raise DtypeError(f"{wanted}, but got {mask.dtype}; use mask.bool()")
 
 
 def check_images(images: Tensor, channels: int, size: int) -> None:
@@ -101,7 +112,7 @@ def check_images(images: Tensor, channels: int, size: int) -> None:
         raise ShapeError(
             f"the model takes images of shape (n, {channels}, {size}, {size}), but got {tuple(images.shape)}"
         )
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real)
+    if not images.is_floating_point():
+        raise DtypeError(
+            f"the model takes images of floats, but got {images.dtype}; for bytes use images.float() / 255"
+        )

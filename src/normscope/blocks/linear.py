@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_positive, check_tensor, check_tokens, check_type_of, unknown_token
+from normscope.blocks.checks import check_dtype, check_tensor, check_tokens, check_type_of, unknown_token
 from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
-from normscope.blocks.norm.checks import check_dtype, is_whole
-from normscope.errors import ConfigError, ShapeError
+from normscope.checks import check_above_zero, check_positive, is_whole
+from normscope.errors import ConfigError, DtypeError, ShapeError
 
 
 class Linear(nn.Linear):
@@ -93,7 +93,7 @@ class Embedding(nn.Embedding):
     Args:
         num_embeddings, embedding_dim and so on: as torch.nn.Embedding's.
         init: how the table starts, by name or as an `Initialisation`.
-        role: "embedding" for a table of tokens, "position" for one of places.
+        role: "embedding" for a table of tokens, "position" for one of places, "tied" for one that is the head as well.
 
     Example:
         >>> import torch
@@ -130,10 +130,16 @@ class Embedding(nn.Embedding):
             is_whole(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
         ):
             raise ConfigError(f"padding_idx={padding_idx!r} is not one of the {num_embeddings} entries")
-        if _weight is not None and tuple(_weight.shape) != (num_embeddings, embedding_dim):
-            raise ShapeError(
-                f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
-            )
+        if max_norm is not None:
+            check_above_zero(max_norm=max_norm)
+        if norm_type != float("inf"):
+            check_above_zero(norm_type=norm_type)
+        if _weight is not None:
+            _check_table(_weight, self.__class__.__name__)
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise ShapeError(
+                    f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
+                )
         # Before torch's constructor, because that one ends by calling reset_parameters.
         self.init, self.role = named_initialisation(init), role
         options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
@@ -152,9 +158,7 @@ class Embedding(nn.Embedding):
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, **kwargs: Any) -> "Embedding":
         """A table of these vectors, (entries, width), frozen unless told otherwise; as torch's."""
-        check_tensor(embeddings, cls.__name__)
-        if embeddings.dim() != 2:
-            raise ShapeError(f"a table has the shape (entries, width), but got {tuple(embeddings.shape)}")
+        _check_table(embeddings, cls.__name__)
         table: Embedding = super().from_pretrained(embeddings, *args, **kwargs)  # type: ignore[no-untyped-call]
         return table
 
@@ -171,4 +175,13 @@ class Embedding(nn.Embedding):
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"vocab={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
+        entries = "places" if self.role == "position" else "vocab"
+        return f"{entries}={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
+
+
+def _check_table(table: Tensor, taker: str) -> None:
+    check_tensor(table, taker)
+    if table.dim() != 2:
+        raise ShapeError(f"a table has the shape (entries, width), but got {tuple(table.shape)}")
+    if not table.is_floating_point():
+        raise DtypeError(f"a table holds floats, but got {table.dtype}; convert it with .float()")

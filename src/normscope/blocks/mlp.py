@@ -7,13 +7,16 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dropout, check_positive, choose
+from normscope.blocks.checks import check_dropout, choose
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
+from normscope.checks import check_flags, check_positive
 
 
 def relu2(x: Tensor) -> Tensor:
-    """ReLU squared: zero below zero, a parabola above. So et al. 2021, "Primer".
+    """ReLU squared: zero below zero, a parabola above.
+
+    So et al. 2021, "Primer: Searching for Efficient Transformers for Language Modeling".
 
     >>> import torch
     >>> relu2(torch.tensor([-2.0, 0.0, 0.5, 3.0]))
@@ -91,8 +94,8 @@ class MLP(nn.Module):
         (torch.Size([1, 2, 4]), 16)
 
     Papers:
-        So et al. 2021, "Primer: Searching for Efficient Transformers" (ReLU^2); Shazeer 2020, "GLU Variants Improve
-        Transformer".
+        So et al. 2021, "Primer: Searching for Efficient Transformers for Language Modeling" (ReLU^2); Shazeer 2020,
+        "GLU Variants Improve Transformer".
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class MLP(nn.Module):
         self.activation = named_activation(activation)
         hidden = default_hidden(width, activation) if hidden is None else hidden
         check_positive(width=width, hidden=hidden)
+        check_flags(bias=bias)
         self.up = Linear(width, hidden, bias, init=init)
         self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None
         self.down = Linear(hidden, width, bias, init=init, role=role, depth=depth)

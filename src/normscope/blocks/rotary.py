@@ -1,10 +1,15 @@
 """Rotary positions: queries and keys are turned by an angle that grows with their place."""
 
+from collections.abc import Callable
+from numbers import Integral
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_above_zero, check_positive, check_tensor
-from normscope.errors import ConfigError, ShapeError
+from normscope.blocks.checks import check_tensor
+from normscope.checks import check_above_zero, check_positive
+from normscope.errors import ConfigError, DtypeError, ShapeError
 
 
 class Rotary(nn.Module):
@@ -18,6 +23,9 @@ class Rotary(nn.Module):
 
     Shapes:
         x: (b, s, heads, head_dim). y: the same.
+
+    The tables of cosines are exact to float32, or to float64 in a model of doubles: whatever the model is converted
+    to, they are computed and not rounded to it.
 
     Args:
         head_dim: the size of a head, an even number.
@@ -44,13 +52,16 @@ class Rotary(nn.Module):
         check_rotary(head_dim, context, base)
         self.head_dim, self.context, self.base = head_dim, context, base
         # Not saved with the weights: they follow from the three numbers above.
-        self.register_buffer("cos", torch.empty(context, 1, head_dim // 2), persistent=False)
-        self.register_buffer("sin", torch.empty(context, 1, head_dim // 2), persistent=False)
+        dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        self.register_buffer("cos", torch.empty(context, 1, head_dim // 2, dtype=dtype), persistent=False)
+        self.register_buffer("sin", torch.empty(context, 1, head_dim // 2, dtype=dtype), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Fill the tables; needed again after a model was made on the meta device."""
+        """Fill the tables."""
+        if self.cos.is_meta:
+            return
         half = self.head_dim // 2
         # In float64 on the CPU, wherever the tables live: at position 100,000 float32 has lost two digits of the angle.
         speed = self.base ** (-torch.arange(half, dtype=torch.float64, device="cpu") / half)
@@ -59,20 +70,42 @@ class Rotary(nn.Module):
         self.cos.copy_(angle.cos())
         self.sin.copy_(angle.sin())
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Go where the model goes, `to(...)`, but with tables of full precision: a rounded one cannot be mended."""
+        wanted = fn(self.cos.new_empty(0))
+        dtype = torch.promote_types(wanted.dtype, torch.float32)
+        if dtype == self.cos.dtype and not self.cos.is_meta:
+            self.cos, self.sin = self.cos.to(wanted.device), self.sin.to(wanted.device)
+        else:
+            shape = self.cos.shape
+            self.cos = torch.empty(shape, dtype=dtype, device=wanted.device)
+            self.sin = torch.empty(shape, dtype=dtype, device=wanted.device)
+            self.reset_parameters()
+        return self
+
     def forward(self, x: Tensor, start: int) -> Tensor:
         check_tensor(x, self)
+        if not x.is_floating_point():
+            raise DtypeError(f"{self} takes a tensor of floats, but got {x.dtype}")
+        if isinstance(start, bool) or not isinstance(start, int | Integral):
+            raise DtypeError(f"start={start!r} must be a whole number, the place of the first token")
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         stop = start + x.shape[1]
         if start < 0 or stop > self.context:
             wrong = start if start < 0 else stop - 1
             raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
-        cos, sin = self.cos[start:stop].to(x.dtype), self.sin[start:stop].to(x.dtype)
+        cos, sin = self.cos[start:stop], self.sin[start:stop]
         a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"
+
+
+def check_is_rotary(rotary: object) -> None:
+    if rotary is not None and not isinstance(rotary, Rotary):
+        raise ConfigError(f"rotary={rotary!r} must be a Rotary, or None; make one with Rotary(head_dim, context)")
 
 
 def check_rotary(head_dim: int, context: int, base: float) -> None:

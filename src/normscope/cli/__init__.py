@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command, *rest = arguments or ["--help"]
-    if command in ("-h", "--help"):
+    if command == "help" and rest:
+        return _run([rest[0], "--help"])
+    if command in ("-h", "--help", "help"):
         print(_help())
     elif command == "--version":
         print(f"normscope {__version__}")
@@ -69,5 +71,5 @@ commands:
 {commands}
 
 options:
-  -h, --help  this text; after a command, its own
+  -h, --help  this text, as `normscope help`; after a command, its own
   --version   the version"""

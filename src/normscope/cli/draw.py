@@ -1,6 +1,8 @@
 """`normscope draw`: pictures of scopes, in the terminal or as SVG files."""
 
+import difflib
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ class DrawScope:
     """The axes of the tensor, those that share statistics in brackets."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="SIZE,SIZE,...")]
-    """The shape of the tensor, for instance 2,4,3,3."""
+    """The shape of the tensor, for instance 2,4,3,3; one that was printed, "(2, 4, 3, 3)", will do."""
 
     sizes: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]")] = ()
     """Sizes that the shape alone does not tell, for instance g=2."""
@@ -50,6 +52,7 @@ Command = (
 
 
 def main(arguments: Sequence[str]) -> None:
+    _check_drawing(arguments)
     command: DrawScope | DrawGallery = tyro.cli(
         Command,
         prog="normscope draw",
@@ -62,7 +65,25 @@ def main(arguments: Sequence[str]) -> None:
         _scope(command)
 
 
+def _check_drawing(arguments: Sequence[str]) -> None:
+    """Name the drawing that was meant: tyro would only list what it does not know."""
+    drawings = ("scope", "gallery")
+    if not arguments or arguments[0].startswith("-") or arguments[0] in drawings:
+        return
+    first = arguments[0]
+    close = difflib.get_close_matches(first, drawings, n=1)
+    fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(drawings)}"
+    if "[" in first:
+        fix = f"normscope draw scope {shlex.join(arguments)}"
+    raise ConfigError(f"there is no drawing {first!r}\nfix: {fix}")
+
+
 def _scope(command: DrawScope) -> None:
+    alone = [text for text in command.sizes if text.strip(",").isdecimal()]
+    if alone:
+        joined = ",".join(text.strip(",") for text in (command.shape, *alone))
+        apart = " and ".join(repr(text) for text in alone)
+        raise ConfigError(f"a shape is one word, but got {apart} apart from it\nfix: --shape {joined}")
     shape, sizes = _shape(command.shape), _sizes(command.sizes)
     if command.svg is not None:
         _save(command.svg, draw_svg(command.scope, shape, **sizes))
@@ -80,9 +101,14 @@ def _save(path: Path, image: str) -> None:
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\s*\d+(\s*[,x]\s*\d+)*\s*", text, re.ASCII):
+    inner = text.strip()
+    for before, after in (("torch.Size([", "])"), ("(", ")"), ("[", "]")):  # as x.shape is printed
+        if inner.startswith(before) and inner.endswith(after):
+            inner = inner.removeprefix(before).removesuffix(after).strip().removesuffix(",")
+            break
+    if not re.fullmatch(r"\s*\d+(\s*[,x]\s*\d+)*\s*", inner, re.ASCII):
         raise ConfigError(f"a shape is whole numbers with commas between them, but got {text!r}\nfix: --shape 2,4,3,3")
-    return tuple(int(size) for size in re.findall(r"\d+", text))
+    return tuple(int(size) for size in re.findall(r"\d+", inner))
 
 
 def _sizes(texts: Sequence[str]) -> dict[str, int]:

@@ -4,6 +4,8 @@ Only JSON and safetensors are read, and transformers is not needed for it.
 """
 
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.rotary import Rotary
-from normscope.errors import WeightsError
+from normscope.errors import DtypeError, FileError, NormscopeError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama
 
 Settings = Mapping[str, Any]
 Weights = Mapping[str, Tensor]
+Rest = dict[str, Tensor]
+"""The weights that nobody has taken yet."""
 
 _ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -31,9 +34,30 @@ _ACTIVATIONS = {
 }
 
 
+_HARMLESS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+"""What older checkpoints have besides weights: masks of who sees whom, and the speeds of the rotation."""
+
+
 def load_huggingface(folder: str | Path) -> GPT:
-    """The model in a folder with config.json and model.safetensors (or its shards)."""
+    """The model in a folder with config.json and model.safetensors (or its shards), in eval mode.
+
+    >>> import tempfile
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> tiny = GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     GPT2LMHeadModel(tiny).save_pretrained(folder)
+    ...     model = load_huggingface(folder)
+    >>> model.config.depth, model.config.activation, model.training
+    (2, 'gelu-tanh', False)
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise DtypeError(f"a model is read from a folder, whose path is a text or a Path, but got {folder!r}")
     folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(
+            f"there is no folder {folder}: nothing is downloaded here\n"
+            f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
+        )
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         index = folder / "model.safetensors.index.json"
@@ -43,17 +67,20 @@ def load_huggingface(folder: str | Path) -> GPT:
         weights = {key: value for name in names for key, value in load_file(folder / Path(name).name).items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
         raise WeightsError(
-            f"{folder} could not be read as a Hugging Face model: {error}. It needs config.json and model.safetensors"
+            f"{folder} could not be read as a Hugging Face model: {error}. It needs config.json and model.safetensors\n"
+            f"fix: download it again; or load it with transformers and save_pretrained it, which writes both"
         ) from error
     return gpt_from_huggingface(settings, weights)
 
 
 def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:
-    """A GPT from the contents of config.json and the named weights, as `model.state_dict()` gives them."""
-    if not isinstance(settings, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
+    """A GPT in eval mode, from the contents of config.json and the weights by name, as `state_dict()` gives them."""
+    if not (isinstance(settings, Mapping) and isinstance(weights, Mapping)) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
+    ):
         raise WeightsError("a model is read from a dictionary of settings and one of tensors, but got something else")
     kind = settings.get("model_type")
-    readers: dict[str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, Weights], dict[str, Tensor]]]] = {
+    readers: dict[str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, Rest], dict[str, Tensor]]]] = {
         "gpt2": (_gpt2_config, _gpt2_weights),
         "llama": (_llama_config, _llama_weights),
     }
@@ -62,17 +89,22 @@ def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:
     read_config, read_weights = readers[kind]
     try:
         config = read_config(settings)
-        ours = read_weights(config, weights)
+        rest = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        ours = read_weights(config, rest)
+        _refuse_rest(rest, ours)
+        return _made(config, ours)
+    except NormscopeError:
+        raise
     except KeyError as error:
         raise WeightsError(f"the {kind} model lacks {error}") from error
-    with torch.device("meta"):  # no time for a start that is overwritten at once
+    except (RuntimeError, TypeError) as error:  # torch's, of a size that no memory has
+        reason = str(error).partition("\n")[0]
+        raise WeightsError(f"the {kind} model cannot be made with the sizes in its settings: {reason}") from error
+
+
+def _made(config: GPTConfig, weights: Mapping[str, Tensor]) -> GPT:
+    with torch.device("meta"):  # no time for a start that is overwritten at once, and no room for what does not fit
         model = GPT(config)
-    model.to_empty(device="cpu")
-    _load(model, ours)
-    return model
-
-
-def _load(model: GPT, weights: Mapping[str, Tensor]) -> None:
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     wrong = [
         f"{name}: {weights[name].dtype} of {tuple(weights[name].shape)} instead of floats of {shape}"
@@ -81,10 +113,22 @@ def _load(model: GPT, weights: Mapping[str, Tensor]) -> None:
     ]
     if wrong:
         raise WeightsError(f"{len(wrong)} of {len(wanted)} weights do not fit: {'; '.join(wrong[:4])}")
+    model.to_empty(device="cpu")
     model.load_state_dict(dict(weights))
-    for module in model.modules():
-        if isinstance(module, Rotary):  # its tables follow from the config and are not among the weights
-            module.reset_parameters()
+    return model.eval()
+
+
+def _refuse_rest(rest: Rest, ours: Mapping[str, Tensor]) -> None:
+    """Weights that the model has no place for: it is not the model that its settings say."""
+    table, head = ours["embedding.weight"], rest.get("lm_head.weight")
+    if head is not None and head.shape == table.shape and torch.equal(head, table):
+        del rest["lm_head.weight"]  # the tied head, saved a second time
+    left = [name for name in rest if not _HARMLESS.fullmatch(name)]
+    if left:
+        raise WeightsError(
+            f"the settings leave no place for {len(left)} of the weights: {', '.join(left[:4])}"
+            f"{', ...' * (len(left) > 4)}. Are config.json and the weights of the same model?"
+        )
 
 
 def _gpt2_config(settings: Settings) -> GPTConfig:
@@ -105,12 +149,12 @@ def _gpt2_config(settings: Settings) -> GPTConfig:
         activation=_activation(settings.get("activation_function", "gelu_new")),
         norm=NormSpec("... [d]", eps=settings.get("layer_norm_epsilon", 1e-5)),
         tied_head=settings.get("tie_word_embeddings", True),
+        dropout=settings.get("resid_pdrop", 0.1),  # one share for all places, where GPT-2 has three
     )
 
 
-def _gpt2_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
-    theirs = {name.removeprefix("transformer."): value for name, value in theirs.items()}
-    ours = {"embedding.weight": theirs["wte.weight"], "position.weight": theirs["wpe.weight"]}
+def _gpt2_weights(config: GPTConfig, theirs: Rest) -> dict[str, Tensor]:
+    ours = {"embedding.weight": theirs.pop("wte.weight"), "position.weight": theirs.pop("wpe.weight")}
     ours |= _both("final_norm", "ln_f", theirs)
     for i in range(config.depth):
         block, layer = f"blocks.{i}", f"h.{i}"
@@ -123,7 +167,7 @@ def _gpt2_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
             for name, other in (("attention.out", "attn.c_proj"), ("mlp.up", "mlp.c_fc"), ("mlp.down", "mlp.c_proj")):
                 ours[f"{block}.{name}.{part}"] = _of_rank(rank, f"{layer}.{other}.{part}", theirs).t()
     if not config.tied_head:
-        ours["head.weight"] = theirs["lm_head.weight"]
+        ours["head.weight"] = theirs.pop("lm_head.weight")
     return ours
 
 
@@ -144,10 +188,11 @@ def _llama_config(settings: Settings) -> GPTConfig:
         norm=NormSpec("... [d]", statistic="rms", bias=False, eps=settings.get("rms_norm_eps", 1e-6)),
         rotary_base=rope.get("rope_theta", settings.get("rope_theta", 10000.0)),
         tied_head=settings.get("tie_word_embeddings", False),
+        dropout=settings.get("attention_dropout") or 0.0,  # here it falls on the rest as well
     )
 
 
-def _llama_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
+def _llama_weights(config: GPTConfig, theirs: Rest) -> dict[str, Tensor]:
     names = {
         "attention.q": "self_attn.q_proj",
         "attention.k": "self_attn.k_proj",
@@ -159,12 +204,15 @@ def _llama_weights(config: GPTConfig, theirs: Weights) -> dict[str, Tensor]:
         "norms.0": "input_layernorm",
         "norms.1": "post_attention_layernorm",
     }
-    ours = {"embedding.weight": theirs["model.embed_tokens.weight"], "final_norm.weight": theirs["model.norm.weight"]}
+    ours = {
+        "embedding.weight": theirs.pop("model.embed_tokens.weight"),
+        "final_norm.weight": theirs.pop("model.norm.weight"),
+    }
     for i in range(config.depth):
         for name, other in names.items():
-            ours[f"blocks.{i}.{name}.weight"] = theirs[f"model.layers.{i}.{other}.weight"]
+            ours[f"blocks.{i}.{name}.weight"] = theirs.pop(f"model.layers.{i}.{other}.weight")
     if not config.tied_head:
-        ours["head.weight"] = theirs["lm_head.weight"]
+        ours["head.weight"] = theirs.pop("lm_head.weight")
     return ours
 
 
@@ -181,18 +229,19 @@ def _rope(settings: Settings) -> Settings:
     return rope
 
 
-def _of_rank(rank: int, name: str, weights: Weights) -> Tensor:
-    if weights[name].dim() != rank:
-        raise WeightsError(f"{name} must have {rank} dimensions, but has shape {tuple(weights[name].shape)}")
-    return weights[name]
+def _of_rank(rank: int, name: str, weights: Rest) -> Tensor:
+    weight = weights.pop(name)
+    if weight.dim() != rank:
+        raise WeightsError(f"{name} must have {rank} dimensions, but has shape {tuple(weight.shape)}")
+    return weight
 
 
-def _both(ours: str, theirs: str, weights: Weights) -> dict[str, Tensor]:
-    return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
+def _both(ours: str, theirs: str, weights: Rest) -> dict[str, Tensor]:
+    return {f"{ours}.{part}": weights.pop(f"{theirs}.{part}") for part in ("weight", "bias")}
 
 
-def _activation(name: str) -> str:
-    if name not in _ACTIVATIONS:
+def _activation(name: object) -> str:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise WeightsError(f"the activation {name!r} is not known here; these are: {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 

@@ -1,14 +1,15 @@
 """A small convnet that takes any norm by its scope."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.block import NoNorm
-from normscope.blocks.checks import check_images, check_norm, check_positive, check_type_of
+from normscope.blocks.checks import check_config, check_images, check_type_of
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec
+from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
+from normscope.checks import check_positive
 from normscope.errors import ConfigError
 
 
@@ -21,21 +22,34 @@ class ConvNetConfig:
         channels: of the images.
         classes: how many there are to tell apart.
         widths: the channels of each stage; every stage but the first halves the image.
-        norm: the norm after each convolution, over n c h w; None for no norms.
+        norm: the norm after each convolution, over n c h w: a name, a scope or a `NormSpec`; None for no norms.
     """
 
     image_size: int
     channels: int = 3
     classes: int = 10
     widths: tuple[int, ...] = (16, 32, 64)
-    norm: NormSpec | None = IMAGE_NORMS["batch"]
+    norm: NormSpec | str | None = "batch"
 
     def __post_init__(self) -> None:
         check_positive(image_size=self.image_size, channels=self.channels, classes=self.classes)
         if not isinstance(self.widths, tuple) or not self.widths:
             raise ConfigError(f"widths={self.widths!r} must be a tuple with a stage or more, for instance (16, 32)")
         check_positive(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
-        check_norm("norm", self.norm)
+        norm = as_norm(self.norm, IMAGE_NORMS)
+        object.__setattr__(self, "norm", norm)
+        if norm is not None:  # prove that it fits every stage
+            for _, width, _, size in self.stages():
+                norm.build((None, width, size, size), device="meta")
+
+    def stages(self) -> Iterator[tuple[int, int, int, int]]:
+        """For each stage: channels in, channels out, stride, and the size of the image after it."""
+        before, size = self.channels, self.image_size
+        for stage, width in enumerate(self.widths):
+            stride = 1 if stage == 0 else 2
+            size = -(-size // stride)
+            yield before, width, stride, size
+            before = width
 
 
 class Convolution(nn.Conv2d):
@@ -61,9 +75,7 @@ class ConvNet(nn.Module):
 
     Example:
         >>> import torch
-        >>> from normscope.blocks.norm.spec import NormSpec
-        >>> group = NormSpec("n (g [c]) [h w]", affine="(g c)", sizes={"g": 4})
-        >>> net = ConvNet(ConvNetConfig(image_size=8, channels=1, norm=group))
+        >>> net = ConvNet(ConvNetConfig(image_size=8, channels=1, norm="group"))
         >>> net(torch.randn(5, 1, 8, 8)).shape
         torch.Size([5, 10])
 
@@ -73,17 +85,15 @@ class ConvNet(nn.Module):
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
+        check_config(config, ConvNetConfig, "a ConvNet")
         self.config = config
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
-        size, before = config.image_size, config.channels
-        for stage, width in enumerate(config.widths):
-            stride = 1 if stage == 0 else 2
-            size = -(-size // stride)
+        norm = as_norm(config.norm, IMAGE_NORMS)
+        for before, width, stride, size in config.stages():
             # A bias straight before a norm is taken out again by the norm.
-            self.convolutions.append(Convolution(before, width, 3, stride, padding=1, bias=config.norm is None))
-            self.norms.append(NoNorm() if config.norm is None else config.norm.build((None, width, size, size)))
-            before = width
-        self.head = Linear(before, config.classes)
+            self.convolutions.append(Convolution(before, width, 3, stride, padding=1, bias=norm is None))
+            self.norms.append(build_norm(norm, (None, width, size, size)))
+        self.head = Linear(config.widths[-1], config.classes, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
         check_images(images, self.config.channels, self.config.image_size)

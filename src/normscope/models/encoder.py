@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.block import Block, BlockConfig, build_norm
-from normscope.blocks.checks import check_positive, check_tokens
+from normscope.blocks.block import Block, BlockConfig, final_norm
+from normscope.blocks.checks import check_config, check_tokens
 from normscope.blocks.linear import Embedding
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
-from normscope.blocks.residual import named_wiring
+from normscope.blocks.norm.spec import NormSpec
+from normscope.checks import check_positive
 from normscope.errors import ShapeError
 
 
@@ -21,7 +21,7 @@ class EncoderConfig(BlockConfig):
     context: int
     causal: bool = False
     wiring: str = "post"
-    norm: NormSpec | None = TEXT_NORMS["layer"]
+    norm: NormSpec | str | None = "layer"
     activation: str = "relu"
     dropout: float = 0.1
     bias: bool = True
@@ -51,20 +51,21 @@ class Encoder(nn.Module):
         torch.Size([2, 10, 32])
 
     Papers:
-        Vaswani et al. 2017, "Attention Is All You Need"; Devlin et al. 2018, "BERT".
+        Vaswani et al. 2017, "Attention Is All You Need"; Devlin et al. 2018, "BERT: Pre-training of Deep
+        Bidirectional Transformers for Language Understanding".
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        check_config(config, EncoderConfig, "an Encoder")
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
-        ends_normalized = named_wiring(config.wiring).ends_normalized
-        self.final_norm = build_norm(None if ends_normalized else config.norm, config.width)
+        self.final_norm = final_norm(config)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
             raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")

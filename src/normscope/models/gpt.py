@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.attention import check_heads
-from normscope.blocks.block import Block, BlockConfig, build_norm
+from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import Cache
-from normscope.blocks.causality import sees_the_future
-from normscope.blocks.checks import check_above_zero, check_positive, check_tokens, unknown_token
+from normscope.blocks.checks import check_config, check_mask, check_tokens, unknown_token
+from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.residual import named_wiring
+from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.rotary import Rotary, check_rotary
+from normscope.checks import check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
 
 Positions = Literal["learned", "rotary", "none"]
@@ -53,6 +54,7 @@ class GPTConfig(BlockConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(vocab_size=self.vocab_size, context=self.context)
+        check_flags(embedding_norm=self.embedding_norm, tied_head=self.tied_head)
         if self.positions not in get_args(Positions):
             raise ConfigError(f"positions={self.positions!r}: choose one of {', '.join(get_args(Positions))}")
         if self.positions == "rotary":
@@ -87,51 +89,66 @@ class GPT(nn.Module):
         True
 
     Papers:
-        Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023, "LLaMA".
+        Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023, "LLaMA: Open
+        and Efficient Foundation Language Models"; Gemma Team 2024, "Gemma 2: Improving Open Language Models at a
+        Practical Size" (the cap).
     """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
+        check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
         self.config = config
         width, depth = config.width, config.depth
         _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
-        self.embedding = Embedding(config.vocab_size, width, init=config.init)
+        table: Role = "tied" if config.tied_head else "embedding"
+        self.embedding = Embedding(config.vocab_size, width, init=config.init, role=table)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
         rotary = Rotary(self.head_dim, config.context, config.rotary_base) if config.positions == "rotary" else None
-        self.embedding_norm = build_norm(config.norm if config.embedding_norm else None, width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.embedding_norm = build_norm(as_norm(config.norm) if config.embedding_norm else None, (None, None, width))
         self.blocks = nn.ModuleList(Block(config, rotary) for _ in range(depth))
-        # A wiring that ends in a norm needs no other before the head.
-        ends_normalized = named_wiring(config.wiring).ends_normalized
-        self.final_norm = build_norm(None if ends_normalized else config.norm, width)
+        self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
+        # What a cache cannot serve; asked here, because a scope is not read again for every token.
+        norms = [(as_norm(config.norm), 3), (as_norm(config.qk_norm), 4)]
+        self._learning = [norm.scope for norm, _ in norms if norm and norm.state]
+        self._looking = [norm.scope for norm, rank in norms if norm and not norm.state and norm.sees_along(1, rank)]
 
-    def forward(self, tokens: Tensor, *, cache: Cache | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, *, mask: Tensor | None = None, cache: Cache | None = None, last_only: bool = False
+    ) -> Tensor:
         """The logits of the token after each of `tokens`.
 
-        With a cache, `tokens` are the newest ones and the cache knows those before. With a mask (b, s), True where a
-        token is real, padding has no say in any statistic and is never looked at.
+        With a mask (b, s), True where a token is real, padding has no say in any statistic and is never looked at.
+        With a cache, `tokens` are the newest ones and the cache knows those before. With `last_only` the logits are
+        those of the last column alone, (b, 1, vocab_size), whether it is padding or not: all that generating needs,
+        and the logits of a long prompt are larger than all the rest.
         """
-        start = self._check(tokens, cache)
+        start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
             x = x + self.position(torch.arange(start, start + tokens.shape[1], device=tokens.device))
-        x = self.embedding_norm(x, mask=mask)
+        x = self.embedding_norm(self.dropout(x), mask=mask)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
-        return self._logits(self.final_norm(x, mask=mask))
+        x = self.final_norm(x, mask=mask)  # of all tokens, for it may look along them
+        return self._logits(x[:, -1:] if last_only else x)
 
     def _logits(self, x: Tensor) -> Tensor:
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         cap = self.config.logit_cap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def loss(self, tokens: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The mean cross-entropy of `targets`, in nats a token; a target of -1 does not count."""
-        logits = self(tokens, mask=mask)
+    def loss(self, tokens: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """The mean cross-entropy of `targets`, in nats a token; padding and targets of -1 do not count."""
+        self._check(tokens, mask, None)
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
+        if mask is not None:
+            targets = targets.masked_fill(~mask, -1)
+        logits = self(tokens, mask=mask)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # never less than float32
         try:
             return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
@@ -150,9 +167,10 @@ class GPT(nn.Module):
         """How many numbers the model learns; tied weights count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def _check(self, tokens: Tensor, cache: Cache | None) -> int:
+    def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> int:
         """Refuse what does not fit; returns the place of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
+        check_mask(mask, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
         if start + tokens.shape[1] > self.config.context:
             raise ShapeError(
@@ -166,12 +184,15 @@ class GPT(nn.Module):
         if not isinstance(cache, Cache) or len(cache.layers) != self.config.depth:
             got = f"one of {len(cache.layers)}" if isinstance(cache, Cache) else type(cache).__name__
             raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")
-        for norm, rank in ((self.config.norm, 3), (self.config.qk_norm, 4)):
-            remembers = norm is not None and norm.state is not None and not self.training
-            if norm is not None and sees_the_future(norm, rank) and not remembers:
-                raise CacheError(
-                    f"the norm {norm.scope!r} shares statistics between tokens, so a token's numbers change with those "
-                    f"after it and cannot be cached; call the model on all the tokens, or use a norm with running "
-                    f"statistics in eval mode"
-                )
+        if self._learning and self.training:
+            raise CacheError(
+                f"the norm {self._learning[0]!r} learns from every call in training, so tokens that come one by one "
+                f"are not normalized as they would be together, and cannot be cached; call eval() first"
+            )
+        if self._looking:
+            raise CacheError(
+                f"the norm {self._looking[0]!r} shares statistics between tokens, so a token's numbers change with "
+                f"those after it and cannot be cached; call the model on all the tokens, or use a norm with running "
+                f"statistics in eval mode"
+            )
         return cache.length

@@ -5,28 +5,33 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from normscope.blocks.checks import check_positive, choose
-from normscope.blocks.norm.spec import TEXT_NORMS, named_norm
+from normscope.blocks.checks import choose
+from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.checks import check_positive
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 
 
 def gpt2(**overrides: Any) -> GPTConfig:
-    """nanoGPT's GPT-2: learned positions, LayerNorm, GELU, biases, a tied head. `bias=False` drops every bias.
+    """nanoGPT's GPT-2: learned positions, LayerNorm, GELU, biases, a tied head.
 
-    >>> gpt2().width, gpt2(bias=False).norm.bias
-    (768, False)
+    `bias=False` drops every bias, the norms' too; a norm that is given as a `NormSpec` says by itself what it has.
+
+    >>> gpt2().width, gpt2(bias=False).norm.bias, gpt2(bias=False, qk_norm="layer").qk_norm.bias
+    (768, False, False)
     """
-    norm = dataclasses.replace(TEXT_NORMS["layer"], bias=bool(overrides.get("bias", True)))
+    norms: dict[str, Any] = {name: overrides[name] for name in ("norm", "qk_norm") if name in overrides}
+    if overrides.get("bias") is False:
+        norms = {name: _without_bias(norm) for name, norm in {"norm": "layer", **norms}.items()}
     return _preset(
-        overrides,
+        {**overrides, **norms},
         vocab_size=50304,  # 50257, rounded up to a multiple of 64 as nanoGPT does
         context=1024,
         width=768,
         depth=12,
         heads=12,
         positions="learned",
-        norm=norm,
+        norm="layer",
         activation="gelu",
         bias=True,
         tied_head=True,
@@ -48,8 +53,8 @@ def nanochat(**overrides: Any) -> GPTConfig:
         depth=12,
         heads=6,
         positions="rotary",
-        norm=TEXT_NORMS["rms-plain"],
-        qk_norm=TEXT_NORMS["rms-plain"],
+        norm="rms-plain",
+        qk_norm="rms-plain",
         embedding_norm=True,
         activation="relu2",
         logit_cap=15.0,
@@ -75,7 +80,7 @@ def llama(**overrides: Any) -> GPTConfig:
         heads=12,
         kv_heads=shared,
         positions="rotary",
-        norm=TEXT_NORMS["rms"],
+        norm="rms",
         activation="swiglu",
         init="glorot-truncated",
     )
@@ -85,7 +90,12 @@ PRESETS: Mapping[str, Callable[..., GPTConfig]] = {"gpt2": gpt2, "nanochat": nan
 
 
 def preset(name: str, **overrides: Any) -> GPTConfig:
-    """The preset of this name."""
+    """The preset of this name, with some of its settings changed.
+
+    >>> config = preset("llama", depth=4, norm="layer")
+    >>> config.depth, config.norm.statistic, config.activation
+    (4, 'standardise', 'swiglu')
+    """
     return choose("preset", name, PRESETS)(**overrides)
 
 
@@ -96,8 +106,9 @@ def _preset(overrides: Mapping[str, Any], **defaults: Any) -> GPTConfig:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
             raise ConfigError(f"a GPT has no setting {name!r}; {hint}")
-    chosen = {**defaults, **overrides}
-    for name in ("norm", "qk_norm"):
-        if isinstance(chosen.get(name), str):
-            chosen[name] = named_norm(chosen[name])
-    return GPTConfig(**chosen)
+    return GPTConfig(**{**defaults, **overrides})
+
+
+def _without_bias(norm: NormSpec | str | None) -> NormSpec | None:
+    found = as_norm(norm)
+    return found if found is None or isinstance(norm, NormSpec) else dataclasses.replace(found, bias=False)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.block import Block, BlockConfig, build_norm
-from normscope.blocks.checks import check_images, check_positive
+from normscope.blocks.block import Block, BlockConfig, final_norm
+from normscope.blocks.checks import check_config, check_images
 from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
-from normscope.blocks.residual import named_wiring
+from normscope.blocks.norm.spec import NormSpec
+from normscope.checks import check_positive
 from normscope.errors import ConfigError
 
 
@@ -30,7 +30,7 @@ class ViTConfig(BlockConfig):
     channels: int = 3
     classes: int = 10
     causal: bool = False
-    norm: NormSpec | None = TEXT_NORMS["layer"]
+    norm: NormSpec | str | None = "layer"
     activation: str = "gelu"
     bias: bool = True
 
@@ -63,18 +63,18 @@ class ViT(nn.Module):
         64
 
     Paper:
-        Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words".
+        Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
     """
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
+        check_config(config, ViTConfig, "a ViT")
         self.config = config
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)
         self.position = Embedding(patches, config.width, init=config.init, role="position")
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
-        ends_normalized = named_wiring(config.wiring).ends_normalized
-        self.final_norm = build_norm(None if ends_normalized else config.norm, config.width)
+        self.final_norm = final_norm(config)
         self.head = Linear(config.width, config.classes, init=config.init, role="head")
 
     def forward(self, images: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from normscope.errors import ScopeError
+from normscope.errors import DtypeError, ScopeError
 from normscope.scope.grammar import Axis, Dimension, Span, Split, is_rest, leaves, whole
 
 
@@ -61,6 +62,16 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
     )
 
 
+def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int, ...]:
+    """The shape as a tuple; what is no shape is refused. Only where `gaps` are welcome may a size be None."""
+    if not isinstance(shape, list | tuple):
+        hint = "its shape, x.shape" if hasattr(shape, "shape") else "for instance (2, 4, 3, 3)"
+        raise DtypeError(f"a shape is a tuple of whole numbers, but got {type(shape).__name__}; give {hint}")
+    if not gaps and any(size is None for size in shape):
+        raise DtypeError(f"a shape is a tuple of whole numbers, but got {tuple(shape)}; give every size")
+    return cast(tuple[int, ...], tuple(shape))
+
+
 def dimensions(text: str, dims: Sequence[Dimension], rank: int) -> list[Dimension]:
     """One entry for each dimension of a tensor of this rank; a rank that does not fit is refused."""
     _Binding(text, dims, (None,) * rank, {}).check_rank()
@@ -71,7 +82,7 @@ def known_sizes(
     text: str, dims: Sequence[Dimension], shape: Sequence[int | None], sizes: Mapping[str, int]
 ) -> dict[str, int]:
     """What a shape with gaps (None) tells of the sizes of the axes."""
-    axes = _Binding(text, dims, tuple(shape), sizes).axes()
+    axes = _Binding(text, dims, check_shape(shape, gaps=True), sizes).axes()
     return {axis.name: size for axis, size in axes if size is not None and not axis.is_rest}
 
 

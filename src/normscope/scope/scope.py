@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from normscope.errors import ScopeError
+from normscope.errors import ScopeError, ShapeError
 from normscope.scope import plan as planning
 from normscope.scope.grammar import Axis, Dimension, leaves, parse, whole
 from normscope.scope.plan import Plan
@@ -51,10 +51,13 @@ class Scope:
 
     def bind(self, shape: Sequence[int], /, **sizes: int) -> Plan:
         """The plan for tensors of this shape. `sizes` tell what the shape alone does not: `g=8`."""
-        if _compiling():
-            return planning.bind(self.text, self.dims, tuple(shape), sizes)
-        # The types are a part of the key because True == 1 and 2.0 == 2: what is refused once is refused always.
-        return _bind(self, tuple(shape), tuple(sizes.items()), tuple(map(type, sizes.values())))
+        shape = planning.check_shape(shape)
+        numbers = (*shape, *sizes.values())
+        # Remembered for plain whole numbers only: True == 1 and 2.0 == 2 would find the plans of those, the symbolic
+        # sizes of a traced model have no hash, and torch.compile warns about a cache.
+        if _compiling() or not all(type(number) is int for number in numbers):
+            return planning.bind(self.text, self.dims, shape, sizes)
+        return _bind(self, shape, tuple(sizes.items()))
 
     def sizes(self, shape: Sequence[int | None], /, **sizes: int) -> dict[str, int]:
         """The sizes of the axes as far as a shape with gaps tells them.
@@ -75,17 +78,18 @@ class Scope:
         True
         """
         dims = planning.dimensions(self.text, self.dims, rank)
+        if not -rank <= dimension < rank:
+            raise ShapeError(f"a tensor of {rank} dimensions has no dimension {dimension}")
         return any(axis.bracketed for axis in leaves([dims[dimension]]))
 
 
 @functools.lru_cache(maxsize=4096)
-def _bind(scope: Scope, shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...], _: tuple[type, ...]) -> Plan:
+def _bind(scope: Scope, shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...]) -> Plan:
     # A model binds the same few shapes over and over: remembering the plans keeps the notation off the clock.
     return planning.bind(scope.text, scope.dims, shape, dict(sizes))
 
 
 def _compiling() -> bool:
-    # torch.compile warns about a cache, and torch.export's symbolic sizes have no hash: both get the plain function.
     # Looking torch up instead of importing it keeps this folder free of it.
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())

@@ -162,13 +162,14 @@ def remember(
     places = [scope.kept.index(scope.names.index(name)) for name in tracked]
     new = {name: values.copy() for name, values in old.items()}
     for place in np.ndindex(*[scope.cells[scope.names.index(name)] for name in tracked]):
-        voices = [k for k, n in found.count.items() if n and tuple(k[i] for i in places) == place]
-        for name in old if voices else ():
+        here = [(k, n) for k, n in found.count.items() if tuple(k[i] for i in places) == place]
+        for name in old:
             if name == "running_mean":
-                said = [found.mean[k] for k in voices]
+                said = [found.mean[k] for k, n in here if n]
             elif name == "running_var":
-                said = [found.square[k] * found.count[k] / max(found.count[k] - 1, 1) for k in voices]
+                said = [found.square[k] * n / (n - 1) for k, n in here if n > 1]
             else:
-                said = [found.square[k] for k in voices]
-            new[name][place] = (1 - momentum) * old[name][place] + momentum * math.fsum(said) / len(said)
+                said = [found.square[k] for k, n in here if n]
+            if said:
+                new[name][place] = (1 - momentum) * old[name][place] + momentum * math.fsum(said) / len(said)
     return new

@@ -21,7 +21,9 @@ def _owners(data: st.DataObject, scope: RandomScope) -> tuple[str, ...]:
 
 
 def _mask(data: st.DataObject, scope: RandomScope) -> Tensor | None:
-    return data.draw(st.none() | masks(scope.shape))
+    """Of full rank, which may vary along any axis: shorter ones may not lie over axes that own something."""
+    mask = data.draw(st.none() | masks(scope.shape))
+    return mask if mask is None else mask.reshape(*mask.shape, *[1] * (len(scope.shape) - mask.dim()))
 
 
 def _close(ours: Tensor, expected: definition.Array, shape: tuple[int, ...]) -> None:

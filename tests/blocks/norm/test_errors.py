@@ -180,3 +180,26 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
     assert ns.LayerNorm(four).normalized_shape == (4,)  # type: ignore[arg-type]
     assert ns.BatchNorm(four).num_features == 4  # type: ignore[arg-type]
     assert ns.GroupNorm(np.int64(2), four).num_groups == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["eps", "bias", "mask", "input", "state"])
+def test_an_axis_called_like_an_argument_is_refused(name: str) -> None:
+    for make in (ns.Norm, ns.LayerNorm, lambda scope: ns.normalize(torch.zeros(2, 3), scope)):
+        with pytest.raises(NormscopeError, match=f"'{name}' is an argument of a norm"):
+            make(f"n [{name}]")
+
+
+def test_a_bias_that_rms_norm_does_not_have() -> None:
+    with pytest.raises(NormscopeError, match="'bias', which the scope does not have"):
+        ns.RMSNorm("... [d]", d=4, bias=True)
+
+
+def test_an_axis_may_be_called_like_a_variable() -> None:
+    assert ns.normalize(torch.zeros(2, 4), "n [x]", x=4).shape == (2, 4)
+    assert ns.Norm("[scope] d", scope=3).sizes == {"scope": 3}
+
+
+def test_synchronised_statistics_need_one_shape() -> None:
+    with pytest.raises(ConfigError, match="the size of 's' may differ between them"):
+        ns.Norm("[b] s d", sync=True, d=4)
+    assert ns.Norm("[b] s d", sync=True, s=3, d=4).sync

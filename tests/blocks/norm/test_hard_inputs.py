@@ -6,6 +6,8 @@ The exact result is a plain float64 restatement, which has digits to spare for i
 import itertools
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 import torch
@@ -130,3 +132,39 @@ def test_nan_where_torch_has_nan(case: Case, bad: float, training: bool) -> None
     assert not y.isfinite().all()
     for (name, buffer), (_, peer_buffer) in zip(ours.named_buffers(), peer.named_buffers(), strict=True):
         assert torch.equal(buffer.isfinite(), peer_buffer.isfinite()), name
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0.1, 0.0), (1e8, 1e-4), (-3.3e5, 1e-7)])
+@pytest.mark.parametrize("name", ["layer", "batch1d", "group", "instance2d"])
+def test_float64_too(name: str, mean: float, spread: float) -> None:
+    """Against exact fractions: inputs with as many digits as the steps themselves, where centring is all."""
+    case = next(c for c in CASES if c.name == name)
+    ours, peer = case.pair(torch.float64, **({"elementwise_affine": False} if name == "layer" else {"affine": False}))
+    x = mean + spread * randn(case.shape, 17)
+    exact = _fractions(x, _groups(case))
+    error, peer_error = ((layer(x) - exact).abs().max().item() for layer in (ours, peer))
+    assert error <= max(peer_error, 4 * torch.finfo(torch.float64).eps), f"{error:.3g} here, {peer_error:.3g} in torch"
+
+
+def _groups(case: Case) -> list[Tensor]:
+    """The places, in the flat input, of the values that share a mean."""
+    places = torch.arange(math.prod(case.shape)).reshape(case.shape)
+    if case.name == "layer":
+        return list(places.flatten(0, -2))
+    if case.name.startswith("batch"):
+        return list(places.movedim(1, 0).flatten(1))
+    groups = case.args[0] if case.name == "group" else case.shape[1]
+    return list(places.reshape(case.shape[0] * groups, -1))
+
+
+def _fractions(x: Tensor, groups: list[Tensor], eps: float = 1e-5) -> Tensor:
+    out = torch.empty(x.numel(), dtype=torch.float64)
+    for places in groups:
+        values = [Fraction(v) for v in x.flatten()[places].tolist()]
+        mean = sum(values, Fraction(0)) / len(values)
+        square = sum(((v - mean) ** 2 for v in values), Fraction(0)) / len(values)
+        root = Decimal((square + Fraction(eps)).numerator) / Decimal((square + Fraction(eps)).denominator)
+        for place, value in zip(places.tolist(), values, strict=True):
+            centred = Decimal((value - mean).numerator) / Decimal((value - mean).denominator)
+            out[place] = float(centred / root.sqrt())
+    return out.reshape(x.shape)

@@ -153,9 +153,10 @@ def test_what_stands_in_the_padding_does_not_matter(name: str) -> None:
 
 @every_norm
 def test_a_mask_of_true_is_no_mask(name: str) -> None:
-    make, shape, _ = NORMS[name]
+    make, shape, masked = NORMS[name]
     full, none = make(), make()
-    for rank in (*range(1, len(shape) + 1),):
+    positions = next((i for i, size in enumerate(shape) if i not in masked), len(shape))  # before the features
+    for rank in (*range(1, positions + 1), len(shape)):
         y = full(randn(shape, 8), torch.ones(shape[:rank], dtype=torch.bool))
         close(y, none(randn(shape, 8)), 1e-12, "output")
         close_states(full, none, 1e-12)
@@ -168,14 +169,14 @@ def test_a_mask_of_false_teaches_nothing(name: str) -> None:
     scramble(norm)
     before = {key: value.clone() for key, value in norm.named_buffers()}
     x = _garbage(shape).requires_grad_()
-    y = norm(x, torch.zeros(shape[:1], dtype=torch.bool))
+    y = norm(x, torch.zeros([1] * len(shape), dtype=torch.bool))
     torch.autograd.backward(y, torch.ones_like(y))
     assert not y.any()
     assert x.grad is not None
     assert not x.grad.any()
     for key, value in norm.named_buffers():
         assert value.isfinite().all()
-        assert key == "num_batches_tracked" or torch.equal(value, before[key])
+        assert torch.equal(value, before[key])  # the counter too: nothing was seen
     assert all(p.grad is not None and not p.grad.any() for p in norm.parameters())
 
 
@@ -191,8 +192,8 @@ def test_masks_of_every_form_mean_the_same(scope: RandomScope, data: st.DataObje
 
 
 BAD_MASKS: dict[str, tuple[object, type[NormscopeError]]] = {
-    "integers": (torch.ones(2, 3, dtype=torch.long), ShapeError),
-    "floats": (torch.ones(2, 3), ShapeError),
+    "integers": (torch.ones(2, 3, dtype=torch.long), DtypeError),
+    "floats": (torch.ones(2, 3), DtypeError),
     "too-long": (torch.ones(2, 4, dtype=torch.bool), ShapeError),
     "other-end": (torch.ones(3, 2, dtype=torch.bool), ShapeError),
     "too-many-dimensions": (torch.ones(2, 3, 4, 1, dtype=torch.bool), ShapeError),
@@ -214,6 +215,39 @@ def test_bad_masks_are_refused(norm: ns.Norm, bad: str) -> None:
         norm(torch.zeros(2, 3, 4), mask)
     with pytest.raises(error, match="mask"):
         ns.normalize(torch.zeros(2, 3, 4), "... [d]", mask=mask)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("norm", [ns.BatchNorm1d(4), ns.InstanceNorm1d(4), ns.GroupNorm(2, 4)], ids=repr)
+def test_a_mask_of_positions_is_not_taken_for_one_of_channels(norm: ns.Norm) -> None:
+    """(n, l) over (n, c, l) fits by chance where c = l, and would blank out channels."""
+    positions = torch.tensor([[True, True, False, False]] * 3)
+    x = randn((3, 4, 4), 10, torch.float32)
+    with pytest.raises(ShapeError, match=r"which holds features .* for instance mask\[:, None\]"):
+        norm(x, positions)
+    y = norm(x, positions[:, None])
+    assert not y[..., 2:].any()
+    assert y[..., :2].all()
+
+
+def test_one_real_value_moves_the_mean_and_leaves_the_variance() -> None:
+    norm = ns.BatchNorm("[b s] d", d=2)
+    mask = torch.tensor([[True, False, False]])
+    norm(torch.tensor([[[5.0, -3.0], [7.0, 7.0], [7.0, 7.0]]]), mask)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    torch.testing.assert_close(norm.running_mean, torch.tensor([0.5, -0.3]))
+    assert norm.running_var.tolist() == [1.0, 1.0]
+
+
+def test_a_mean_of_all_batches_does_not_count_one_of_padding() -> None:
+    norm, plain = (ns.BatchNorm("[b s] d", momentum=None, d=3) for _ in range(2))
+    x, y = randn((2, 4, 3), 11, torch.float32), randn((2, 4, 3), 12, torch.float32)
+    nothing = torch.zeros(2, 4, dtype=torch.bool)
+    for batch, mask in ((x, ~nothing), (y, nothing), (y, ~nothing)):
+        norm(batch, mask)
+    for batch in (x, y):
+        plain(batch)
+    close_states(norm, plain, 1e-6)
 
 
 def test_a_bad_mask_for_a_single_sample_is_refused() -> None:

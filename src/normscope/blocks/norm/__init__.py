@@ -22,7 +22,7 @@ from normscope.blocks.norm.functional import layer_norm, normalize, rms_norm
 from normscope.blocks.norm.group import GroupNorm
 from normscope.blocks.norm.layer import LayerNorm, RMSNorm
 from normscope.blocks.norm.power import PowerNorm
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.spec import NormSpec, as_norm
 
 __all__ = [
     "BatchNorm",
@@ -39,6 +39,7 @@ __all__ = [
     "NormSpec",
     "PowerNorm",
     "RMSNorm",
+    "as_norm",
     "layer_norm",
     "normalize",
     "rms_norm",

@@ -3,7 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normscope.blocks.norm.checks import channel_axes, scope_of
 from normscope.blocks.norm.engine import Device, Norm, ScopeText
@@ -46,6 +48,7 @@ class _ChannelNorm(Norm):
             **sizes,
         )
         self.num_features = None if isinstance(num_features, str | Scope) else sizes["c"]
+        self.affine = affine
         self.track_running_stats = track_running_stats
 
     def _check_rank(self, x: Tensor) -> None:
@@ -62,7 +65,7 @@ class _ChannelNorm(Norm):
             self._check_count(plan)
 
 
-class BatchNorm(_ChannelNorm):
+class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
     r"""Batch normalization: every channel by its mean and variance over the batch and all positions.
 
     In training the batch's own statistics are used and an average of them is remembered; in eval mode that average
@@ -92,30 +95,30 @@ class BatchNorm(_ChannelNorm):
 
     default_scope = "[n] c [...]"
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        self._check_rank(x)
-        return super().forward(x, mask)
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        self._check_rank(input)
+        return super().forward(input, mask)
 
 
-class BatchNorm1d(BatchNorm):
+class BatchNorm1d(BatchNorm, nn.BatchNorm1d):  # type: ignore[misc]
     """`BatchNorm` over (N, C) or (N, C, L)."""
 
     ranks = (2, 3)
 
 
-class BatchNorm2d(BatchNorm):
+class BatchNorm2d(BatchNorm, nn.BatchNorm2d):  # type: ignore[misc]
     """`BatchNorm` over (N, C, H, W)."""
 
     ranks = (4,)
 
 
-class BatchNorm3d(BatchNorm):
+class BatchNorm3d(BatchNorm, nn.BatchNorm3d):  # type: ignore[misc]
     """`BatchNorm` over (N, C, D, H, W)."""
 
     ranks = (5,)
 
 
-class InstanceNorm(_ChannelNorm):
+class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
     r"""Instance normalization: every channel of every sample by its own mean and variance.
 
     It takes brightness and contrast, the "style", out of each channel of each image. As in torch, the gain and the
@@ -161,26 +164,26 @@ class InstanceNorm(_ChannelNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, **sizes)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        self._check_rank(x)
-        if self.ranks is not None and x.dim() == min(self.ranks):
-            return super().forward(x[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
-        return super().forward(x, mask)
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        self._check_rank(input)
+        if self.ranks is not None and input.dim() == min(self.ranks):
+            return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
+        return super().forward(input, mask)
 
 
-class InstanceNorm1d(InstanceNorm):
+class InstanceNorm1d(InstanceNorm, nn.InstanceNorm1d):  # type: ignore[misc]
     """`InstanceNorm` over (N, C, L) or (C, L)."""
 
     ranks = (2, 3)
 
 
-class InstanceNorm2d(InstanceNorm):
+class InstanceNorm2d(InstanceNorm, nn.InstanceNorm2d):  # type: ignore[misc]
     """`InstanceNorm` over (N, C, H, W) or (C, H, W)."""
 
     ranks = (3, 4)
 
 
-class InstanceNorm3d(InstanceNorm):
+class InstanceNorm3d(InstanceNorm, nn.InstanceNorm3d):  # type: ignore[misc]
     """`InstanceNorm` over (N, C, D, H, W) or (C, D, H, W)."""
 
     ranks = (4, 5)

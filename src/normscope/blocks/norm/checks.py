@@ -1,39 +1,84 @@
 """What a norm refuses: settings that cannot work, when the layer is made, and tensors that nothing is learnt from."""
 
 import math
-import numbers
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, cast, get_args
 
 import torch
+from torch import Tensor
 
-from normscope.errors import ConfigError, DtypeError
+from normscope.checks import check_flags, is_number, is_whole
+from normscope.errors import ConfigError, DtypeError, ScopeError, ShapeError
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import leaves
+from normscope.scope.plan import dimensions
 
 State = Literal["running", "power"]
 """What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
 
 
-def check_eps(eps: float | None) -> float | None:
-    if eps is not None and not (_is_number(eps) and 0 <= eps < math.inf):
-        raise ConfigError(f"eps={eps!r} must be a number, zero or more: it is added under a root")
-    return eps
-
-
-def check_state(state: str | None, statistic: str, momentum: float | None, warmup: int) -> State | None:
+def check_settings(
+    scope: Scope, statistic: str, state: str | None, momentum: float | None, warmup: int, eps: float | None
+) -> None:
+    """Refuse settings that no norm can have, whatever the sizes."""
+    check_eps(eps)
     if state is not None and state not in get_args(State):
         raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(State))}")
-    if momentum is not None and not (_is_number(momentum) and 0 <= momentum <= 1):
+    if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
     if state == "power" and (statistic != "rms" or momentum is None):
         raise ConfigError(f"state='power' needs statistic='rms' and a momentum, but got {statistic!r} and {momentum}")
-    if not is_whole(warmup, least=0) or (warmup and state != "power"):
-        raise ConfigError(
-            f"warmup={warmup!r}: it is how many first batches of state='power' use their own statistic, and state is "
-            f"{state!r}"
-        )
-    return cast(State | None, state)
+    if not is_whole(warmup, least=0):
+        raise ConfigError(f"warmup={warmup!r} must be a whole number, zero or more: how many batches it lasts")
+    if warmup and state != "power":
+        raise ConfigError(f"warmup={warmup!r} goes with state='power', but state is {state!r}")
+
+
+def check_eps(eps: float | None) -> None:
+    if eps is not None and not (is_number(eps) and 0 <= eps < math.inf):
+        raise ConfigError(f"eps={eps!r} must be a number, zero or more: it is added under a root")
+
+
+# Sizes are given by keyword, `c=64`, beside these.
+_ARGUMENTS = {"affine", "bias", "device", "dtype", "elementwise_affine", "eps", "input", "mask", "momentum", "state"}
+_ARGUMENTS |= {"statistic", "sync", "track_running_stats", "warmup", "weight"}
+
+
+def check_names(scope: Scope) -> None:
+    """Refuse an axis that is called like an argument: its size could not be told from that."""
+    for axis in scope.axes:
+        if axis.name in _ARGUMENTS:
+            raise ScopeError(
+                f"{axis.name!r} is an argument of a norm, so an axis cannot have that name",
+                text=scope.text,
+                span=axis.span,
+                fix="give the axis another name",
+            )
+
+
+def sizes_of(sizes: Any) -> dict[str, int]:
+    """The sizes of a spec, given as a mapping or as pairs."""
+    try:
+        return dict(sizes)
+    except (TypeError, ValueError):
+        raise ConfigError(f"sizes={sizes!r} must be a mapping such as {{'g': 4}}") from None
+
+
+def check_mask_axes(mask: Tensor | None, scope: Scope, plan: Plan, features: Collection[str]) -> None:
+    """Refuse a mask of few dimensions that would be read along the features, the axes that own something.
+
+    A mask (n, l) of a tensor (n, c, l) would be taken to vary along c, and fit by chance where c = l.
+    """
+    rank = len(plan.shape)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
+        return  # what is no mask at all is refused where it is laid out
+    for place, dim in enumerate(dimensions(scope.text, scope.dims, rank)[: mask.dim()]):
+        if any(axis.name in features for axis in leaves([dim])) and mask.shape[place] != 1:
+            raise ShapeError(
+                f"a mask of shape {tuple(mask.shape)} would vary along dimension {place} of a tensor of shape "
+                f"{plan.shape}, which holds features ({scope.text!r}); give it {rank} dimensions, with 1 for those, "
+                f"for instance mask[:, None]"
+            )
 
 
 def check_memory(state: State | None, scope: Scope, tracked: tuple[str, ...]) -> None:
@@ -46,11 +91,18 @@ def check_memory(state: State | None, scope: Scope, tracked: tuple[str, ...]) ->
         )
 
 
-def check_sync(sync: bool, scope: Scope) -> bool:
+def check_sync(sync: bool, scope: Scope, sizes: Mapping[str, int]) -> bool:
+    check_flags(sync=sync)
     if sync and not scope.axes[0].bracketed:
         raise ConfigError(
             f"sync=True shares statistics between ranks, which hold different samples, but the scope {scope.text!r} "
             f"does not bracket its first axis: every sample is normalized by itself. Leave sync out"
+        )
+    open_ended = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in sizes]
+    if sync and open_ended:
+        raise ConfigError(
+            f"sync=True adds up the statistics of all ranks, which must have one shape, but in {scope.text!r} "
+            f"the size of {' and '.join(map(repr, open_ended))} may differ between them; give it, or bracket the axis"
         )
     return sync
 
@@ -68,10 +120,18 @@ def check_no_sizes(sizes: dict[str, Any], given: object) -> None:
         raise ConfigError(f"{name}=... is not an argument here; sizes of axes go with a scope, but got {given!r}")
 
 
+def sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
+    """A scope whose sizes are checked here, before a layer hands them on among its own arguments."""
+    scope = Scope.parse(text)
+    check_names(scope)
+    scope.check_sizes(**sizes)
+    return scope
+
+
 def scope_of(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
     """A number of features as the layer's usual scope; a scope as it is, with its sizes."""
     if isinstance(features, str | Scope):
-        return Scope.parse(features), sizes
+        return sized_scope(features, sizes), sizes
     check_no_sizes(sizes, features)
     return Scope.parse(default), {axis: whole("num_features", features, f"or a scope such as {default!r}")}
 
@@ -81,14 +141,6 @@ def whole(name: str, value: object, otherwise: str = "") -> int:
     if not is_whole(value):
         raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
-
-
-def is_whole(value: object, least: int = 1) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
-
-
-def _is_number(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real)
 
 
 def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:

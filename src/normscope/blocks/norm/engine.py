@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.norm import checks
-from normscope.blocks.norm.checks import State as State
+from normscope.blocks.norm.checks import State
+from normscope.checks import check_flags
 from normscope.errors import ShapeError
-from normscope.kernels import normalize as steps
+from normscope.kernels import normalize as kernel
 from normscope.kernels.distributed import is_shared
-from normscope.kernels.normalize import Moments, Statistic
-from normscope.kernels.power import power_step
+from normscope.kernels.normalize import Affine, Moments, Statistic
+from normscope.kernels.power import PowerMemory, by_power
 from normscope.scope import Axes, Plan, Scope
 
 Device = torch.device | str | None
@@ -28,7 +29,7 @@ class Norm(nn.Module):
 
     Shapes:
         x: as the scope says. y: the same.
-        mask: the leading dimensions of x, or its rank with 1 where the mask does not vary; True is real.
+        mask: True where a position is real; the leading dimensions of x, or x's rank with 1 where it does not vary.
         weight, bias: the sizes of the `affine` axes, in the order and the grouping they are written in.
         running statistics: the sizes of those kept axes whose size is given here; over the other kept axes (a
         batch of images, say) they are averaged.
@@ -40,10 +41,10 @@ class Norm(nn.Module):
             (PowerNorm: normalize by the average in training too).
         affine: the axes that own a gain, for instance "c" or "(g c)"; None for no parameters.
         bias: whether those axes own a bias too.
-        eps: added under the root. None is torch's RMSNorm default, the spacing of the working float type.
+        eps: added under the root. None is torch's RMSNorm default: float32's spacing, or float64's for its own.
         momentum: the weight of the newest batch in the running statistics; None averages over all batches.
         warmup: with state="power", for how many batches the batch's own statistic is used first.
-        sync: take the batch's statistics over all ranks of torch.distributed.
+        sync: take the batch's statistics over all ranks of torch.distributed's default group.
         sizes: the sizes of axes, `c=64`; needed for those that own parameters or running statistics.
 
     Example:
@@ -81,6 +82,7 @@ class Norm(nn.Module):
     def __init__(
         self,
         scope: ScopeText,
+        /,
         *,
         statistic: Statistic = "standardise",
         state: State | None = None,
@@ -94,20 +96,23 @@ class Norm(nn.Module):
         dtype: torch.dtype | None = None,
         **sizes: int,
     ) -> None:
-        super().__init__()
+        # Not super(): the named layers are torch's layers too, whose constructors are not wanted.
+        nn.Module.__init__(self)
         self.scope = Scope.parse(scope)
+        checks.check_names(self.scope)
         self.scope.check_sizes(**sizes)
-        self.statistic = steps.check_statistic(statistic)
-        self.state = checks.check_state(state, self.statistic, momentum, warmup)
+        self.statistic = kernel.check_statistic(statistic)
+        checks.check_settings(self.scope, self.statistic, state, momentum, warmup, eps)
+        check_flags(bias=bias)
+        self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
         self.axes = None if affine is None else Axes.parse(affine)
-        self.eps = checks.check_eps(eps)
-        self.momentum = momentum
-        self.warmup = warmup
-        self.sync = checks.check_sync(sync, self.scope)
+        self.sync = checks.check_sync(sync, self.scope, sizes)
         self.sizes = dict(sizes)
         # The axes with running statistics: those that are not reduced and whose size is known beforehand.
         self.tracked = tuple(a.name for a in self.scope.axes if not a.bracketed and a.name in sizes)
-        checks.check_memory(self.state, self.scope, self.tracked)
+        # Those that hold features: a mask is over the others.
+        self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
+        checks.check_memory(state, self.scope, self.tracked)
         checks.check_dtype(dtype)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
@@ -123,14 +128,18 @@ class Norm(nn.Module):
     def _make_buffers(self, device: Device, dtype: torch.dtype | None) -> None:
         shape = tuple(self.sizes[name] for name in self.tracked)
         names = {
-            None: (),
-            "running": ("running_mean", "running_var") if self.statistic == "standardise" else ("running_square",),
-            "power": ("running_square", "running_pull"),
+            None: [],
+            "running": ["running_mean", "running_var"] if self.statistic == "standardise" else ["running_square"],
+            "power": ["running_square", "running_pull"],
         }[self.state]
-        for name in ("running_mean", "running_var", "running_square", "running_pull"):
-            self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype) if name in names else None)
-        counter = torch.tensor(0, dtype=torch.long, device=device) if self.state else None
-        self.register_buffer("num_batches_tracked", counter)
+        for name in names:
+            self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
+        if self.state:
+            self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
+        # The missing ones come last, because torch.export counts buffers and trips over a None before the end.
+        for name in ("running_mean", "running_var", "running_square", "running_pull", "num_batches_tracked"):
+            if name not in self._buffers:
+                self.register_buffer(name, None)
 
     def reset_parameters(self) -> None:
         """Gain 1 and bias 0, which do nothing; running statistics as of a standardised input."""
@@ -149,77 +158,60 @@ class Norm(nn.Module):
             if buffer is not None:
                 buffer.zero_()
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        steps.check_floating(x)
-        plan = self.scope.bind(x.shape, **self.sizes)
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        kernel.check_floating(input)
+        plan = self.scope.bind(input.shape, **self.sizes)
         self._check_plan(plan)
-        eps = steps.default_eps(x) if self.eps is None else self.eps
-        work, real = steps.prepare(x, plan, mask)
-        if self.state and not self.training:
-            y = steps.standardise(work, *self._remembered(plan, work.dtype), eps, real)
-        else:
-            moments = steps.measure(work, plan, self.statistic, real, self.sync)
-            y = self._standardised(work, moments, plan, eps, real)
-        along = plan.along(self.axes.names) if self.axes else ()
-        return steps.finish(steps.affine(y, self.weight, self.bias, along, real), x)
-
-    def _standardised(self, work: Tensor, moments: Moments, plan: Plan, eps: float, real: Tensor | None) -> Tensor:
-        """The third step in training, and the update of what is remembered."""
-        by_memory = self.state == "power" and (self.warmup == 0 or int(self._counter) >= self.warmup)
-        _, before = self._remembered(plan, work.dtype) if by_memory else (None, None)
-        if self.state:
-            self._remember(moments, plan)
-        if before is None:
-            return steps.standardise(work, moments.mean, moments.square, eps, real)
-        assert self.running_pull is not None
-        assert self.momentum is not None
-        return power_step(
-            work,
-            before,
-            self.running_pull,
-            moments.count,
-            plan=plan,
-            eps=eps,
-            momentum=self.momentum,
-            sync=self.sync,
-        )
-
-    @property
-    def _counter(self) -> Tensor:
-        assert self.num_batches_tracked is not None
-        return self.num_batches_tracked
-
-    def _remembered(self, plan: Plan, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
-        """The running mean and square (variance or mean square), laid along the input.
-
-        They are copies: in training the buffers move on before the backward pass looks at them.
-        """
-        shape = plan.along(self.tracked)
+        checks.check_mask_axes(mask, self.scope, plan, self.features)
+        eps = kernel.default_eps(input) if self.eps is None else self.eps
+        affine = Affine(self.weight, self.bias, plan.along(self.axes.names) if self.axes else ())
         square = self.running_var if self.running_square is None else self.running_square
-        assert square is not None
-        mean = None if self.running_mean is None else self.running_mean.to(dtype, copy=True).reshape(shape)
-        return mean, square.to(dtype, copy=True).reshape(shape)
+        if square is not None and not self.training:
+            along = plan.along(self.tracked)
+            mean = None if self.running_mean is None else self.running_mean.reshape(along)
+            return kernel.by_memory(input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask)
+        power = self._power_memory()
+        if power is not None:
+            return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
+        y, moments = kernel.by_batch(
+            input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask, sync=self.sync
+        )
+        if square is not None:
+            self._remember(moments, plan, masked=mask is not None)
+        return y
+
+    def _power_memory(self) -> PowerMemory | None:
+        """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""
+        square, pull, batches = self.running_square, self.running_pull, self.num_batches_tracked
+        if square is None or pull is None or batches is None or self.momentum is None:
+            return None
+        if self.warmup > 0 and int(batches) < self.warmup:
+            return None
+        return PowerMemory(square, pull, batches, self.momentum)
 
     @torch.no_grad()
-    def _remember(self, moments: Moments, plan: Plan) -> None:
+    def _remember(self, moments: Moments, plan: Plan, *, masked: bool) -> None:
         """Move the running statistics towards the batch's; statistics that saw no real value have no say."""
+        dtype, batches = moments.square.dtype, self.num_batches_tracked
+        assert batches is not None
         if self._counts_batches or self.momentum is None:
-            self._counter.add_(1)
+            batches.add_((moments.count > 0).any() if masked else 1)
+        momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
-        say = (moments.count > 0).to(moments.square.dtype).expand_as(moments.square)
-        voices = say.sum(dims, keepdim=True)
-        momentum = 1 / self._counter.to(say.dtype) if self.momentum is None else self.momentum
-        step = momentum * voices.clamp(max=1)
         unbiased = moments.square * moments.count / (moments.count - 1).clamp(min=1)
-        for buffer, value in (
-            (self.running_mean, moments.mean),
-            (self.running_var, unbiased),
-            (self.running_square, moments.square),
+        for buffer, value, least in (
+            (self.running_mean, moments.mean, 1),
+            (self.running_var, unbiased, 2),  # one value has no variance
+            (self.running_square, moments.square, 1),
         ):
-            if buffer is not None and value is not None:
-                batch = (value * say).sum(dims, keepdim=True) / voices.clamp(min=1)
-                old = buffer.to(batch.dtype).reshape(batch.shape)
-                buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
+            if buffer is None or value is None:
+                continue
+            say = (moments.count >= least).to(dtype).expand_as(value)
+            voices = say.sum(dims, keepdim=True)
+            batch = (value * say).sum(dims, keepdim=True) / voices.clamp(min=1)
+            step = momentum * voices.clamp(max=1)
+            old = buffer.to(dtype).reshape(batch.shape)
+            buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""

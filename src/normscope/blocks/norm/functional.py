@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from normscope.blocks.norm.checks import check_eps
+from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.kernels import normalize as steps
-from normscope.kernels.normalize import Statistic
+from normscope.kernels import normalize as kernel
+from normscope.kernels.normalize import Affine, Statistic
 from normscope.scope import Axes, Plan, Scope
 
 # Read once: torch.compile cannot follow the reading of text.
@@ -15,6 +15,7 @@ _LAST_AXIS, _ITS_GAIN = Scope.parse("... [d]"), Axes.parse("d")
 def normalize(
     x: Tensor,
     scope: str | Scope,
+    /,
     *,
     statistic: Statistic = "standardise",
     weight: Tensor | None = None,
@@ -32,26 +33,31 @@ def normalize(
     >>> bool(y.reshape(2, 3, 2, 4, 4).mean(2).abs().max() < 1e-6)
     True
     """
-    steps.check_floating(x)
-    check_eps(eps)
-    eps = steps.default_eps(x) if eps is None else eps
+    kernel.check_floating(x)
+    checks.check_eps(eps)
     scope = Scope.parse(scope)
+    checks.check_names(scope)
     plan = scope.bind(x.shape, **sizes)
-    along = _check_affine(scope, plan, affine, weight, bias)
-    work, real = steps.prepare(x, plan, mask)
-    moments = steps.measure(work, plan, steps.check_statistic(statistic), real, sync=False)
-    y = steps.standardise(work, moments.mean, moments.square, eps, real)
-    return steps.finish(steps.affine(y, weight, bias, along, real), x)
+    checks.check_mask_axes(mask, scope, plan, () if affine is None else Axes.parse(affine).names)
+    y, _ = kernel.by_batch(
+        x,
+        plan,
+        statistic=kernel.check_statistic(statistic),
+        eps=kernel.default_eps(x) if eps is None else eps,
+        affine=_check_affine(scope, plan, affine, weight, bias),
+        mask=mask,
+    )
+    return y
 
 
 def _check_affine(
     scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
-) -> tuple[int, ...]:
-    """The shape that lays weight and bias along the tensor, after checking that they have the axes' sizes."""
-    if weight is None and bias is None:
-        return ()
+) -> Affine:
+    """The gain and the bias with the shape that lays them along the tensor, if they have the axes' sizes."""
     if affine is None:
-        raise ConfigError("a weight or bias was given, but not its axes; name them, for instance affine='c'")
+        if weight is not None or bias is not None:
+            raise ConfigError("a weight or bias was given, but not its axes; name them, for instance affine='c'")
+        return Affine()
     axes = Axes.parse(affine)
     wanted = axes.shape(scope, dict(zip(plan.names, plan.split_shape, strict=True)))
     for name, parameter in (("weight", weight), ("bias", bias)):
@@ -59,10 +65,10 @@ def _check_affine(
             raise DtypeError(f"the {name} must be a tensor, but got {type(parameter).__name__}")
         if parameter is not None and tuple(parameter.shape) != wanted:
             raise ShapeError(
-                f"the {name} has shape {tuple(parameter.shape)}, but the axes {affine!r} of a tensor of shape "
+                f"the {name} has shape {tuple(parameter.shape)}, but the axes {axes.text!r} of a tensor of shape "
                 f"{plan.shape} need {wanted}"
             )
-    return plan.along(axes.names)
+    return Affine(weight, bias, plan.along(axes.names))
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:

@@ -4,14 +4,15 @@ import math
 from typing import Any
 
 import torch
+from torch import nn
 
-from normscope.blocks.norm.checks import channel_axes, check_no_sizes, whole
+from normscope.blocks.norm.checks import channel_axes, check_no_sizes, sized_scope, whole
 from normscope.blocks.norm.engine import Device, Norm, ScopeText
 from normscope.errors import ConfigError
 from normscope.scope import Plan, Scope
 
 
-class GroupNorm(Norm):
+class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
     r"""Group normalization: every group of channels of every sample by its own mean and variance.
 
     Formula:
@@ -46,12 +47,12 @@ class GroupNorm(Norm):
         **sizes: Any,
     ) -> None:
         if isinstance(num_groups, str | Scope):
-            scope = Scope.parse(num_groups)
-            owner = channel_axes(scope, sizes) if affine else None
             if num_channels is not None:
                 raise ConfigError(
                     f"num_channels={num_channels!r} goes with num_groups; with a scope give c=... instead"
                 )
+            scope = sized_scope(num_groups, sizes)
+            owner = channel_axes(scope, sizes) if affine else None
         else:
             check_no_sizes(sizes, num_groups)
             scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)" if affine else None
@@ -62,8 +63,8 @@ class GroupNorm(Norm):
                 )
             sizes = {"g": num_groups, "c": num_channels // num_groups}
         super().__init__(scope, affine=owner, bias=bias, eps=eps, device=device, dtype=dtype, **sizes)
-        self.num_groups = num_groups if isinstance(num_groups, int) else None
-        self.num_channels = num_channels
+        self.num_groups, self.num_channels = sizes.get("g", 1), math.prod(sizes.values())
+        self.affine = affine
 
     def _check_plan(self, plan: Plan) -> None:
         # torch refuses only this: the whole tensor, batch included, has one value for each group.

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from normscope.blocks.norm.checks import check_no_sizes, whole
+from normscope.blocks.norm.checks import check_no_sizes, sized_scope, whole
 from normscope.blocks.norm.engine import Device, Norm, ScopeText
 from normscope.errors import ConfigError
 from normscope.scope import Scope
 
 
-class LayerNorm(Norm):
+class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
     r"""Layer normalization: every token, or every image, by its own mean and variance.
 
     Formula:
@@ -54,7 +55,7 @@ class LayerNorm(Norm):
         self.elementwise_affine = elementwise_affine
 
 
-class RMSNorm(Norm):
+class RMSNorm(Norm, nn.RMSNorm):  # type: ignore[misc]
     r"""Root-mean-square normalization: LayerNorm without the centring and without the bias.
 
     Formula:
@@ -95,13 +96,16 @@ class RMSNorm(Norm):
         self.normalized_shape = shape
         self.elementwise_affine = elementwise_affine
 
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # x: so torch's RMSNorm calls it
+        return super().forward(x, mask)
+
 
 def _last_axes(
     normalized_shape: int | Sequence[int] | ScopeText, sizes: dict[str, Any]
 ) -> tuple[ScopeText, str, dict[str, Any], tuple[int, ...]]:
     """Torch's normalized_shape as a scope over the last axes; a scope as it is. With the axes that own the gain."""
     if isinstance(normalized_shape, str | Scope):
-        scope = Scope.parse(normalized_shape)
+        scope = sized_scope(normalized_shape, sizes)
         names = [axis.name for axis in scope.axes if axis.bracketed]
         return scope, " ".join(names), sizes, tuple(sizes[name] for name in names if name in sizes)
     check_no_sizes(sizes, normalized_shape)

@@ -1,12 +1,17 @@
 """`NormSpec`: a norm as a value, for a model's config to hold and to build wherever the model needs one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from normscope.blocks.norm.engine import Norm, State
+from torch import Tensor, nn
+
+from normscope.blocks.norm import checks
+from normscope.blocks.norm.checks import State
+from normscope.blocks.norm.engine import Norm
+from normscope.checks import check_flags
 from normscope.errors import ConfigError
-from normscope.kernels.normalize import Statistic
+from normscope.kernels.normalize import Statistic, check_statistic
 from normscope.scope import Axes, Scope
 
 
@@ -26,18 +31,30 @@ class NormSpec:
     bias: bool = True
     eps: float | None = 1e-5
     momentum: float | None = 0.1
+    warmup: int = 0
     sync: bool = False
-    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    sizes: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        Scope.parse(self.scope).check_sizes(**self.sizes)
+        scope = Scope.parse(self.scope)
+        # As pairs, in the scope's order, so that a spec cannot be changed behind a config's back.
+        sizes = checks.sizes_of(self.sizes)
+        scope.check_sizes(**sizes)
+        object.__setattr__(self, "sizes", tuple(sizes.items()))
+        object.__setattr__(self, "scope", scope.text)
+        checks.check_settings(scope, check_statistic(self.statistic), self.state, self.momentum, self.warmup, self.eps)
+        check_flags(bias=self.bias, sync=self.sync)
+        if self.affine is not None:
+            everything = {axis.name: 1 for axis in scope.axes}
+            Axes.parse(self.affine).shape(scope, everything)  # refuses axes that the scope does not have
 
-    def build(self, shape: Sequence[int | None]) -> Norm:
+    def build(self, shape: Sequence[int | None], device: str | None = None) -> Norm:
         """The layer for tensors of this shape; None stands for what varies from batch to batch."""
         scope = Scope.parse(self.scope)
-        known = scope.sizes(shape, **self.sizes)
+        given = dict(self.sizes)
+        known = scope.sizes(shape, **given)
         # Only what owns something is pinned: a gain over c must not tie the layer to one image size.
-        owners = set(self.sizes) | set(() if self.affine is None else Axes.parse(self.affine).names)
+        owners = set(given) | set(() if self.affine is None else Axes.parse(self.affine).names)
         if self.state is not None:
             owners |= {axis.name for axis in scope.axes if not axis.bracketed}
         sizes: dict[str, Any] = {name: size for name, size in known.items() if name in owners}
@@ -49,15 +66,23 @@ class NormSpec:
             bias=self.bias,
             eps=self.eps,
             momentum=self.momentum,
+            warmup=self.warmup,
             sync=self.sync,
+            device=device,
             **sizes,
         )
 
     def brackets(self, dimension: int, rank: int) -> bool:
         """Whether this norm shares statistics along a dimension of tensors of this rank."""
-        scope = Scope.parse(self.scope)
-        scope.sizes((None,) * rank, **self.sizes)  # refuses a scope that does not fit the rank
-        return scope.brackets(dimension, rank)
+        return Scope.parse(self.scope).brackets(dimension, rank)
+
+    def sees_along(self, dimension: int, rank: int) -> bool:
+        """Whether in training the result at one place depends on the input at others along a dimension.
+
+        PowerNorm's does not, whatever it brackets: it divides by what it remembers of earlier batches.
+        """
+        by_memory = self.state == "power" and self.warmup == 0
+        return self.brackets(dimension, rank) and not by_memory
 
 
 TEXT_NORMS: Mapping[str, NormSpec] = {
@@ -69,7 +94,7 @@ TEXT_NORMS: Mapping[str, NormSpec] = {
     "batch": NormSpec("[b s] d", state="running"),
     "power": NormSpec("[b s] d", statistic="rms", state="power"),
 }
-"""The norms by name over text, b s d. The last three share statistics between tokens."""
+"""The norms by name over text, b s d. In training `instance` and `batch` share statistics between tokens."""
 
 IMAGE_NORMS: Mapping[str, NormSpec] = {
     "layer": NormSpec("n [c h w]", affine="c"),
@@ -82,14 +107,35 @@ IMAGE_NORMS: Mapping[str, NormSpec] = {
 """The norms by name over images, n c h w."""
 
 
-def named_norm(name: str, norms: Mapping[str, NormSpec] = TEXT_NORMS) -> NormSpec | None:
-    """The norm of this name; "none" is None, no norm at all.
+def as_norm(value: "NormSpec | str | None", norms: Mapping[str, NormSpec] = TEXT_NORMS) -> NormSpec | None:
+    """A norm from its name, from a scope, or as it is; "none" is None, no norm at all.
 
-    >>> named_norm("rms").statistic
+    >>> as_norm("rms").statistic
     'rms'
+    >>> as_norm("b s [d]")  # a scope by itself is a norm without parameters
+    NormSpec(scope='b s [d]', statistic='standardise', state=None, affine=None, bias=True, eps=1e-05, momentum=0.1, \
+warmup=0, sync=False, sizes=())
     """
-    if name == "none":
+    if value is None or value == "none":
         return None
-    if name not in norms:
-        raise ConfigError(f"there is no norm {name!r}; choose one of {', '.join(norms)} or none, or give a NormSpec")
-    return norms[name]
+    if isinstance(value, NormSpec):
+        return value
+    if isinstance(value, str) and value in norms:
+        return norms[value]
+    if isinstance(value, str) and "[" in value:
+        return NormSpec(value, affine=None)
+    raise ConfigError(
+        f"there is no norm {value!r}; give one of {', '.join(norms)} or none, a scope such as '... [d]', or a NormSpec"
+    )
+
+
+class NoNorm(nn.Module):
+    """The absence of a norm, with a norm's arguments."""
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        return input
+
+
+def build_norm(spec: NormSpec | None, shape: Sequence[int | None]) -> nn.Module:
+    """The norm for tensors of this shape, or none."""
+    return NoNorm() if spec is None else spec.build(shape)

@@ -1,0 +1,36 @@
+"""What is refused everywhere, without torch: numbers and truth values that cannot be meant."""
+
+import math
+import numbers
+
+from normscope.errors import ConfigError
+
+
+def is_whole(value: object, least: int = 1) -> bool:
+    """Whether this is a whole number (numpy's are welcome, truth values are not) of at least so much."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
+
+
+def is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def check_positive(**sizes: int) -> None:
+    """Refuse sizes that are not whole numbers above zero, by name."""
+    for name, size in sizes.items():
+        if not is_whole(size):
+            raise ConfigError(f"{name}={size!r} must be a whole number above zero")
+
+
+def check_above_zero(**values: float) -> None:
+    """Refuse what is not a finite number above zero, by name."""
+    for name, value in values.items():
+        if not (is_number(value) and 0 < value < math.inf):
+            raise ConfigError(f"{name}={value!r} must be a finite number above zero")
+
+
+def check_flags(**flags: bool) -> None:
+    """Refuse what is neither True nor False, by name: a text such as "no" would count as True."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ConfigError(f"{name}={flag!r} must be True or False")

@@ -1,0 +1,74 @@
+"""The logits of the last column alone; and dropout straight after the embeddings."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from normscope.models.gpt import GPT
+from tests.models.tiny import CONTEXT, VOCABULARY, every_form, made, tiny
+from tests.support import random_tokens, real_tokens, scramble
+
+TOKENS = random_tokens(VOCABULARY, 3, CONTEXT)
+
+
+@every_form
+def test_they_are_the_last_of_all(form: str) -> None:
+    model = made(form, torch.float64)
+    last = model(TOKENS, last_only=True)
+    assert last.shape == (3, 1, VOCABULARY)
+    torch.testing.assert_close(last, model(TOKENS)[:, -1:], rtol=1e-12, atol=1e-12)
+
+
+@every_form
+def test_with_a_mask_too(form: str) -> None:
+    """Of the last column as it stands, even where that is padding."""
+    model, mask = made(form, torch.float64), real_tokens([CONTEXT, 4, 1], CONTEXT)
+    torch.testing.assert_close(model(TOKENS, mask=mask, last_only=True), model(TOKENS, mask=mask)[:, -1:])
+
+
+@every_form
+def test_with_a_cache_too(form: str) -> None:
+    model = made(form, torch.float64)
+    memory = model.new_cache(3)
+    with torch.no_grad():
+        logits = model(TOKENS)
+        for stop, part in ((6, TOKENS[:, :6]), (7, TOKENS[:, 6:7]), (CONTEXT, TOKENS[:, 7:])):
+            last = model(part, cache=memory, last_only=True)
+            torch.testing.assert_close(last, logits[:, stop - 1 : stop], rtol=1e-9, atol=1e-9)
+
+
+def test_a_last_norm_that_looks_along_the_tokens_still_sees_them_all() -> None:
+    model = GPT(tiny("llama", norm="instance", allow_future_leak=True)).double()
+    scramble(model)
+    torch.testing.assert_close(model(TOKENS, last_only=True), model(TOKENS)[:, -1:])
+
+
+def test_the_head_is_given_one_column() -> None:
+    model = made("llama")
+    assert model.head is not None
+    seen: list[torch.Size] = []
+    model.head.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape))
+    model(TOKENS, last_only=True)
+    assert seen == [(3, 1, 16)]
+
+
+def test_the_last_of_no_tokens_is_none() -> None:
+    assert made("llama")(TOKENS[:, :0], last_only=True).shape == (3, 0, VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "nanochat"])
+def test_dropout_falls_on_the_embeddings_before_their_norm(name: str) -> None:
+    model = GPT(tiny(name, dropout=0.5))
+    scramble(model)
+    seen: list[Tensor] = []
+    model.embedding_norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model(TOKENS)
+    model.eval()(TOKENS)
+    dropped, whole = seen
+    gone = dropped == 0
+    assert 0.3 < gone.double().mean().item() < 0.7
+    torch.testing.assert_close(dropped[~gone], 2 * whole[~gone])
+    wanted = model.embedding(TOKENS)
+    if model.position is not None:
+        wanted = wanted + model.position.weight[:CONTEXT]
+    torch.testing.assert_close(whole, wanted)

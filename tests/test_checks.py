@@ -1,0 +1,48 @@
+"""The checks that everything shares."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from normscope.checks import check_above_zero, check_flags, check_positive, is_number, is_whole
+from normscope.errors import ConfigError
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int64(3)])
+def test_whole_numbers(value: Any) -> None:
+    assert is_whole(value)
+    check_positive(size=value)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, [1], math.nan], ids=repr)
+def test_what_is_no_size(value: Any) -> None:
+    assert not is_whole(value)
+    with pytest.raises(ConfigError, match=r"size=.* must be a whole number above zero"):
+        check_positive(size=value)
+
+
+def test_the_least_can_be_less() -> None:
+    assert is_whole(0, least=0)
+    assert is_whole(-3, least=-3)
+    assert not is_whole(-4, least=-3)
+
+
+@pytest.mark.parametrize("value", [0.5, 2, np.float32(0.5)])
+def test_numbers_above_zero(value: Any) -> None:
+    assert is_number(value)
+    check_above_zero(rate=value)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, True, "1", None], ids=repr)
+def test_what_is_not_above_zero(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rate=.* must be a finite number above zero"):
+        check_above_zero(rate=value)
+
+
+@pytest.mark.parametrize("value", ["no", 0, 1, None], ids=repr)
+def test_what_is_neither_true_nor_false(value: Any) -> None:
+    check_flags(bias=True, tied=False)
+    with pytest.raises(ConfigError, match=r"tied=.* must be True or False"):
+        check_flags(bias=True, tied=value)
