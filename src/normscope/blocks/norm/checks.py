@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normscope.checks import check_flags, is_number, is_whole
-from normscope.errors import ConfigError, DtypeError, ScopeError, ShapeError
+from normscope.errors import ConfigError, ScopeError, ShapeError
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import leaves
 from normscope.scope.plan import dimensions
@@ -105,12 +105,6 @@ def check_sync(sync: bool, scope: Scope, sizes: Mapping[str, int]) -> bool:
             f"the size of {' and '.join(map(repr, open_ended))} may differ between them; give it, or bracket the axis"
         )
     return sync
-
-
-def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
-    return dtype
 
 
 def check_no_sizes(sizes: dict[str, Any], given: object) -> None:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from normscope.blocks.checks import check_dtype
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
 from normscope.checks import check_flags
@@ -113,7 +114,7 @@ class Norm(nn.Module):
         # Those that hold features: a mask is over the others.
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
         checks.check_memory(state, self.scope, self.tracked)
-        checks.check_dtype(dtype)
+        check_dtype(dtype)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self.reset_parameters()
