@@ -6,7 +6,7 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help tour test lint types format clean
+.PHONY: help tour test bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -16,6 +16,9 @@ tour: $(READY)  ## a worked example: the norms, their scopes and the models, che
 
 test: lint types  ## everything that CI runs: lint, types and tests
 	$(BIN)/pytest -n auto
+
+bench: $(READY)  ## the speed of the norms against PyTorch's, as ratios; run it on a machine with nothing else to do
+	@$(BIN)/python benchmarks/norm_speed.py
 
 lint: $(READY)  ## style, by ruff
 	$(BIN)/ruff check .

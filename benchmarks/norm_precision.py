@@ -14,6 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from normscope import layer_norm
+from normscope.kernels.dispatch import only_steps
 
 ROWS, WIDTH, REPEATS = 2048, 384, 101
 
@@ -29,11 +30,17 @@ def two_pass_centred_twice(x: Tensor) -> Tensor:
     return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
 
 
+def readable(x: Tensor) -> Tensor:
+    with only_steps():
+        return layer_norm(x)
+
+
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "torch's layer_norm": lambda x: F.layer_norm(x, (x.shape[-1],)),
     "float32": two_pass,
     "float32, centred twice": two_pass_centred_twice,
-    "normscope (float64)": layer_norm,
+    "normscope, readable": readable,
+    "normscope, fused": layer_norm,
 }
 
 

@@ -8,6 +8,7 @@ from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
+from normscope.kernels import dispatch
 from normscope.kernels import normalize as kernel
 from normscope.kernels.distributed import is_shared
 from normscope.kernels.normalize import Affine, Moments, Statistic
@@ -174,6 +175,8 @@ class Norm(nn.Module):
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
+        if square is None and not self.sync:
+            return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         y, moments = kernel.by_batch(
             input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask, sync=self.sync
         )

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.kernels import dispatch
 from normscope.kernels import normalize as kernel
 from normscope.kernels.normalize import Affine, Statistic
 from normscope.scope import Axes, Plan, Scope
@@ -39,7 +40,7 @@ def normalize(
     checks.check_names(scope)
     plan = scope.bind(x.shape, **sizes)
     checks.check_mask_axes(mask, scope, plan, () if affine is None else Axes.parse(affine).names)
-    y, _ = kernel.by_batch(
+    return dispatch.normalize(
         x,
         plan,
         statistic=kernel.check_statistic(statistic),
@@ -47,7 +48,6 @@ def normalize(
         affine=_check_affine(scope, plan, affine, weight, bias),
         mask=mask,
     )
-    return y
 
 
 def _check_affine(
