@@ -152,6 +152,25 @@ def test_second_derivatives_are_those_of_the_steps(layer: Callable[..., ns.Norm]
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+def test_parameters_that_torch_func_has_wrapped(calls: list[str]) -> None:
+    """Gradients of the parameters of many models at once: the input is plain memory, the gain is not."""
+    norm, x = made(), randn((3, WIDTH), 2, torch.float32)
+    stacked = {name: torch.stack([p.detach(), 2 * p.detach()]) for name, p in norm.named_parameters()}
+    found = torch.func.vmap(lambda parameters: torch.func.functional_call(norm, parameters, (x,)))(stacked)
+    assert calls == []
+    torch.testing.assert_close(found[1], 2 * norm(x), rtol=1e-6, atol=1e-6)
+    gradients = torch.func.grad(lambda p: torch.func.functional_call(norm, p, (x,)).sum())(
+        dict(norm.named_parameters())
+    )
+    torch.testing.assert_close(gradients["bias"], torch.full((WIDTH,), 3.0))
+
+
+def test_a_gain_on_another_device_is_left_to_torch(calls: list[str]) -> None:
+    with pytest.raises(RuntimeError, match="device"):
+        ns.LayerNorm(WIDTH, device="meta")(X)
+    assert calls == []
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 5)])
 def test_rows_that_are_masked(shape: tuple[int, ...], calls: list[str]) -> None:
     norm, x = made(), randn((3, 5, WIDTH), 2, torch.float32)

@@ -26,7 +26,7 @@ def normalize(
     x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine, mask: Tensor | None
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
-    if _fused and _is_plain(x):
+    if _fused and _nobody_records() and all(_is_plain(t) for t in (x, affine.weight, affine.bias, mask)):
         rows = _row_kernels()
         if rows is not None and rows.fits(x, plan, affine, mask):
             y: Tensor = rows.normalize(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
@@ -46,16 +46,22 @@ def only_steps() -> Iterator[None]:
         _fused = before
 
 
-def _is_plain(x: Tensor) -> bool:
-    """Whether the tensor's memory is there to be read, and nobody is recording what is done to it."""
+def _nobody_records() -> bool:
+    """Whether this is plain eager mode, where what is done to memory behind torch's back is missed by no one."""
     return (
-        type(x) in (Tensor, nn.Parameter)
-        and x.device.type == "cpu"
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0  # make_fx, fake tensors
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # vmap, jacrev
         and torch.autograd.forward_ad._current_level < 0
         and torch._C._get_tracing_state() is None  # torch.jit.trace
+    )
+
+
+def _is_plain(x: Tensor | None) -> bool:
+    """Whether the tensor's memory is there to be read; what is no tensor has none to read, and is refused elsewhere."""
+    return not isinstance(x, Tensor) or (
+        type(x) in (Tensor, nn.Parameter)
+        and x.device.type == "cpu"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # vmap, jacrev
     )
 
 

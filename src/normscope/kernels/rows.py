@@ -4,7 +4,7 @@
 pass. A backward pass that is itself to be differentiated takes the readable form.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +16,16 @@ from normscope.kernels.threads import threads_for
 from normscope.scope import Plan, Scope
 
 _ROWS = Scope.parse("r [d]")
+
+
+class _Settings(NamedTuple):
+    statistic: Statistic
+    eps: float
+    d: int  # the length of a row
+
+    @property
+    def centred(self) -> bool:
+        return self.statistic == "standardise"
 
 
 def fits(x: Tensor, plan: Plan, affine: Affine, mask: Tensor | None) -> bool:
@@ -51,20 +61,14 @@ def normalize(
     real = None
     if mask is not None:
         real = steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
-    arguments = (x, affine.weight, affine.bias, real, statistic == "standardise", eps, plan.count)
-    learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in arguments[:3])
-    return cast(Tensor, _Rows.apply(*arguments)) if learns else _forward(*arguments)
+    weight, bias, settings = affine.weight, affine.bias, _Settings(statistic, eps, plan.count)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        return cast(Tensor, _Rows.apply(x, weight, bias, real, settings))
+    return _forward(x, weight, bias, real, settings)
 
 
-def _forward(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    real: Tensor | None,
-    centred: bool,
-    eps: float,
-    d: int,
-) -> Tensor:
+def _forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, real: Tensor | None, settings: _Settings) -> Tensor:
+    d, eps, centred = settings.d, settings.eps, settings.centred
     y, rows = torch.empty_like(x), x.numel() // d
     run = loops.forward_by_many if threads_for(x.numel()) > 1 else loops.forward
     run(
@@ -76,16 +80,17 @@ def _forward(
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, real: Tensor, *settings: Any) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, real: Tensor, settings: _Settings) -> Tensor:
         ctx.save_for_backward(x, weight, bias, real)
         ctx.settings = settings
-        return _forward(x, weight, bias, real, *settings)
+        return _forward(x, weight, bias, real, settings)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight, bias, real), (centred, eps, d) = ctx.saved_tensors, ctx.settings
+        x, weight, bias, real = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
-            return *_readable_gradients(grads[0], x, weight, bias, real, *ctx.settings), *(None,) * 4
+            return *_readable_gradients(grads[0], x, Affine(weight, bias), real, ctx.settings), None, None
+        d, eps, centred = ctx.settings.d, ctx.settings.eps, ctx.settings.centred
         g, dx, rows = grads[0].contiguous(), torch.empty_like(x), x.numel() // d
         dweight = torch.empty_like(weight) if weight is not None and ctx.needs_input_grad[1] else None
         dbias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
@@ -95,31 +100,25 @@ class _Rows(torch.autograd.Function):
             _address(dbias), rows, d, eps, centred, weight is not None, dweight is not None, dbias is not None,
             real is not None, _block(rows),
         )  # fmt: skip
-        return dx, dweight, dbias, *(None,) * 4
+        return dx, dweight, dbias, None, None
 
 
 def _readable_gradients(
-    g: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    real: Tensor | None,
-    centred: bool,
-    eps: float,
-    d: int,
+    g: Tensor, x: Tensor, affine: Affine, real: Tensor | None, settings: _Settings
 ) -> list[Tensor | None]:
-    rows = x.reshape(-1, d)
+    rows = x.reshape(-1, settings.d)
     y, _ = steps.by_batch(
         rows,
         _ROWS.bind(rows.shape),
-        statistic="standardise" if centred else "rms",
-        eps=eps,
-        affine=Affine(weight, bias, (1, d)),
+        statistic=settings.statistic,
+        eps=settings.eps,
+        affine=Affine(affine.weight, affine.bias, (1, settings.d)),
         mask=None if real is None else real.reshape(-1),
     )
-    inputs = [t for t in (x, weight, bias) if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(y, inputs, g.reshape(-1, d), create_graph=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in (x, weight, bias)]
+    given = (x, affine.weight, affine.bias)
+    inputs = [t for t in given if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(y, inputs, g.reshape(-1, settings.d), create_graph=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in given]
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -90,7 +90,7 @@ class ConvNet(nn.Module):
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)
         for before, width, stride, size in config.stages():
-            # A bias straight before a norm is taken out again by the norm.
+            # Where there is a norm, the bias is the norm's to have.
             self.convolutions.append(Convolution(before, width, 3, stride, padding=1, bias=norm is None))
             self.norms.append(build_norm(norm, (None, width, size, size)))
         self.head = Linear(config.widths[-1], config.classes, role="head")

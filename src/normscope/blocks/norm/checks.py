@@ -17,9 +17,7 @@ State = Literal["running", "power"]
 """What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
 
 
-def check_settings(
-    scope: Scope, statistic: str, state: str | None, momentum: float | None, warmup: int, eps: float | None
-) -> None:
+def check_settings(statistic: str, state: str | None, momentum: float | None, warmup: int, eps: float | None) -> None:
     """Refuse settings that no norm can have, whatever the sizes."""
     check_eps(eps)
     if state is not None and state not in get_args(State):

@@ -104,7 +104,7 @@ class Norm(nn.Module):
         checks.check_names(self.scope)
         self.scope.check_sizes(**sizes)
         self.statistic = kernel.check_statistic(statistic)
-        checks.check_settings(self.scope, self.statistic, state, momentum, warmup, eps)
+        checks.check_settings(self.statistic, state, momentum, warmup, eps)
         check_flags(bias=bias)
         self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
         self.axes = None if affine is None else Axes.parse(affine)

@@ -42,7 +42,7 @@ class NormSpec:
         scope.check_sizes(**sizes)
         object.__setattr__(self, "sizes", tuple(sizes.items()))
         object.__setattr__(self, "scope", scope.text)
-        checks.check_settings(scope, check_statistic(self.statistic), self.state, self.momentum, self.warmup, self.eps)
+        checks.check_settings(check_statistic(self.statistic), self.state, self.momentum, self.warmup, self.eps)
         check_flags(bias=self.bias, sync=self.sync)
         if self.affine is not None:
             everything = {axis.name: 1 for axis in scope.axes}
