@@ -1,24 +1,18 @@
 """Which form computes a norm: a fused kernel where one fits, else the readable steps. Both give the same numbers.
 
-A fused kernel runs on plain float32 tensors of the CPU, in eager mode. Everything else, such as other devices and
-types, torch.compile and torch.func, takes the readable steps. `NORMSCOPE_KERNELS=steps` in the environment, or
-`with only_steps():`, turns the kernels off.
+The kernels take float32, bfloat16 and float16 in the memory of the CPU; everything else, other devices among them,
+takes the readable steps in plain torch. `normscope.kernels.switch` says when kernels may run at all.
 """
 
-import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normscope.kernels import normalize as steps
+from normscope.kernels import switch
 from normscope.kernels.normalize import Affine, Statistic
 from normscope.scope import Plan
 
-_fused = os.environ.get("NORMSCOPE_KERNELS", "fused") != "steps"
 _rows: ModuleType | None = None
 
 
@@ -26,59 +20,50 @@ def normalize(
     x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine, mask: Tensor | None
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
-    if _fused and _nobody_records() and all(_is_plain(t) for t in (x, affine.weight, affine.bias, mask)):
+    form = switch.form_for(x, affine.weight, affine.bias, mask)
+    if form != "steps" and over_rows(x, plan, affine, mask):
         rows = _row_kernels()
-        if rows is not None and rows.fits(x, plan, affine, mask):
-            y: Tensor = rows.normalize(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
+        if rows is not None:
+            real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
+            setting = rows.Setting(plan.count, eps, statistic == "standardise")
+            y: Tensor = rows.normalize(x, affine.weight, affine.bias, real, setting, form)
             return y
     y, _ = steps.by_batch(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
     return y
 
 
-@contextmanager
-def only_steps() -> Iterator[None]:
-    """Within this, no fused kernel runs."""
-    global _fused
-    before, _fused = _fused, False
-    try:
-        yield
-    finally:
-        _fused = before
-
-
-def _nobody_records() -> bool:
-    """Whether this is plain eager mode, where what is done to memory behind torch's back is missed by no one."""
+def over_rows(x: Tensor, plan: Plan, affine: Affine, mask: Tensor | None) -> bool:
+    """Whether each statistic is over one stretch of contiguous memory, with a gain that lies along it."""
+    kept = len(plan.kept)
     return (
-        not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0  # make_fx, fake tensors
-        and torch.autograd.forward_ad._current_level < 0
-        and torch._C._get_tracing_state() is None  # torch.jit.trace
+        plan.kept == tuple(range(kept))
+        and x.dtype in switch.KINDS
+        and x.is_contiguous()
+        and x.numel() > 0
+        and (affine.weight is None or _lies_along(affine.weight, affine.along, plan))
+        and (affine.bias is None or _lies_along(affine.bias, affine.along, plan))
+        and (mask is None or (plan.shape == plan.split_shape and mask.dim() <= kept))
     )
 
 
-def _is_plain(x: Tensor | None) -> bool:
-    """Whether the tensor's memory is there to be read; what is no tensor has none to read, and is refused elsewhere."""
-    return not isinstance(x, Tensor) or (
-        type(x) in (Tensor, nn.Parameter)
-        and x.device.type == "cpu"
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # vmap, jacrev
+def _lies_along(parameter: Tensor, along: tuple[int, ...], plan: Plan) -> bool:
+    kept = len(plan.kept)
+    return (
+        along[kept:] == plan.split_shape[kept:]
+        and parameter.numel() == plan.count
+        and parameter.dtype in switch.KINDS
+        and parameter.is_contiguous()
     )
 
 
 def _row_kernels() -> ModuleType | None:
-    """The row kernels; None, after one notice, where numba is missing or fails."""
-    global _rows, _fused
+    """The row kernels, which bring numba; None where that fails."""
+    global _rows
     if _rows is None:
         try:
             from normscope.kernels import rows
         except Exception as error:  # whatever numba's reason may be, the steps do without it
-            _fused = False
-            warnings.warn(
-                f"the fused kernels are not available ({type(error).__name__}: {error}); the same results are computed "
-                f"in plain torch, more slowly",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            switch.give_up(error)
             return None
         _rows = rows
     return _rows

@@ -8,7 +8,7 @@ tiny spread on a large mean keeps its digits, and the only rounding that is left
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor
@@ -34,8 +34,7 @@ class Moments:
     count: Tensor
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(NamedTuple):
     """A gain and a bias, each of which may be missing, and the shape that lays them along the input."""
 
     weight: Tensor | None = None

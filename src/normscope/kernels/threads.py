@@ -1,19 +1,41 @@
 """How many threads a kernel takes: as many as torch, and one where more would not pay or would not be safe."""
 
+import ctypes
 import os
+from typing import NamedTuple
 
-import numba
 import torch
 
 _WORTH_SHARING = 1 << 15
-"""Below so many numbers, waking a second thread takes longer than the work."""
+"""Below so many numbers, sharing the work takes longer than doing it."""
 
-_forked = False
+
+class Pool(NamedTuple):
+    """How many threads, and the addresses of OpenMP's functions that start them and tell them apart."""
+
+    threads: int
+    fork: int
+    number: int
+
+
+def _openmp() -> tuple[int, int] | None:
+    """The functions of the OpenMP library that torch has loaded; None where it has none of GNU's interface."""
+    try:
+        loaded = ctypes.CDLL(None)
+        functions = (loaded.GOMP_parallel, loaded.omp_get_thread_num)
+    except (AttributeError, OSError, TypeError):
+        return None
+    fork, number = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+    return None if fork is None or number is None else (fork, number)
+
+
+_functions = _openmp()
+_alone = Pool(1, 0, 0)
 
 
 def _note_the_fork() -> None:
-    global _forked
-    _forked = True
+    global _functions
+    _functions = None
 
 
 # A forked child (a DataLoader's worker, say) inherits a pool of threads that no longer run.
@@ -21,10 +43,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_the_fork)
 
 
-def threads_for(numbers: int) -> int:
-    """The threads for a kernel over so many numbers, which numba is told of."""
-    threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
-    if threads == 1 or numbers < _WORTH_SHARING or _forked:
-        return 1
-    numba.set_num_threads(threads)
-    return threads
+def pool_for(numbers: int) -> Pool:
+    """The threads for a kernel over so many numbers."""
+    if numbers < _WORTH_SHARING or _functions is None:
+        return _alone
+    threads = torch.get_num_threads()
+    return _alone if threads == 1 else Pool(threads, *_functions)

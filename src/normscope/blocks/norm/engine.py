@@ -118,6 +118,7 @@ class Norm(nn.Module):
         check_dtype(dtype)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
+        self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...]]] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -162,11 +163,13 @@ class Norm(nn.Module):
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         kernel.check_floating(input)
-        plan = self.scope.bind(input.shape, **self.sizes)
+        plan, along = self._lay_out(input.shape)
         self._check_plan(plan)
         checks.check_mask_axes(mask, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
-        affine = Affine(self.weight, self.bias, plan.along(self.axes.names) if self.axes else ())
+        affine = Affine(self.weight, self.bias, along)
+        if self.state is None and not self.sync:
+            return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and not self.training:
             along = plan.along(self.tracked)
@@ -175,14 +178,26 @@ class Norm(nn.Module):
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        if square is None and not self.sync:
-            return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         y, moments = kernel.by_batch(
             input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask, sync=self.sync
         )
         if square is not None:
             self._remember(moments, plan, masked=mask is not None)
         return y
+
+    def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...]]:
+        """The plan for a shape, and how the gain lies along it; remembered, because a small layer would notice."""
+        known = self._layouts
+        try:
+            if shape in known:
+                return known[shape]
+        except TypeError:  # a traced model's sizes are symbols, which have no hash
+            known = {}
+        plan = self.scope.bind(shape, **self.sizes)
+        found = plan, plan.along(self.axes.names) if self.axes else ()
+        if not torch.compiler.is_compiling() and all(type(size) is int for size in shape):
+            known[shape] = found
+        return found
 
     def _power_memory(self) -> PowerMemory | None:
         """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""

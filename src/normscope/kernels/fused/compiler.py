@@ -6,11 +6,11 @@
 - A kernel takes addresses, not arrays: turning a tensor into a numpy array costs more than a small kernel does.
 """
 
-import types as python
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -18,23 +18,8 @@ Function = Callable[..., Any]
 
 
 def compiled(function: Function) -> Function:
-    """Compile a loop for one thread; Python's other threads may run beside it."""
-    return _compile(function, parallel=False)
-
-
-def compiled_twice(function: Function) -> tuple[Function, Function]:
-    """Compile a loop over `prange` for one thread, and for many.
-
-    The loop must not write to an array itself, only call a `compiled` function that does: numba takes an array that
-    is only written in a shared loop for dead, and leaves the writes out.
-    """
-    many = python.FunctionType(function.__code__, function.__globals__, f"{function.__name__}_by_many")
-    many.__qualname__ = many.__name__  # the name under which it is kept on disk
-    return compiled(function), _compile(many, parallel=True)
-
-
-def _compile(function: Function, *, parallel: bool) -> Function:
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "parallel": parallel}
+    """Compile a function for one thread; Python's other threads may run beside it."""
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
     try:
         loop: Function = numba.njit(function, cache=True, **options)
     except RuntimeError:  # there is no folder that the code could be kept in
@@ -42,7 +27,28 @@ def _compile(function: Function, *, parallel: bool) -> Function:
     return loop
 
 
-def _numbers_at(kind: Any) -> Any:
+@intrinsic
+def in_vectors(_: Any) -> Any:
+    """The first line of an innermost function: let its loops run in the widest vectors that there are.
+
+    It promises that what its pointers point to does not overlap, without which LLVM would test each pair or give up;
+    asks for vectors of 512 bits, which LLVM avoids on processors of the past; and keeps the function to itself, so
+    that all this holds where it is called from.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = builder.function
+        function.attributes.add("noinline")
+        set.add(function.attributes, '"prefer-vector-width"="512"')  # a string, which llvmlite's own `add` refuses
+        for argument in function.args:
+            if argument.name.startswith("arg.") and isinstance(argument.type, ir.PointerType):
+                argument.add_attribute("noalias")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _pointer_to(kind: Any) -> Any:
     def at(_: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -52,6 +58,37 @@ def _numbers_at(kind: Any) -> Any:
     return intrinsic(at)
 
 
-float32_at = _numbers_at(types.float32)
-"""An address as a pointer, for `numba.carray`."""
-bool_at = _numbers_at(types.boolean)
+float32_at = _pointer_to(types.float32)
+"""The numbers at an address, to be read and written by their index."""
+float64_at = _pointer_to(types.float64)
+int64_at = _pointer_to(types.int64)
+byte_at = _pointer_to(types.uint8)
+
+
+def room_for(count: int) -> Any:
+    """Make a function that gives the address of so many float64 numbers on the stack of the thread that calls it.
+
+    They last as long as the function that asked for them.
+    """
+
+    @intrinsic
+    def room(_: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            with builder.goto_entry_block():
+                numbers = builder.alloca(ir.ArrayType(ir.DoubleType(), count))
+            numbers.align = 64
+            return builder.ptrtoint(numbers, ir.IntType(64))
+
+        return types.int64(), generate
+
+    return room
+
+
+@intrinsic
+def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once and left as it is written: other sums may be reordered, this one may not."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, a, a), generate

@@ -1,0 +1,32 @@
+"""Tensors as the kernels want them: float32, contiguous, and by their address."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+def plain(x: Tensor) -> Tensor:
+    """The numbers in float32, one after the other; the tensor itself where they are."""
+    if x.dtype == torch.float32 and x.is_contiguous():
+        return x
+    return x.float().contiguous()
+
+
+def address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+@lru_cache(maxsize=64)
+def constant(value: float, count: int) -> Tensor:
+    """So many times the same number: what stands in for a gain or a bias that is not there."""
+    return torch.full((count,), value)
+
+
+def is_learnt(*tensors: Tensor | None) -> bool:
+    """Whether a backward pass will ask for the gradient of any of them."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False

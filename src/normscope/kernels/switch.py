@@ -1,0 +1,86 @@
+"""Whether a fused kernel may run, and in which form it is called.
+
+`NORMSCOPE_KERNELS=steps` in the environment, or `with only_steps():`, turns the kernels off. So does a numba that is
+missing or fails, with one notice: everything is then computed by its readable form, and only the time differs.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensor
+
+Form = Literal["steps", "fused", "operator"]
+"""The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
+
+KINDS = frozenset({torch.float32, torch.bfloat16, torch.float16})
+"""What the kernels take. They compute in float32 and more; the halves are widened first."""
+
+_on = os.environ.get("NORMSCOPE_KERNELS", "fused") != "steps"
+
+
+def form_for(*tensors: Tensor | None) -> Form:
+    """How an operation on these tensors is to be computed."""
+    if not _on:
+        return "steps"
+    compiling = torch.compiler.is_compiling()
+    for tensor in tensors:
+        if tensor is not None and not _is_ours(tensor, compiling):
+            return "steps"
+    if compiling or torch._C._len_torch_dispatch_stack():  # make_fx, torch.export, fake tensors
+        return "operator"
+    if torch.autograd.forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None:  # torch.jit.trace
+        return "steps"
+    return "fused"
+
+
+def _is_ours(x: Tensor, compiling: bool) -> bool:
+    """Whether it lies in the CPU's memory and is nobody's special tensor, such as those that torch.func wraps.
+
+    What is no tensor at all is left to the readable form, which refuses it.
+    """
+    if not isinstance(x, Tensor) or not x.is_cpu:
+        return False
+    kind = type(x)
+    if kind is Tensor or kind is nn.Parameter:
+        return not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return compiling or isinstance(x, FakeTensor)
+
+
+@contextmanager
+def only_steps() -> Iterator[None]:
+    """Within this, no fused kernel runs."""
+    global _on
+    before, _on = _on, False
+    try:
+        yield
+    finally:
+        _on = before
+
+
+def attempt(kernel: Callable[..., Any], *arguments: Any) -> bool:
+    """Run a kernel; False, after one notice and for good, where numba fails to compile it."""
+    global _on
+    try:
+        kernel(*arguments)
+    except Exception as error:  # whatever numba's reason may be, the readable form does without it
+        give_up(error)
+        return False
+    return True
+
+
+def give_up(error: Exception) -> None:
+    """Turn the kernels off, and say so once."""
+    global _on
+    if _on:
+        _on = False
+        warnings.warn(
+            f"the fused kernels are not available ({type(error).__name__}: {error}); the same results are computed "
+            f"in plain torch, more slowly",
+            RuntimeWarning,
+            stacklevel=3,
+        )
