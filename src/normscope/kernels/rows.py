@@ -83,12 +83,10 @@ def _backward(
     )  # fmt: skip
     if done:
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
-    bias = torch.zeros(d) if learns_bias else None
     with torch.enable_grad():
-        leaves = [None if t is None else t.detach().requires_grad_() for t in (weight, bias)]
-        found = _readable_gradients(
-            g, x.detach().requires_grad_(), *leaves, real=real, setting=Setting(d, eps, centred)
-        )
+        learnt = None if weight is None else weight.detach().requires_grad_()
+        shift = torch.zeros(d, requires_grad=True) if learns_bias else None
+        found = _readable_gradients(g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
     dx, dweight, dbias = (torch.empty(0) if f is None else f.detach() for f in found)
     return dx, dweight, dbias
 

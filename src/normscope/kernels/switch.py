@@ -45,10 +45,12 @@ def _is_ours(x: Tensor, compiling: bool) -> bool:
     """
     if not isinstance(x, Tensor) or not x.is_cpu:
         return False
+    if compiling:
+        return True
     kind = type(x)
     if kind is Tensor or kind is nn.Parameter:
         return not torch._C._functorch.is_functorch_wrapped_tensor(x)
-    return compiling or isinstance(x, FakeTensor)
+    return isinstance(x, FakeTensor)
 
 
 @contextmanager
