@@ -13,6 +13,13 @@ def plain(x: Tensor) -> Tensor:
     return x.float().contiguous()
 
 
+def alike(x: Tensor, other: Tensor) -> Tensor:
+    """The numbers in the type and the order in memory of another tensor of that shape; itself where they are."""
+    if x.dtype == other.dtype and x.stride() == other.stride():
+        return x
+    return torch.empty_like(other).copy_(x)
+
+
 def address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 

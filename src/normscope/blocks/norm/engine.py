@@ -1,5 +1,7 @@
 """`Norm`: the one engine behind every normalization layer."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -174,13 +176,14 @@ class Norm(nn.Module):
         if square is not None and not self.training:
             along = plan.along(self.tracked)
             mean = None if self.running_mean is None else self.running_mean.reshape(along)
-            return kernel.by_memory(input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask)
+            return dispatch.normalize_by_memory(
+                input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
+            )
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        y, moments = kernel.by_batch(
-            input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask, sync=self.sync
-        )
+        measure = partial(kernel.by_batch, sync=True) if self.sync else dispatch.normalize_and_measure
+        y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         if square is not None:
             self._remember(moments, plan, masked=mask is not None)
         return y

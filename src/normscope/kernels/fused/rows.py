@@ -4,11 +4,10 @@ Rows are taken a few at a time, as many as the cache holds: first the sums of ea
 So a row is read from memory once. The input and each row's mean are kept for the backward pass, which takes the
 variance again beside its own sums.
 
-Two forms of the results, chosen row by row:
+Two forms of the results, chosen row by row (see `precision.py`):
 - plain: in float32, but with the factor of each number in two parts, high and low, so that little more than the
   rounding of the result is lost; less than in torch's layers.
-- careful: in float64, for rows that are short, of a mean far from zero, or of values so large or small that a square
-  leaves float32.
+- careful: in float64, where float32 would lose digits or leave its range.
 
 Every row is computed alike, whatever the number of rows or threads; the gradients of gain and bias are summed in blocks
 whose size depends on the number of rows alone. So the same input gives the same bits, always.
@@ -19,17 +18,11 @@ import math
 import numpy as np
 
 from normscope.kernels.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
+from normscope.kernels.fused.precision import PIECE, is_plain
 from normscope.kernels.fused.sharing import share
 
-_SHORT = 32
-_PIECE = 128  # numbers that are summed in float32 before float64 takes over
 _AT_ONCE = 8  # rows that are taken together at most; also those whose gradients of the gain are summed in float32
 _room = room_for(5 * _AT_ONCE)
-
-
-@compiled
-def _is_plain(mean, square, d):
-    return d >= _SHORT and 1e-30 < square < 1e30 and mean * mean <= 16 * square
 
 
 @compiled
@@ -70,7 +63,7 @@ def _standardise(x, weight, bias, y, means, squares, scales, rows, d):
     in_vectors()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
-        if _is_plain(mean, squares[i], d):
+        if is_plain(mean, squares[i], d):
             s = np.float32(scale)
             s_low, off = np.float32(scale - s), np.float32(-mean * scale)
             for j in range(d):
@@ -134,9 +127,9 @@ def _pulls(x, weight, g, means, squares, pulls, pushes, rows, d):
     for i in range(rows):
         at, mean = i * d, np.float32(means[i])
         squares[i], pulls[i], pushes[i] = 0.0, 0.0, 0.0
-        for first in range(0, d, _PIECE):
+        for first in range(0, d, PIECE):
             square, pull, push = np.float32(0.0), np.float32(0.0), np.float32(0.0)
-            for j in range(first, min(d, first + _PIECE)):
+            for j in range(first, min(d, first + PIECE)):
                 c = x[at + j] - mean
                 v = g[at + j] * weight[j]
                 square += c * c
@@ -166,7 +159,7 @@ def _settle_backward(x, weight, g, means, squares, scales, pulls, pushes, rows, 
         # The sums were taken around the mean's nearest float32; what that is off is made up for here.
         off, push = means[i] - np.float32(means[i]), pushes[i] / d
         square, pull = squares[i] / d - off * off, pulls[i] / d - off * push
-        if not _is_plain(means[i], square, d):
+        if not is_plain(means[i], square, d):
             at = 4 * i * d
             square, pull, push = _pulls_carefully(
                 float32_at(x + at), float32_at(weight), float32_at(g + at), means[i], d
@@ -182,7 +175,7 @@ def _gradient(x, weight, g, dx, means, squares, scales, pulls, pushes, rows, d):
     in_vectors()
     for i in range(rows):
         at, mean, scale, pull, push = i * d, means[i], scales[i], pulls[i], pushes[i]
-        if _is_plain(mean, squares[i], d):
+        if is_plain(mean, squares[i], d):
             s = np.float32(scale)
             s_low, factor = np.float32(scale - s), np.float32(-scale * pull)
             off = np.float32(scale * (mean * pull - push))
@@ -201,7 +194,7 @@ def _learn_gain(x, g, group, dweight, means, squares, scales, rows, d):
     in_vectors()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
-        if _is_plain(mean, squares[i], d):
+        if is_plain(mean, squares[i], d):
             s = np.float32(scale)
             s_low, off = np.float32(scale - s), np.float32(-mean * scale)
             for j in range(d):

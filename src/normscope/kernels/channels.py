@@ -1,0 +1,268 @@
+"""The fused kernels for norms of channels as a differentiable function of tensors.
+
+`fused/segments.py` and `fused/columns.py` have the loops, for channels whose places lie together and for places whose
+channels do. A backward pass that is itself to be differentiated takes the readable form, and so does everything where
+numba fails.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from normscope.kernels import normalize as steps
+from normscope.kernels.fused import columns, segments
+from normscope.kernels.layout import Channels
+from normscope.kernels.memory import address, alike, constant, is_learnt, plain
+from normscope.kernels.normalize import Affine
+from normscope.kernels.switch import Form, attempt
+from normscope.kernels.threads import pool_for
+from normscope.scope import Scope
+
+# The dimensions of `_view`, in the order of memory: samples, places, and channels in groups that share a statistic.
+_SCOPES = {
+    ("segments", False): Scope.parse("n g [c s]"),
+    ("segments", True): Scope.parse("[n] g [c s]"),
+    ("columns", False): Scope.parse("n [s] g [c]"),
+}
+
+
+class Result(NamedTuple):
+    y: Tensor
+    means: Tensor
+    squares: Tensor
+    counts: Tensor
+    """How many real numbers each statistic saw."""
+
+
+def normalize(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    known: tuple[Tensor, Tensor] | None,
+    layout: Channels,
+    eps: float,
+    centred: bool,
+    form: Form,
+) -> Result:
+    """Normalize by the input's own statistics, or by a mean and a mean square of each that are known.
+
+    `x` lies densely in memory, as the layout says; `real` has a flag for each sample and place.
+    """
+    means, squares = known or (None, None)
+    given = (x, weight, bias, real, means, squares, layout.numbers(), eps, centred)
+    if form == "operator":
+        found = _operator(*given)
+    elif is_learnt(x, weight, bias):
+        found = _Channels.apply(*given)
+    else:
+        found = _forward(*given)
+    return Result(*found)
+
+
+def _forward(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    means: Tensor | None,
+    squares: Tensor | None,
+    numbers: Sequence[int],
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
+    gain = constant(1.0, at.channels) if weight is None else plain(weight)
+    shift = constant(0.0, at.channels) if bias is None else plain(bias)
+    y, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
+    mean_of, square_of = (torch.empty(at.groups, dtype=torch.float64) if t is None else t.double().clone()
+                          for t in (means, squares))  # fmt: skip
+    counts = torch.empty(at.groups if at.kind == "segments" else at.outer * blocks, dtype=torch.float64)
+    arrays = wide, gain, shift, real, y, mean_of, square_of, counts
+    shape: tuple[int, ...]
+    flags = eps, centred, real is not None, given
+    if at.kind == "segments":
+        shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
+        done = attempt(segments.forward, *pool, *map(address, arrays), *shape, *flags)
+    else:
+        room = torch.empty((3 + 2 * blocks) * at.outer * at.channels, dtype=torch.float64)
+        shape = at.outer, blocks, at.inner, at.channels, at.together
+        done = attempt(columns.forward, *pool, *map(address, arrays), room.data_ptr(), *shape, *flags)
+        counts = (counts[: at.outer] * at.together).repeat_interleave(at.groups // at.outer)
+    if not done:
+        return _by_steps(x, weight, bias, real, means, squares, at, eps, centred)
+    return y if wide is x else y.to(x.dtype), mean_of, square_of, counts
+
+
+def _backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    real: Tensor | None,
+    means: Tensor,
+    squares: Tensor | None,
+    numbers: Sequence[int],
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the input, the gain and the bias. `squares` only if they were known beforehand."""
+    at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
+    gain = constant(1.0, at.channels) if weight is None else plain(weight)
+    dx, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
+    dy = alike(g, wide)
+    dweight, dbias = torch.empty(at.channels), torch.empty(at.channels)
+    arrays = wide, gain, real, dy, dx, dweight, dbias, means, squares
+    shape: tuple[int, ...]
+    flags = eps, centred, real is not None, given
+    if at.kind == "segments":
+        sums = torch.empty(2, at.outer * at.channels, dtype=torch.float64)
+        shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
+        done = attempt(segments.backward, *pool, *map(address, (*arrays, sums[0], sums[1])), *shape, *flags)
+    else:
+        count = torch.full((at.outer,), float(at.inner), dtype=torch.float64)
+        if real is not None:
+            count = real.reshape(at.outer, at.inner).sum(1).double()
+        room = torch.empty(((1 + 3 * blocks) * at.outer + 2) * at.channels, dtype=torch.float64)
+        shape = at.outer, blocks, at.inner, at.channels, at.together
+        done = attempt(columns.backward, *pool, *map(address, (*arrays, count, room)), *shape, *flags)
+    if done:
+        return dx if wide is x else dx.to(x.dtype), dweight, dbias
+    with torch.enable_grad():
+        leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, torch.zeros(at.channels)))
+        y, *_ = _by_steps(leaf, scale, shift, real, means if given else None, squares, at, eps, centred)
+        dx, dweight, dbias = torch.autograd.grad(y, (leaf, scale, shift), g)
+    return dx, dweight, dbias
+
+
+class _Channels(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        real: Tensor | None,
+        means: Tensor | None,
+        squares: Tensor | None,
+        *setting: Any,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        found = _forward(x, weight, bias, real, means, squares, *setting)
+        _keep(ctx, (x, weight, bias, real, means, squares, *setting), found)
+        ctx.mark_non_differentiable(*found[1:])
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, real, means, squares = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
+            return *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
+        found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
+        return *_asked_for(found, weight, bias, ctx.needs_input_grad), *[None] * 6
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, bias, real, _, squares, *setting = inputs
+    ctx.save_for_backward(x, weight, bias, real, output[1], None if squares is None else output[2])
+    ctx.setting = setting
+
+
+def _asked_for(
+    found: tuple[Tensor, Tensor, Tensor], weight: Tensor | None, bias: Tensor | None, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients that are wanted, in the shape and type of what they are of."""
+    dx, dweight, dbias = found
+    result: list[Tensor | None] = [dx]
+    for gradient, given, wanted in ((dweight, weight, needed[1]), (dbias, bias, needed[2])):
+        result.append(gradient.reshape(given.shape).to(given.dtype) if given is not None and wanted else None)
+    return result
+
+
+def _blocks(at: Channels) -> int:
+    """In how many blocks the rows of columns are summed: a number that depends on their number alone."""
+    return max(1, min(64, at.inner // 32))
+
+
+def _view(x: Tensor, at: Channels) -> Tensor:
+    """The numbers in the order of memory, as the dimensions of `_SCOPES`."""
+    groups = at.channels // at.together
+    flat = x.as_strided((x.numel(),), (1,))
+    if at.kind == "segments":
+        return flat.reshape(at.outer, groups, at.together, at.inner)
+    return flat.reshape(at.outer, at.inner, groups, at.together)
+
+
+def _by_steps(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    means: Tensor | None,
+    squares: Tensor | None,
+    at: Channels,
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    work = _view(x, at)
+    plan = _SCOPES[at.kind, at.shared].bind(work.shape)
+    affine = Affine(weight, bias, plan.along(("g", "c")))
+    mask = None if real is None else real.reshape(plan.along(("n", "s")))
+    if squares is None:
+        statistic: steps.Statistic = "standardise" if centred else "rms"
+        y, moments = steps.by_batch(work, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
+        squares, counts = moments.square.flatten(), moments.count.flatten()
+        means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
+    else:
+        assert means is not None
+        each = tuple(1 if i in plan.reduced else size for i, size in enumerate(plan.split_shape))
+        y = steps.by_memory(work, plan, means.reshape(each), squares.reshape(each), eps=eps, affine=affine, mask=mask)
+        counts = torch.zeros_like(squares)
+    y = y.reshape(-1).as_strided(x.shape, x.stride())
+    return y, means.detach(), squares.detach(), counts
+
+
+def _readable_gradients(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    means: Tensor | None,
+    squares: Tensor | None,
+    setting: Sequence[Any],
+) -> list[Tensor | None]:
+    numbers, eps, centred = setting
+    known = None if squares is None else means
+    y, *_ = _by_steps(x, weight, bias, real, known, squares, Channels.from_numbers(numbers), eps, centred)
+    given = (x, weight, bias)
+    inputs = [t for t in given if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in given]
+
+
+_operator = torch.library.custom_op("normscope::norm_channels", _forward, mutates_args=())
+_backward_operator = torch.library.custom_op("normscope::norm_channels_backward", _backward, mutates_args=())
+
+
+@_operator.register_fake
+def _(x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    groups = Channels.from_numbers(given[5]).groups
+    means, squares, counts = (x.new_empty(groups, dtype=torch.float64) for _ in range(3))
+    return torch.empty_like(x), means, squares, counts
+
+
+@_backward_operator.register_fake
+def _(g: Tensor, x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    channels = Channels.from_numbers(given[4]).channels
+    dweight, dbias = (x.new_empty(channels, dtype=torch.float32) for _ in range(2))
+    return torch.empty_like(x), dweight, dbias
+
+
+def _pull_back(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, real, means, squares = ctx.saved_tensors
+    found = _backward_operator(g, x, weight, real, means, squares, *ctx.setting)
+    return *_asked_for(found, weight, bias, ctx.needs_input_grad), *[None] * 6
+
+
+_operator.register_autograd(_pull_back, setup_context=_keep)
