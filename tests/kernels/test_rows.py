@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import normscope as ns
 from normscope.kernels.fused import compiler
-from normscope.kernels.fused import rows as loops
+from normscope.kernels.fused import rows as forward_loops
+from normscope.kernels.fused import rows_backward as backward_loops
 from normscope.kernels.switch import only_steps
 from tests.blocks.norm.cases import randn, scramble
 
@@ -40,7 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return run
 
-    for name in ("forward", "backward"):
+    for loops, name in ((forward_loops, "forward"), (backward_loops, "backward")):
         monkeypatch.setattr(loops, name, recording(name, getattr(loops, name)))
     return names
 

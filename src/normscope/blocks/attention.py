@@ -13,6 +13,7 @@ from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
@@ -105,8 +106,8 @@ class Attention(nn.Module):
             # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
             x = x.where(mask[:, :, None], 0.0)
         start = 0 if cache is None else self._check_cache(cache, mask)
-        q = self._turned(self._heads(self.q(x)), self.q_norm, mask, start)  # b s h e
-        k = self._turned(self._heads(self.k(x)), self.k_norm, mask, start)
+        q = prepare(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
+        k = prepare(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(self.v(x)).transpose(1, 2)  # b h s e
         if cache is not None:
             k, v = cache.append(k, v)
@@ -128,11 +129,6 @@ class Attention(nn.Module):
         """(b, s, h*e) -> (b, s, h, e)."""
         heads: Tensor = flat.unflatten(-1, (-1, self.head_dim))
         return heads
-
-    def _turned(self, x: Tensor, norm: nn.Module | None, mask: Tensor | None, start: int) -> Tensor:
-        """Queries or keys, normalized and turned by their places."""
-        x = x if norm is None else norm(x, mask=mask)
-        return x if self.rotary is None else self.rotary(x, start)
 
     def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> int:
         """Refuse what cannot be cached; returns the place of the first new token."""

@@ -12,7 +12,7 @@ from normscope.blocks.checks import check_config, check_dropout, check_mask, che
 from normscope.blocks.initialisation import named_initialisation
 from normscope.blocks.mlp import MLP, named_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm, build_norm
-from normscope.blocks.residual import Branch, named_wiring
+from normscope.blocks.residual import NormOf, named_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.checks import check_flags, check_positive
 
@@ -148,8 +148,7 @@ class Block(nn.Module):
         check_stream(x, "a block")
         check_mask(mask, x.shape[:2])
         attention = partial(self.attention, mask=mask, cache=cache)
-        norms: list[Branch] = [partial(norm, mask=mask) for norm in self.norms]
-        return self.wiring.join(x, attention, self.mlp, norms)
+        return self.wiring.join(x, attention, self.mlp, [NormOf(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:
         return f"wiring={self.wiring.name!r}"

@@ -4,12 +4,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from normscope.blocks.checks import choose
 from normscope.blocks.initialisation import Role
+from normscope.blocks.joining import add_and_normalize
 
 Branch = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class NormOf:
+    """A norm of a block, and the mask that goes with what it is given."""
+
+    norm: nn.Module
+    mask: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x, mask=self.mask)
+        return y
+
+    def sum(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
+        """x + branch, and its norm."""
+        return add_and_normalize(x, branch, self.norm, self.mask)
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class Wiring:
     name: str
     formula: str
     norms: int
-    join: Callable[[Tensor, Branch, Branch, Sequence[Branch]], Tensor]
+    join: Callable[[Tensor, Branch, Branch, Sequence[NormOf]], Tensor]
     writers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
     ends_normalized: bool = False
 
@@ -40,31 +57,32 @@ class Wiring:
         return "residual" if branch in self.writers else "input"
 
 
-def _pre(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
-    x = x + attention(norms[0](x))
-    return x + mlp(norms[1](x))
+def _pre(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+    x, normed = norms[1].sum(x, attention(norms[0](x)))
+    return x + mlp(normed)
 
 
-def _post(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
-    x = norms[0](x + attention(x))
-    return norms[1](x + mlp(x))
+def _post(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+    _, x = norms[0].sum(x, attention(x))
+    _, x = norms[1].sum(x, mlp(x))
+    return x
 
 
-def _sandwich(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
-    x = x + norms[1](attention(norms[0](x)))
-    return x + norms[3](mlp(norms[2](x)))
+def _sandwich(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+    x, normed = norms[2].sum(x, norms[1](attention(norms[0](x))))
+    return x + norms[3](mlp(normed))
 
 
-def _parallel(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+def _parallel(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
     normed = norms[0](x)
     return x + attention(normed) + mlp(normed)
 
 
-def _single(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+def _single(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
     return x + mlp(attention(norms[0](x)))
 
 
-def _none(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[Branch]) -> Tensor:
+def _none(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
     return mlp(attention(norms[0](x)))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_tensor
 from normscope.checks import check_above_zero, check_positive
 from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.kernels.positions import turn
 
 
 class Rotary(nn.Module):
@@ -84,6 +85,10 @@ class Rotary(nn.Module):
         return self
 
     def forward(self, x: Tensor, start: int) -> Tensor:
+        return turn(x, *self.tables(x, start))
+
+    def tables(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """The cosines and sines for x, (tokens, 1, head_dim / 2), from a place on; what cannot be turned is refused."""
         check_tensor(x, self)
         if not x.is_floating_point():
             raise DtypeError(f"{self} takes a tensor of floats, but got {x.dtype}")
@@ -95,9 +100,7 @@ class Rotary(nn.Module):
         if start < 0 or stop > self.context:
             wrong = start if start < 0 else stop - 1
             raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
-        cos, sin = self.cos[start:stop], self.sin[start:stop]
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+        return self.cos[start:stop], self.sin[start:stop]
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"

@@ -155,16 +155,18 @@ class _Channels(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, real, means, squares = ctx.saved_tensors
+        x, weight, real, means, squares = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
+            bias = None if ctx.bias is None else torch.zeros_like(ctx.bias, device="cpu").requires_grad_()
             return *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
         found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
-        return *_asked_for(found, weight, bias, ctx.needs_input_grad), *[None] * 6
+        return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad), *[None] * 6
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, weight, bias, real, _, squares, *setting = inputs
-    ctx.save_for_backward(x, weight, bias, real, output[1], None if squares is None else output[2])
+    ctx.save_for_backward(x, weight, real, output[1], None if squares is None else output[2])
+    ctx.bias = None if bias is None else torch.empty_like(bias, device="meta")  # its shape and type are all that counts
     ctx.setting = setting
 
 
@@ -211,7 +213,7 @@ def _by_steps(
     if squares is None:
         statistic: steps.Statistic = "standardise" if centred else "rms"
         y, moments = steps.by_batch(work, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
-        squares, counts = moments.square.flatten(), moments.count.flatten()
+        squares, counts = moments.square.flatten(), moments.count.expand_as(moments.square).flatten()
         means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
     else:
         assert means is not None
@@ -260,9 +262,9 @@ def _(g: Tensor, x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pull_back(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, bias, real, means, squares = ctx.saved_tensors
+    x, weight, real, means, squares = ctx.saved_tensors
     found = _backward_operator(g, x, weight, real, means, squares, *ctx.setting)
-    return *_asked_for(found, weight, bias, ctx.needs_input_grad), *[None] * 6
+    return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad), *[None] * 6
 
 
 _operator.register_autograd(_pull_back, setup_context=_keep)

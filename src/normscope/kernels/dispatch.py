@@ -40,6 +40,21 @@ def normalize(
     return y
 
 
+def add_and_normalize(
+    x: Tensor, branch: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine
+) -> tuple[Tensor, Tensor]:
+    """x + branch, and that normalized: in one pass over memory where the sum is normalized over rows."""
+    form = _form(x, affine, branch) if x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 else "steps"
+    if form != "steps" and x.is_contiguous() and branch.is_contiguous():
+        kernels = _row_kernels() if layout.is_over_rows(plan.split_shape, plan.kept, affine.along) else None
+        if kernels is not None:
+            setting = kernels.Setting(plan.count, eps, statistic == "standardise")
+            total, y = kernels.add_and_normalize(x, branch, affine.weight, affine.bias, setting, form)
+            return total, y
+    total = x + branch
+    return total, normalize(total, plan, statistic=statistic, eps=eps, affine=affine, mask=None)
+
+
 def normalize_and_measure(
     x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine, mask: Tensor | None
 ) -> tuple[Tensor, Moments]:
@@ -79,13 +94,13 @@ def normalize_by_memory(
     return y
 
 
-def _form(x: Tensor, affine: Affine, mask: Tensor | None) -> switch.Form:
+def _form(x: Tensor, affine: Affine, other: Tensor | None) -> switch.Form:
     if x.dtype not in switch.KINDS or not x.numel():
         return "steps"
     for parameter in (affine.weight, affine.bias):
         if parameter is not None and (parameter.dtype not in switch.KINDS or not parameter.is_contiguous()):
             return "steps"
-    return switch.form_for(x, affine.weight, affine.bias, mask)
+    return switch.form_for(x, affine.weight, affine.bias, other)
 
 
 def _row_mask_fits(mask: Tensor | None, plan: Plan) -> bool:

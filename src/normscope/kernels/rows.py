@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import rows as loops
+from normscope.kernels.fused import rows_backward as backward_loops
 from normscope.kernels.memory import address, constant, is_learnt, plain
 from normscope.kernels.normalize import Affine, Moments
 from normscope.kernels.switch import Form, attempt
@@ -32,33 +33,58 @@ def normalize(
 ) -> Tensor:
     """Normalize contiguous rows of d numbers, with a gain and a bias along the row and a mask of rows."""
     if form == "operator":
-        y, _ = _operator(x, weight, bias, real, *setting)
+        _, y, _ = _operator(x, None, weight, bias, real, *setting)
     elif is_learnt(x, weight, bias):
-        y = _Rows.apply(x, weight, bias, real, setting)
+        y = _Rows.apply(x, None, weight, bias, real, setting)
     else:
-        y, _ = _forward(x, weight, bias, real, *setting)
+        _, y, _ = _forward(x, None, weight, bias, real, *setting)
     result: Tensor = y
     return result
 
 
-def _forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, real: Tensor | None, d: int, eps: float, centred: bool
+def add_and_normalize(
+    x: Tensor, branch: Tensor, weight: Tensor | None, bias: Tensor | None, setting: Setting, form: Form
 ) -> tuple[Tensor, Tensor]:
-    """The result; and the mean of each row, if it is centred."""
+    """x + branch, which are float32 and of one shape; and the rows of the sum normalized."""
+    if form == "operator":
+        total, y, _ = _operator(x, branch, weight, bias, None, *setting)
+    elif is_learnt(x, branch, weight, bias):
+        total, y = _Rows.apply(x, branch, weight, bias, None, setting)
+    else:
+        total, y, _ = _forward(x, branch, weight, bias, None, *setting)
+    return total, y
+
+
+def _forward(
+    x: Tensor,
+    branch: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    d: int,
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum with the branch (empty if there is none), the result, and the mean of each row (if it is centred)."""
     wide, gain, shift = plain(x), _gain(weight, d), constant(0.0, d) if bias is None else plain(bias)
+    total = torch.empty(0) if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
     means = torch.empty(rows if centred else 0, dtype=torch.float64)
     done = attempt(
-        loops.forward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), shift.data_ptr(), address(real),
-        y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
+        loops.forward, *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
+        shift.data_ptr(), address(real), y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
+        branch is not None,
     )  # fmt: skip
     if done:
-        return y if wide is x else y.to(x.dtype), means
+        return total, y if wide is x else y.to(x.dtype), means
+    if branch is not None:
+        total = x = x + branch
     y, moments = _by_steps(x, weight, bias, real, Setting(d, eps, centred))
-    return y, means if moments.mean is None else moments.mean.flatten()
+    return total, y, means if moments.mean is None else moments.mean.flatten()
 
 
 def _backward(
+    past: Tensor | None,
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -70,23 +96,27 @@ def _backward(
     learns_weight: bool,
     learns_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the input, of the gain and of the bias; those two are empty if they are not learnt."""
+    """The gradients of the input, of the gain and of the bias; those two are empty if they are not learnt.
+
+    `past` is the gradient of a sum that also flows past the norm.
+    """
     wide, gain, g = plain(x), _gain(weight, d), plain(g)
+    past = None if past is None else plain(past)
     dx, rows = torch.empty_like(wide), wide.numel() // d
     dweight, dbias = torch.empty(d if learns_weight else 0), torch.empty(d if learns_bias else 0)
     blocks = min(64, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
     sums = torch.empty((3 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
     done = attempt(
-        loops.backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), address(real), means.data_ptr(),
-        g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), dbias.data_ptr(), sums.data_ptr(), blocks, rows, d, eps,
-        centred, learns_weight, learns_bias, real is not None,
+        backward_loops.backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), address(real),
+        means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(), dweight.data_ptr(), dbias.data_ptr(),
+        sums.data_ptr(), blocks, rows, d, eps, centred, learns_weight, learns_bias, real is not None, past is not None,
     )  # fmt: skip
     if done:
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     with torch.enable_grad():
         learnt = None if weight is None else weight.detach().requires_grad_()
         shift = torch.zeros(d, requires_grad=True) if learns_bias else None
-        found = _readable_gradients(g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
+        found = _readable_gradients(past, g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
     dx, dweight, dbias = (torch.empty(0) if f is None else f.detach() for f in found)
     return dx, dweight, dbias
 
@@ -94,22 +124,34 @@ def _backward(
 class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, real: Tensor | None, setting: Setting
-    ) -> Tensor:
-        y, means = _forward(x, weight, bias, real, *setting)
-        ctx.save_for_backward(x, weight, bias, real, means)
+        ctx: Any,
+        x: Tensor,
+        branch: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        real: Tensor | None,
+        setting: Setting,
+    ) -> Any:
+        total, y, means = _forward(x, branch, weight, bias, real, *setting)
+        ctx.save_for_backward(x if branch is None else total, weight, bias, real, means)
         ctx.setting = setting
-        return y
+        ctx.set_materialize_grads(False)
+        return y if branch is None else (total, y)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        past, g = grads if len(grads) == 2 else (None, grads[0])
         x, weight, bias, real, means = ctx.saved_tensors
+        if g is None:  # the result was not used
+            return past, past, None, None, None, None
+        needs = ctx.needs_input_grad
         if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
-            return *_readable_gradients(grads[0], x, weight, bias, real, ctx.setting), None, None
-        learns_weight, learns_bias = ctx.needs_input_grad[1:3]
-        d, eps, centred = ctx.setting
-        found = _backward(grads[0], x, weight, real, means, d, eps, centred, learns_weight, learns_bias)
-        return *_as_given(found, weight, bias, learns_weight, learns_bias), None, None
+            dx, dweight, dbias = _readable_gradients(past, g, x, weight, bias, real, ctx.setting)
+        else:
+            d, eps, centred = ctx.setting
+            found = _backward(past, g, x, weight, real, means, d, eps, centred, needs[2], needs[3])
+            dx, dweight, dbias = _as_given(found, weight, bias, needs[2], needs[3])
+        return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
 
 
 def _as_given(
@@ -150,6 +192,7 @@ def _by_steps(
 
 
 def _readable_gradients(
+    past: Tensor | None,
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -161,7 +204,10 @@ def _readable_gradients(
     given = (x, weight, bias)
     inputs = [t for t in given if t is not None and t.requires_grad]
     found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in given]
+    result = [next(found) if t is not None and t.requires_grad else None for t in given]
+    if past is not None:
+        result[0] = past if result[0] is None else result[0] + past
+    return result
 
 
 _operator = torch.library.custom_op("normscope::norm_rows", _forward, mutates_args=())
@@ -169,29 +215,35 @@ _backward_operator = torch.library.custom_op("normscope::norm_rows_backward", _b
 
 
 @_operator.register_fake
-def _(x: Tensor, weight: Any, bias: Any, real: Any, d: int, eps: float, centred: bool) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty(x.numel() // d if centred else 0, dtype=torch.float64)
+def _(
+    x: Tensor, branch: Any, weight: Any, bias: Any, real: Any, d: int, eps: float, centred: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    total = x.new_empty(0, dtype=torch.float32) if branch is None else torch.empty_like(x)
+    return total, torch.empty_like(x), x.new_empty(x.numel() // d if centred else 0, dtype=torch.float64)
 
 
 @_backward_operator.register_fake
 def _(
-    g: Tensor, x: Tensor, weight: Any, real: Any, means: Tensor, d: int, eps: float, centred: bool, *learns: bool
+    past: Any, g: Tensor, x: Tensor, weight: Any, real: Any, means: Any, d: int, eps: Any, centred: Any, *learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     dweight, dbias = (x.new_empty(d if learnt else 0, dtype=torch.float32) for learnt in learns)
     return torch.empty_like(x), dweight, dbias
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, weight, bias, real, *setting = inputs
-    ctx.save_for_backward(x, weight, bias, real, output[1])
-    ctx.setting = Setting(*setting)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, branch, weight, bias, real, *setting = inputs
+    ctx.save_for_backward(x if branch is None else output[0], weight, bias, real, output[2])
+    ctx.setting, ctx.added = Setting(*setting), branch is not None
 
 
-def _pull_back(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _pull_back(ctx: Any, past: Tensor, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, bias, real, means = ctx.saved_tensors
-    learns_weight, learns_bias = ctx.needs_input_grad[1:3]
-    found = _backward_operator(g, x, weight, real, means, *ctx.setting, learns_weight, learns_bias)
-    return *_as_given(found, weight, bias, learns_weight, learns_bias), None, None, None, None
+    _, second, learns_weight, learns_bias, *_ = ctx.needs_input_grad
+    found = _backward_operator(
+        past if ctx.added else None, g, x, weight, real, means, *ctx.setting, learns_weight, learns_bias
+    )
+    dx, dweight, dbias = _as_given(found, weight, bias, learns_weight, learns_bias)
+    return dx, dx if second else None, dweight, dbias, None, None, None, None
 
 
 _operator.register_autograd(_pull_back, setup_context=_keep)

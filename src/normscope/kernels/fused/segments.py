@@ -15,6 +15,7 @@ import numpy as np
 from normscope.kernels.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
 from normscope.kernels.fused.precision import PIECE, is_plain
 from normscope.kernels.fused.sharing import share
+from normscope.kernels.fused.vectors import fill
 
 _three = room_for(3)
 
@@ -67,13 +68,6 @@ def _scale(x, y, mean, factor, shift, count, plain):
     else:
         for j in range(count):
             y[j] = (np.float64(x[j]) - mean) * factor + shift
-
-
-@compiled
-def _fill(numbers, value, count):
-    in_vectors()
-    for j in range(count):
-        numbers[j] = value
 
 
 @compiled
@@ -132,7 +126,7 @@ def _forward_part(
                 if _is_real(mask, j, masked):
                     _scale(float32_at(x + at), float32_at(y + at), mean, factor, shift, end - j, plain)
                 else:
-                    _fill(float32_at(y + at), np.float32(0.0), end - j)
+                    fill(float32_at(y + at), np.float32(0.0), end - j)
                 j = end
 
 
@@ -266,7 +260,7 @@ def _backward_part(
                         plain,
                     )  # fmt: skip
                 else:
-                    _fill(float32_at(dx + at), np.float32(0.0), end - j)
+                    fill(float32_at(dx + at), np.float32(0.0), end - j)
                 j = end
 
 

@@ -1,0 +1,154 @@
+"""How fast are the layers against torch's, and how near the memory's limit?
+
+.venv/bin/python benchmarks/layer_speed.py [--compile]
+
+Forward and backward, float32, all cores. The limit is the time that the bytes which must move would take at the speed
+of a copy, measured between buffers as large as all of them. What is kept for the backward pass is compared too. With
+--compile, also against torch.compile of torch's layer, once it is warm (it takes some minutes more).
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+
+import normscope
+from normscope.blocks.joining import add_and_normalize
+from normscope.blocks.mlp import relu2
+from timing import copy_seconds, hold_allocator, medians
+
+ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))
+IMAGES = ((32, 64, 56, 56), (8, 256, 28, 28))
+
+Shape = tuple[int, ...]
+
+
+class AddedThen(nn.Module):
+    """A branch is added to the stream, and the sum is normalized: both go on from here."""
+
+    def __init__(self, norm: nn.Module, fused: bool) -> None:
+        super().__init__()
+        self.norm, self.fused = norm, fused
+
+    def forward(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
+        if self.fused:
+            return add_and_normalize(x, branch, self.norm)
+        total = x + branch
+        return total, self.norm(total)
+
+
+class Of(nn.Module):
+    """A function as a layer."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+@dataclass(frozen=True)
+class Question:
+    layer: str
+    bar: float
+    """How many times torch's speed is the least that is wanted."""
+    shapes: Sequence[Shape]
+    ours: Callable[[Shape], nn.Module]
+    theirs: Callable[[Shape], nn.Module]
+    moved: int = 5
+    """Tensors that must move: x in, y out; x and dy in, dx out."""
+    inputs: int = 1
+
+
+QUESTIONS = (
+    Question("RMSNorm", 4.0, ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
+    Question("LayerNorm", 1.15, ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
+    Question("ReLU²", 2.0, ROWS, lambda s: Of(relu2), lambda s: Of(lambda x: F.relu(x).square())),
+    Question(
+        "add + RMSNorm",
+        5.0,
+        ROWS,
+        lambda s: AddedThen(normscope.RMSNorm(s[1]), fused=True),
+        lambda s: AddedThen(nn.RMSNorm(s[1]), fused=False),
+        moved=8,
+        inputs=2,
+    ),
+    Question("BatchNorm2d", 1.7, IMAGES, lambda s: normscope.BatchNorm2d(s[1]), lambda s: nn.BatchNorm2d(s[1])),
+    Question(
+        "InstanceNorm2d", 2.5, IMAGES, lambda s: normscope.InstanceNorm2d(s[1]), lambda s: nn.InstanceNorm2d(s[1])
+    ),
+    Question("GroupNorm", 1.1, IMAGES, lambda s: normscope.GroupNorm(8, s[1]), lambda s: nn.GroupNorm(8, s[1])),
+    Question("LayerNorm, c h w", 1.3, IMAGES, lambda s: normscope.LayerNorm(s[1:]), lambda s: nn.LayerNorm(s[1:])),
+)
+
+
+def step(layer: Any, given: list[Tensor], gradient: Tensor) -> Callable[[], object]:
+    """A forward and a backward pass. Gradients are asked for, not added up, which is the optimiser's affair."""
+    inputs = [*given, *layer.parameters()]
+
+    def run() -> object:
+        y = layer(*given)
+        outputs = y if isinstance(y, tuple) else (y,)
+        return torch.autograd.grad(outputs, inputs, [gradient] * len(outputs))
+
+    return run
+
+
+def kept(layer: nn.Module, given: list[Tensor]) -> int:
+    """The bytes that wait for the backward pass, each counted once."""
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        layer(*given)
+    return sum(sizes.values())
+
+
+def answer(question: Question, shape: Shape, compiled: bool) -> list[str]:
+    torch.manual_seed(0)
+    given, gradient = [torch.randn(shape, requires_grad=True) for _ in range(question.inputs)], torch.randn(shape)
+    ours, theirs = question.ours(shape), question.theirs(shape)
+    works = [step(ours, given, gradient), step(theirs, given, gradient)]
+    if compiled:
+        torch.compiler.reset()
+        works.append(step(torch.compile(theirs, dynamic=False), given, gradient))
+    mine, *others = medians(works)
+    limit = copy_seconds(question.moved * gradient.numel()) / 2  # a copy moves each number twice
+    ratio = others[0] / mine
+    return [
+        question.layer,
+        " x ".join(map(str, shape)),
+        f"{ratio:.2f} x{'' if ratio >= question.bar else ' *'}",
+        f"{question.bar:g} x",
+        *(f"{other / mine:.2f} x" for other in others[1:]),
+        f"{limit / mine:.0%}",
+        f"{kept(ours, given) / max(kept(theirs, given), 1):.2f}",
+    ]
+
+
+def table(compiled: bool) -> Table:
+    columns = ["layer", "shape", "against torch.nn", "wanted", "of the limit", "kept, of torch's"]
+    if compiled:
+        columns.insert(4, "against torch.compile")
+    title = f"forward + backward, float32, {torch.get_num_threads()} threads (* less than wanted)"
+    found = Table(*columns, title=title, box=None)
+    cases = [(question, shape) for question in QUESTIONS for shape in question.shapes]
+    for question, shape in track(cases, "layers", console=Console(stderr=True), transient=True):
+        found.add_row(*answer(question, shape, compiled))
+    return found
+
+
+if __name__ == "__main__":
+    hold_allocator()
+    Console(width=120).print(table(compiled="--compile" in sys.argv))

@@ -1,0 +1,88 @@
+"""Turning queries and keys by their places, with or without the rms norm of each head before it.
+
+Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), one row of angles for each place.
+
+| what                                                          | form                                             |
+|---------------------------------------------------------------|--------------------------------------------------|
+| float32, bfloat16, float16 on the CPU, tables of float32      | `rotary`: one pass over memory, there and back   |
+| float64, other devices, learnt tables, huge heads             | the steps below, in plain torch                  |
+
+Both give the same numbers. `normscope.kernels.switch` says when kernels may run at all.
+"""
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from normscope.kernels import normalize, switch
+from normscope.kernels.normalize import Affine
+from normscope.kernels.switch import Form
+from normscope.scope import Scope
+
+LONGEST = 1024
+"""The largest e that the kernels have room for."""
+
+_HEADS = Scope.parse("b s h [e]")
+_rotary: ModuleType | None = None
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head."""
+    form = _form(x, None, cos, sin)
+    kernels = None if form == "steps" else _kernels()
+    if kernels is None:
+        return turn_by_steps(x, cos, sin)
+    y: Tensor = kernels.turn(x, cos, sin, form)
+    return y
+
+
+def normalize_and_turn(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
+    """Each head over its root mean square, times a gain along e, and turned."""
+    form = _form(x, weight, cos, sin)
+    kernels = None if form == "steps" else _kernels()
+    if kernels is None:
+        return normalize_and_turn_by_steps(x, weight, cos, sin, eps)
+    y: Tensor = kernels.normalize_and_turn(x, weight, cos, sin, eps, form)
+    return y
+
+
+def _form(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Form:
+    """How it is to be computed: the steps, wherever the kernels do not fit."""
+    fits = (
+        x.dtype in switch.KINDS
+        and (weight is None or weight.dtype in switch.KINDS)
+        and cos.dtype == sin.dtype == torch.float32
+        and cos.is_contiguous()
+        and sin.is_contiguous()
+        and not (cos.requires_grad or sin.requires_grad)
+        and x.shape[-1] <= LONGEST
+        and x.numel() > 0
+    )
+    return switch.form_for(x, weight, cos, sin) if fits else "steps"
+
+
+def turn_by_steps(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The readable form."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+
+
+def normalize_and_turn_by_steps(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
+    """The readable form: first the one, then the other."""
+    affine = Affine(weight, None, (1, 1, 1, x.shape[-1]))
+    y, _ = normalize.by_batch(x, _HEADS.bind(x.shape), statistic="rms", eps=eps, affine=affine, mask=None)
+    return turn_by_steps(y, cos, sin)
+
+
+def _kernels() -> ModuleType | None:
+    """The kernels, which bring numba; None where that fails."""
+    global _rotary
+    if _rotary is None:
+        try:
+            from normscope.kernels import rotary
+        except Exception as error:  # whatever numba's reason may be, the steps do without it
+            switch.give_up(error)
+            return None
+        _rotary = rotary
+    return _rotary
