@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from normscope.errors import NormscopeError as NormscopeError
     from normscope.errors import ScopeError as ScopeError
     from normscope.explain.scope_drawing import draw as draw
+    from normscope.interop.fuse import fuse as fuse
     from normscope.interop.huggingface import load_huggingface as load_huggingface
     from normscope.models.convnet import ConvNet as ConvNet
     from normscope.models.convnet import ConvNetConfig as ConvNetConfig
@@ -72,6 +73,7 @@ _HOMES = {
     "normscope.blocks.rotary": "Rotary",
     "normscope.errors": "NormscopeError ScopeError",
     "normscope.explain.scope_drawing": "draw",
+    "normscope.interop.fuse": "fuse",
     "normscope.interop.huggingface": "load_huggingface",
     "normscope.models.convnet": "ConvNet ConvNetConfig",
     "normscope.models.encoder": "Encoder EncoderConfig",

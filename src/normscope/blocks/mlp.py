@@ -11,6 +11,7 @@ from normscope.blocks.checks import check_dropout, choose
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
 from normscope.checks import check_flags, check_positive
+from normscope.kernels.activations import activate
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -22,16 +23,24 @@ def relu2(x: Tensor) -> Tensor:
     >>> relu2(torch.tensor([-2.0, 0.0, 0.5, 3.0]))
     tensor([0.0000, 0.0000, 0.2500, 9.0000])
     """
-    return F.relu(x).square()
+    return activate("relu2", x)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A function, and whether it gates: with a gate, a second projection multiplies the activated one."""
+    """A function; and, if it gates, what multiplies the activated gate by a second projection: act(gate) * up."""
 
     name: str
     function: Callable[[Tensor], Tensor]
-    gated: bool = False
+    gate: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    @property
+    def gated(self) -> bool:
+        return self.gate is not None
+
+
+def _fast(name: str) -> Callable[..., Tensor]:
+    return partial(activate, name)  # the formula of this name in `normscope.kernels.activations`
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -40,11 +49,11 @@ ACTIVATIONS: Mapping[str, Activation] = {
         Activation("relu2", relu2),
         Activation("relu", F.relu),
         Activation("gelu", F.gelu),
-        Activation("gelu-tanh", partial(F.gelu, approximate="tanh")),
-        Activation("silu", F.silu),
-        Activation("swiglu", F.silu, gated=True),
-        Activation("reglu", F.relu, gated=True),
-        Activation("geglu", F.gelu, gated=True),
+        Activation("gelu-tanh", _fast("gelu-tanh")),
+        Activation("silu", _fast("silu")),
+        Activation("swiglu", _fast("silu"), gate=_fast("swiglu")),
+        Activation("reglu", F.relu, gate=_fast("reglu")),
+        Activation("geglu", F.gelu, gate=_fast("geglu")),
     )
 }
 
@@ -122,8 +131,8 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up(x)  # ... d -> ... hidden
-        act = self.activation.function
-        hidden = act(up) if self.gate is None else act(self.gate(x)) * up
+        act = self.activation
+        hidden = act.function(up) if self.gate is None or act.gate is None else act.gate(self.gate(x), up)
         out: Tensor = self.dropout(self.down(hidden))  # ... hidden -> ... d
         return out
 

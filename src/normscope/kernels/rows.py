@@ -73,7 +73,7 @@ def _forward(
     done = attempt(
         loops.forward, *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
         shift.data_ptr(), address(real), y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
-        branch is not None,
+        branch is not None, bias is not None,
     )  # fmt: skip
     if done:
         return total, y if wide is x else y.to(x.dtype), means
@@ -105,7 +105,7 @@ def _backward(
     dx, rows = torch.empty_like(wide), wide.numel() // d
     dweight, dbias = torch.empty(d if learns_weight else 0), torch.empty(d if learns_bias else 0)
     blocks = min(64, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
-    sums = torch.empty((3 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
+    sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
     done = attempt(
         backward_loops.backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), address(real),
         means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(), dweight.data_ptr(), dbias.data_ptr(),

@@ -24,6 +24,7 @@ from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.rotary import Rotary, check_rotary
 from normscope.checks import check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
+from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
 
 Positions = Literal["learned", "rotary", "none"]
 
@@ -116,14 +117,21 @@ class GPT(nn.Module):
         self._looking = [norm.scope for norm, rank in norms if norm and not norm.state and norm.sees_along(1, rank)]
 
     def forward(
-        self, tokens: Tensor, *, mask: Tensor | None = None, cache: Cache | None = None, last_only: bool = False
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+        last_only: bool = False,
+        capped: bool = True,
     ) -> Tensor:
         """The logits of the token after each of `tokens`.
 
         With a mask (b, s), True where a token is real, padding has no say in any statistic and is never looked at.
         With a cache, `tokens` are the newest ones and the cache knows those before. With `last_only` the logits are
         those of the last column alone, (b, 1, vocab_size), whether it is padding or not: all that generating needs,
-        and the logits of a long prompt are larger than all the rest.
+        and the logits of a long prompt are larger than all the rest. With `capped=False` they are those before the
+        config's cap, for the loss, which caps them as it goes.
         """
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
@@ -133,12 +141,9 @@ class GPT(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
         x = self.final_norm(x, mask=mask)  # of all tokens, for it may look along them
-        return self._logits(x[:, -1:] if last_only else x)
-
-    def _logits(self, x: Tensor) -> Tensor:
+        x = x[:, -1:] if last_only else x
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
-        cap = self.config.logit_cap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
+        return cap_logits(logits, self.config.logit_cap) if capped else logits
 
     def loss(self, tokens: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """The mean cross-entropy of `targets`, in nats a token; padding and targets of -1 do not count."""
@@ -147,13 +152,13 @@ class GPT(nn.Module):
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
         if mask is not None:
-            targets = targets.masked_fill(~mask, -1)
-        logits = self(tokens, mask=mask)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # never less than float32
+            targets = targets.masked_fill(~mask, IGNORED)
+        cap = self.config.logit_cap
+        logits = self(tokens, mask=mask) if cap is None else self(tokens, mask=mask, capped=False)
         try:
-            return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
+            return cross_entropy(logits.flatten(0, 1), targets.flatten().long(), cap)
         except IndexError:
-            raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=-1) from None
+            raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORED) from None
 
     def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
         """An empty cache for this many sequences, with room for the whole context unless told otherwise."""

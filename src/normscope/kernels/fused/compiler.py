@@ -16,14 +16,15 @@ from numba.extending import intrinsic
 
 Function = Callable[..., Any]
 
+OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+
 
 def compiled(function: Function) -> Function:
     """Compile a function for one thread; Python's other threads may run beside it."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
     try:
-        loop: Function = numba.njit(function, cache=True, **options)
+        loop: Function = numba.njit(function, cache=True, **OPTIONS)
     except RuntimeError:  # there is no folder that the code could be kept in
-        loop = numba.njit(function, **options)
+        loop = numba.njit(function, **OPTIONS)
     return loop
 
 

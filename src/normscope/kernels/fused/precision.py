@@ -13,4 +13,4 @@ def is_plain(mean, square, count):
     Not where statistics are over few numbers, whose parts in a gradient are as large as the gradient; where the mean
     is far from zero, and the numbers lose their digits against it; and where squares may leave float32's range.
     """
-    return count >= 32 and 1e-30 < square < 1e30 and mean * mean <= 16 * square
+    return count >= 64 and 1e-30 < square < 1e30 and mean * mean <= 16 * square

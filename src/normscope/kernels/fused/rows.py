@@ -21,14 +21,14 @@ from normscope.kernels.fused.precision import is_plain
 from normscope.kernels.fused.sharing import share
 from normscope.kernels.fused.vectors import add, fill
 
-AT_ONCE = 8  # rows that are taken together at most; also those whose gradients of the gain are summed in float32
+AT_ONCE = 8  # rows that are taken together at most
 _room = room_for(3 * AT_ONCE)
 
 
 @compiled
 def at_once(d):
-    """So many rows that the cache nearest to the processor holds them twice over."""
-    return min(max(1024 // d, 1), AT_ONCE)
+    """How many rows are taken together: not more than the cache nearest to the processor holds."""
+    return AT_ONCE if d <= 256 else 4
 
 
 @compiled
@@ -59,17 +59,17 @@ def _settle(x, means, squares, scales, rows, d, eps, centred):
 
 
 @compiled
-def _standardise(x, weight, bias, y, means, squares, scales, rows, d):
+def _standardise(x, weight, bias, y, means, squares, scales, rows, d, shifted):
     in_vectors()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
-        if is_plain(mean, squares[i], d):
+        if not shifted and is_plain(mean, squares[i], d):  # a bias takes part in the rounding, and may be the larger
             s = np.float32(scale)
             s_low, off = np.float32(scale - s), np.float32(-mean * scale)
             for j in range(d):
                 high = s * weight[j]
                 low = fma(s_low, weight[j], fma(s, weight[j], -high))
-                y[at + j] = fma(x[at + j], high, fma(x[at + j], low, fma(off, weight[j], bias[j])))
+                y[at + j] = fma(x[at + j], high, fma(x[at + j], low, off * weight[j]))
         else:
             for j in range(d):
                 y[at + j] = (np.float64(x[at + j]) - mean) * scale * weight[j] + bias[j]
@@ -85,7 +85,9 @@ def alike(real, first, last):
 
 
 @compiled
-def _forward_part(part, parts, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added):
+def _forward_part(
+    part, parts, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted
+):
     """y of the rows that fall to one thread."""
     i, last, few = rows * part // parts, rows * (part + 1) // parts, at_once(d)
     room = _room()
@@ -103,13 +105,13 @@ def _forward_part(part, parts, x, branch, total, weight, bias, real, y, means, r
             centres = float64_at(means + 8 * i if centred else zeros)
             _measure(xs, centres, squares, count, d, centred)
             _settle(xs, centres, squares, scales, count, d, eps, centred)
-            _standardise(xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d)
+            _standardise(xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, shifted)
         i += count
 
 
 @compiled
 def forward(
-    threads, fork, number, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added
+    threads, fork, number, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted
 ):  # fmt: skip
     """y and, if centred, the mean of all rows; if a branch is added, of x + branch, which is the total.
 
@@ -117,5 +119,5 @@ def forward(
     """
     share(
         threads, fork, number, _forward_part,
-        (x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added),
+        (x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted),
     )  # fmt: skip

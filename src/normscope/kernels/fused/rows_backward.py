@@ -1,7 +1,7 @@
 """The backward pass of the norms over rows; see `rows.py`.
 
 With xhat = (x - mean) scale and v = g weight:  dx = scale (v - mean(v) - xhat mean(v xhat)), where the mean of v is
-left out if x was not centred. The gradients of gain and bias are sums over all rows: of a few rows in float32, of a
+left out if x was not centred. The gradients of gain and bias are sums over all rows: of four rows in float32, of a
 block of rows in float64, and of all blocks in their order.
 """
 
@@ -87,36 +87,47 @@ def _gradient(x, weight, g, dx, means, squares, scales, pulls, pushes, rows, d):
 
 
 @compiled
-def _learn_gain(x, g, group, dweight, means, squares, scales, rows, d):
-    """Add g xhat of each row to the group's sum, which is in float32."""
+def _learn_gain(x, g, dweight, means, squares, scales, rows, d):
+    """Add g xhat of each row: of four plain rows at a time in float32, which is then added to the sum in float64."""
     in_vectors()
-    for i in range(rows):
-        at, mean, scale = i * d, means[i], scales[i]
-        if is_plain(mean, squares[i], d):
-            s = np.float32(scale)
-            s_low, off = np.float32(scale - s), np.float32(-mean * scale)
+    i = 0
+    while i < rows:
+        plain = i + 4 <= rows
+        for k in range(i, min(i + 4, rows)):
+            plain = plain and is_plain(means[k], squares[k], d)
+        if plain:
+            s0, s1, s2, s3 = (
+                np.float32(scales[i]), np.float32(scales[i + 1]), np.float32(scales[i + 2]), np.float32(scales[i + 3])
+            )  # fmt: skip
+            o0, o1 = np.float32(-means[i] * scales[i]), np.float32(-means[i + 1] * scales[i + 1])
+            o2, o3 = np.float32(-means[i + 2] * scales[i + 2]), np.float32(-means[i + 3] * scales[i + 3])
+            a, b, c, e = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
             for j in range(d):
-                group[j] = fma(g[at + j], fma(x[at + j], s, fma(x[at + j], s_low, off)), group[j])
+                two = fma(g[a + j], fma(x[a + j], s0, o0), g[b + j] * fma(x[b + j], s1, o1))
+                more = fma(g[c + j], fma(x[c + j], s2, o2), g[e + j] * fma(x[e + j], s3, o3))
+                dweight[j] += two + more
+            i += 4
         else:
+            at, mean, scale = i * d, means[i], scales[i]
             for j in range(d):
                 dweight[j] += np.float64(g[at + j]) * ((np.float64(x[at + j]) - mean) * scale)
+            i += 1
 
 
 @compiled
-def _learn_bias(g, group, rows, d):
+def _learn_bias(g, dbias, rows, d):
     in_vectors()
-    for i in range(rows):
-        for j in range(d):
-            group[j] += g[i * d + j]
-
-
-@compiled
-def _move(group, block, d):
-    """Add what a group has gathered to its block, and start it anew."""
-    in_vectors()
-    for j in range(d):
-        block[j] += group[j]
-        group[j] = 0.0
+    i = 0
+    while i < rows:
+        if i + 4 <= rows:
+            a, b, c, e = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
+            for j in range(d):
+                dbias[j] += (g[a + j] + g[b + j]) + (g[c + j] + g[e + j])
+            i += 4
+        else:
+            for j in range(d):
+                dbias[j] += g[i * d + j]
+            i += 1
 
 
 @compiled
@@ -130,13 +141,10 @@ def _backward_block(
     )  # fmt: skip
     zeros = room + 32 * few
     fill(float64_at(zeros), 0.0, few)
-    gain, bias, dweight, dbias = (
-        float32_at(sums), float32_at(sums + 4 * d), float64_at(sums + 8 * d), float64_at(sums + 16 * d)
-    )  # fmt: skip
+    dweight, dbias = float64_at(sums), float64_at(sums + 8 * d)
     if learns_weight or learns_bias:
         fill(dweight, 0.0, 2 * d)
-        fill(gain, np.float32(0.0), 2 * d)
-    i, gathered = first, 0
+    i = first
     while i < last:
         at, count = 4 * i * d, min(few, last - i)
         xs, gs, dxs = float32_at(x + at), float32_at(g + at), float32_at(dx + at)
@@ -152,17 +160,10 @@ def _backward_block(
             if added:
                 add_to(dxs, float32_at(past + at), count * d)
             if learns_weight:
-                _learn_gain(xs, gs, gain, dweight, centres, squares, scales, count, d)
+                _learn_gain(xs, gs, dweight, centres, squares, scales, count, d)
             if learns_bias:
-                _learn_bias(gs, bias, count, d)
-            gathered += count
+                _learn_bias(gs, dbias, count, d)
         i += count
-        if gathered >= AT_ONCE or i == last:
-            gathered = 0
-            if learns_weight:
-                _move(gain, dweight, d)
-            if learns_bias:
-                _move(bias, dbias, d)
 
 
 @compiled
@@ -173,7 +174,7 @@ def _backward_part(
     """The blocks of rows that fall to one thread."""
     for b in range(blocks * part // parts, blocks * (part + 1) // parts):
         _backward_block(
-            x, weight, real, means, g, past, dx, sums + 24 * b * d, rows * b // blocks, rows * (b + 1) // blocks,
+            x, weight, real, means, g, past, dx, sums + 16 * b * d, rows * b // blocks, rows * (b + 1) // blocks,
             d, eps, centred, learns_weight, learns_bias, masked, added,
         )  # fmt: skip
 
@@ -186,7 +187,7 @@ def _add_up(sums, total, result, blocks, d):
         total[j] = 0.0
     for b in range(blocks):
         for j in range(d):
-            total[j] += sums[3 * b * d + j]
+            total[j] += sums[2 * b * d + j]
     for j in range(d):
         result[j] = total[j]
 
@@ -198,16 +199,16 @@ def backward(
 ):  # fmt: skip
     """dx of all rows, dweight and dbias. If a branch was added, the gradient of what flows past the norm goes into dx.
 
-    At `sums` there is room for (3 blocks + 1) d numbers of float64. Each block has three rows of d there: one that
-    holds a group's sums in float32, and the block's for gain and bias.
+    At `sums` there is room for (2 blocks + 1) d numbers of float64: the sums of each block for gain and bias, and those
+    of all.
     """
     share(
         threads, fork, number, _backward_part,
         (x, weight, real, means, g, past, dx, sums, blocks, rows, d, eps, centred, learns_weight, learns_bias, masked,
          added),
     )  # fmt: skip
-    total = float64_at(sums + 24 * blocks * d)
+    total = float64_at(sums + 16 * blocks * d)
     if learns_weight:
-        _add_up(float64_at(sums + 8 * d), total, float32_at(dweight), blocks, d)
+        _add_up(float64_at(sums), total, float32_at(dweight), blocks, d)
     if learns_bias:
-        _add_up(float64_at(sums + 16 * d), total, float32_at(dbias), blocks, d)
+        _add_up(float64_at(sums + 8 * d), total, float32_at(dbias), blocks, d)

@@ -1,0 +1,55 @@
+"""Activations that another library writes out step by step, recognised as norms are: by what they compute."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
+from normscope.interop.fuse.prove import agree, quietly
+from normscope.interop.fuse.stand_in import random_input, stand_in
+from normscope.kernels import switch
+from normscope.kernels.activations import FORMULAS, activate
+
+NAMES = ("gelu-tanh", "silu", "relu2")
+
+
+@dataclass(frozen=True)
+class ActivationForm:
+    name: str
+    kinds: frozenset[torch.dtype] = frozenset()
+    """The types in which it was proven to be the same."""
+
+
+class PlainActivation(Fused):
+    """The fused `forward` of an activation of one input."""
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        form: ActivationForm = getattr(self, FORM)
+        if named or len(inputs) != 1:
+            return super().forward(*inputs, **named)
+        x = inputs[0]
+        if not isinstance(x, Tensor) or x.dtype not in form.kinds or x.dim() not in RANKS or not x.is_contiguous():
+            return super().forward(x)
+        if switch.form_for(x) == "steps":
+            return super().forward(x)
+        return activate(form.name, x)
+
+
+def recognise_activation(module: nn.Module) -> ActivationForm | None:
+    """Which activation a module without parameters is; None if it is none that has a fused form."""
+    double, inputs = stand_in(module), activation_inputs(torch.float32)
+    with torch.no_grad():
+        results = [quietly(double, x.clone()) for x in inputs]
+        for name in NAMES:
+            wanted = [FORMULAS[name](x.double()).float() for x in inputs]
+            if all(y.shape == w.shape and agree(y, w) for y, w in zip(results, wanted, strict=True)):
+                return ActivationForm(name)
+    return None
+
+
+def activation_inputs(dtype: torch.dtype) -> list[Tensor]:
+    """Where an activation bends, where it is all but straight, and close to zero."""
+    shapes = (40, 16), (2, 3, 16), (2, 3, 2, 16)
+    return [random_input(shape, scale, dtype, seed=60) for shape in shapes for scale in (1.0, 20.0, 1e-2)]

@@ -1,0 +1,101 @@
+"""What torch.nn's own norms become: normscope's layers of the same name, which are drop-ins for them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+import normscope.blocks.norm as ours
+from normscope.interop.fuse.change import Change
+from normscope.interop.fuse.stand_in import random_input
+
+KINDS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase, nn.LocalResponseNorm)
+"""Everything in torch.nn that is a norm, subclasses included: what is left of these is worth a word."""
+
+
+@dataclass(frozen=True)
+class TorchNorm:
+    """How one layer of torch.nn is made here, and shapes that show all that it does."""
+
+    make: Callable[[Any], ours.Norm]
+    shapes: Callable[[Any], tuple[tuple[int, ...], ...]]
+
+
+def _layer(old: Any) -> ours.Norm:
+    affine, bias = _owned(old)
+    return ours.LayerNorm(old.normalized_shape, old.eps, affine, bias, device="meta")
+
+
+def _rms(old: Any) -> ours.Norm:
+    return ours.RMSNorm(old.normalized_shape, old.eps, old.weight is not None, device="meta")
+
+
+def _group(old: Any) -> ours.Norm:
+    affine, bias = _owned(old)
+    return ours.GroupNorm(old.num_groups, old.num_channels, old.eps, affine, device="meta", bias=bias)
+
+
+def _channels(kind: type[Any]) -> Callable[[Any], ours.Norm]:
+    def make(old: Any) -> ours.Norm:
+        affine, bias = _owned(old)
+        remembers = old.running_mean is not None
+        made: ours.Norm = kind(old.num_features, old.eps, old.momentum, affine, remembers, device="meta", bias=bias)
+        return made
+
+    return make
+
+
+def _owned(old: Any) -> tuple[bool, bool]:
+    """Whether there is a gain or a bias, and whether there is a bias: by the parameters, whatever the flags say."""
+    bias = getattr(old, "bias", None) is not None
+    return old.weight is not None or bias, bias
+
+
+def _rows(old: Any) -> tuple[tuple[int, ...], ...]:
+    shape = tuple(old.normalized_shape)
+    return (3, *shape), (2, 3, *shape)
+
+
+def _images(*places: tuple[int, ...], samples: int | None = 16) -> Callable[[Any], tuple[tuple[int, ...], ...]]:
+    """Batches of these many positions, and for `samples=None` single samples as well."""
+
+    def shapes(old: Any) -> tuple[tuple[int, ...], ...]:
+        c = old.num_channels if isinstance(old, nn.GroupNorm) else old.num_features
+        single = tuple((c, *place) for place in places) if samples is None else ()
+        return (*((samples or 4, c, *place) for place in places), *single)
+
+    return shapes
+
+
+TORCH_NORMS: Mapping[type[nn.Module], TorchNorm] = {
+    nn.LayerNorm: TorchNorm(_layer, _rows),
+    nn.RMSNorm: TorchNorm(_rms, _rows),
+    nn.GroupNorm: TorchNorm(_group, _images((5,), (3, 4))),
+    nn.BatchNorm1d: TorchNorm(_channels(ours.BatchNorm1d), _images((), (5,))),
+    nn.BatchNorm2d: TorchNorm(_channels(ours.BatchNorm2d), _images((4, 3))),
+    nn.BatchNorm3d: TorchNorm(_channels(ours.BatchNorm3d), _images((2, 3, 2))),
+    nn.InstanceNorm1d: TorchNorm(_channels(ours.InstanceNorm1d), _images((5,), samples=None)),
+    nn.InstanceNorm2d: TorchNorm(_channels(ours.InstanceNorm2d), _images((4, 3), samples=None)),
+    nn.InstanceNorm3d: TorchNorm(_channels(ours.InstanceNorm3d), _images((2, 3, 2), samples=None)),
+}
+
+
+def torch_change(old: nn.Module) -> Change:
+    """The change of a torch.nn layer into normscope's."""
+    made = TORCH_NORMS[type(old)].make(old)
+    nothing = tuple(
+        (where, name)
+        for where in ("_parameters", "_buffers")
+        for name, tensor in vars(made)[where].items()
+        if tensor is None
+    )
+    return Change(type(made), f"normscope.{type(made).__name__}", "norm", vars(made), nothing)
+
+
+def torch_inputs(old: nn.Module, dtype: torch.dtype) -> list[Tensor]:
+    """Inputs of usual size and, to let eps have its say, small ones."""
+    shapes = TORCH_NORMS[type(old)].shapes(old)
+    return [random_input(shape, scale, dtype, seed=40) for shape in shapes for scale in (1.0, 1e-3)]

@@ -1,0 +1,316 @@
+"""Fusing the norms of other libraries: recognised by what they compute, proven, or left with the reason."""
+
+import copy
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import normscope
+from normscope.interop.fuse.fused_class import FORM, Fused
+from normscope.interop.fuse.row_norm import RowNorm
+from normscope.kernels.switch import only_steps
+from tests.interop import foreign
+from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
+from tests.support import randn, random_tokens, scramble
+
+TOLERANCE = 2e-5
+"""Of the largest value: some roundings of float32, gathered over two layers."""
+
+TOKENS = random_tokens(VOCABULARY, 2, 8)
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def outcome(model: Any, tokens: Tensor = TOKENS) -> dict[str, Tensor]:
+    """The logits and the gradients of all parameters."""
+    model.zero_grad()
+    y = logits(model, tokens)
+    y.backward(randn(*y.shape, seed=5, dtype=torch.float32))
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {"logits": y.detach(), **found}
+
+
+def close(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    largest = max(float(value.abs().max()) for key, value in theirs.items() if key != "logits")
+    for key, wanted in theirs.items():
+        size = float(wanted.abs().max()) if key == "logits" else largest
+        assert (ours[key] - wanted).abs().max() <= TOLERANCE * size, key
+
+
+@every_model
+def test_logits_and_all_gradients_are_the_same(name: str) -> None:
+    model = made(name)
+    wanted = outcome(model)
+    report = normscope.fuse(model)
+    norms = [entry for entry in report.swapped if entry.what == "norm"]
+    assert (len(norms), report.left) == (MODELS[name][1], ())
+    close(outcome(model), wanted)
+    modules = [module for module in model.modules() if "Norm" in type(module).__name__]
+    assert all(isinstance(module, RowNorm | normscope.Norm) for module in modules)
+
+
+@every_model
+def test_undoing_gives_the_same_objects_and_the_same_bits(name: str) -> None:
+    model = made(name)
+    before, wanted = [(m, type(m), set(vars(m))) for m in model.modules()], outcome(model)
+    report = normscope.fuse(model)
+    outcome(model)
+    report.undo()
+    assert [(m, type(m), set(vars(m))) for m in model.modules()] == before
+    assert all(torch.equal(value, wanted[key]) for key, value in outcome(model).items())
+
+
+@every_model
+def test_the_state_dict_is_the_same_and_a_saved_model_is_theirs(name: str, tmp_path: Path) -> None:
+    model = made(name)
+    before, wanted = model.state_dict(keep_vars=True), logits(model, TOKENS)
+    normscope.fuse(model)
+    after = model.state_dict(keep_vars=True)
+    assert list(after) == list(before)
+    assert all(after[key] is before[key] for key in before)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert not any(isinstance(module, Fused | normscope.Norm) for module in again.modules())
+    assert torch.equal(logits(again, TOKENS), wanted)
+
+
+@pytest.mark.parametrize("name", ["gemma", "t5"])
+def test_copies_and_files_stay_fused(name: str) -> None:
+    model = made(name)
+    normscope.fuse(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    wanted = logits(model, TOKENS)
+    for twin in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert torch.equal(logits(twin, TOKENS), wanted)
+        kinds = [type(m) for m in twin.modules() if isinstance(m, RowNorm)]
+        assert kinds == [type(m) for m in model.modules() if isinstance(m, RowNorm)]
+        assert not {id(p) for p in twin.parameters()} & {id(p) for p in model.parameters()}
+
+
+def test_a_fused_norm_is_of_its_old_class_with_its_attributes() -> None:
+    model = made("llama")
+    norm = model.model.norm
+    kind, text = type(norm), norm.extra_repr()
+    normscope.fuse(model)
+    assert model.model.norm is norm
+    assert isinstance(norm, kind)
+    assert (type(norm).__name__, norm.extra_repr(), norm.variance_epsilon) == ("FusedLlamaRMSNorm", text, 1e-6)
+
+
+def test_transformers_first_values_find_a_fused_gemma() -> None:
+    model = made("gemma")
+    normscope.fuse(model)
+    model._init_weights(model.model.norm)  # a gain that is added to one starts at zero
+    assert not model.model.norm.weight.any()
+
+
+def test_an_optimiser_that_was_made_before_goes_on_training_it() -> None:
+    model, peer = made("gemma"), made("gemma")
+    optimisers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (model, peer)]
+    normscope.fuse(model)
+    for _ in range(3):
+        for m, optimiser in zip((model, peer), optimisers, strict=True):
+            outcome(m)
+            optimiser.step()
+    close(outcome(model), outcome(peer))
+    assert (model.model.norm.weight - made("gemma").model.norm.weight).abs().max() > 1e-3
+
+
+def test_gradient_checkpointing_gives_the_same() -> None:
+    model = made("llama")
+    wanted = outcome(model)
+    normscope.fuse(model)
+    model.gradient_checkpointing_enable()
+    model.train()
+    close(outcome(model), wanted)
+
+
+def test_after_a_change_of_type_it_goes_on() -> None:
+    model, peer = made("llama").bfloat16().model.norm, made("llama").model.norm
+    normscope.fuse(peer)
+    fused = peer.to(torch.bfloat16)
+    x = randn(3, 24, dtype=torch.float32)
+    assert getattr(fused, FORM).kinds == {torch.float32, torch.bfloat16, torch.float16}
+    for kind in (torch.bfloat16, torch.float32):  # of the parameters
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):  # of the input
+            y, wanted = fused.to(kind)(x.to(dtype)), model.to(kind)(x.to(dtype))
+            assert y.dtype == wanted.dtype
+            assert (y - wanted).abs().max() < 0.03
+
+
+def test_it_compiles() -> None:
+    norm = OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=1e-4)
+    scramble(norm)
+    x = randn(2, 3, 16, dtype=torch.float32)
+    wanted = norm(x)
+    normscope.fuse(norm)
+    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True)
+    assert (compiled(x) - wanted).abs().max() < 1e-5
+
+
+KNOWN: dict[str, tuple[Callable[[], OtherNorm], str]] = {
+    "eps in its code": (lambda: OtherNorm(foreign.rms, "weight"), "rms, weight, eps=1e-05"),
+    "eps in an attribute": (
+        lambda: OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=2e-3),
+        "rms, scale, eps=0.002",
+    ),
+    "bias first": (lambda: OtherNorm(foreign.bias_first, "beta", "gamma"), "standardise, gamma, beta, eps=0.0003"),
+    "no parameters": (lambda: OtherNorm(foreign.no_parameters), "rms, eps=0.001"),
+    "one width": (lambda: OtherNorm(foreign.of_one_width, width_of_a_row=16), "standardise, eps=0.0001"),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 0.0])
+def test_a_norm_is_known_by_what_it_computes(name: str, scale: float) -> None:
+    make, text = KNOWN[name]
+    norm = make()
+    scramble(norm)
+    x = scale * randn(2, 5, 16, dtype=torch.float32)
+    wanted = norm(x).detach()
+    (swapped,) = normscope.fuse(norm).swapped
+    assert (swapped.was, swapped.became) == ("OtherNorm", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norm, "formula", None)  # if the old forward were called, this would fail
+        assert (norm(x) - wanted).abs().max() <= 1e-6 * max(1.0, float(wanted.abs().max()))
+
+
+def test_an_eps_that_is_changed_afterwards_counts() -> None:
+    norm = OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=1e-5)
+    normscope.fuse(norm)
+    vars(norm)["my_epsilon"] = 0.5
+    x = randn(2, 16, dtype=torch.float32)
+    assert torch.allclose(norm(x), foreign.rms_with_setting(norm, x), atol=1e-6)
+
+
+LEFT: dict[str, tuple[Callable[[], OtherNorm], str]] = {
+    "eps outside": (lambda: OtherNorm(foreign.eps_outside, "weight"), "not for small ones"),
+    "no root of d": (lambda: OtherNorm(foreign.no_root_of_d, "weight"), "neither rms nor standardise"),
+    "unbiased": (lambda: OtherNorm(foreign.unbiased, "weight"), "neither rms nor standardise"),
+    "clipped": (lambda: OtherNorm(foreign.clipped, "weight"), "neither rms nor standardise"),
+    "half a gradient": (lambda: OtherNorm(foreign.half_a_gradient, "weight"), "the gradient of the input differs"),
+    "over the batch": (lambda: OtherNorm(foreign.over_the_batch, "weight"), "neither rms nor standardise"),
+    "a rank of its own": (lambda: OtherNorm(foreign.by_rank, "weight"), "none of the norms"),
+    "noisy": (lambda: OtherNorm(foreign.noisy, "weight"), "none of the norms"),
+    "counting": (lambda: OtherNorm(foreign.counting, "weight", calls=0), "changes its state"),
+    "raising": (lambda: OtherNorm(foreign.raising, "weight"), "LookupError: only on Sundays"),
+    "no tensor": (lambda: OtherNorm(lambda module, x: (x, x), "weight"), "type tuple"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_nearly_a_norm_is_left_with_the_reason(name: str) -> None:
+    make, reason = LEFT[name]
+    norm = make()
+    state, before = torch.get_rng_state(), {**vars(norm)}
+    report = normscope.fuse(nn.Sequential(norm))
+    assert report.swapped == ()
+    assert reason in report.left[0].why
+    assert torch.equal(state, torch.get_rng_state())
+    assert vars(norm) == before  # the calls were counted on a copy
+    assert type(norm) is OtherNorm
+
+
+def test_a_list_that_a_norm_keeps_is_not_added_to() -> None:
+    norm = OtherNorm(foreign.noting, "weight", notes=[])
+    (left,) = normscope.fuse(norm).left
+    assert "changes its state" in left.why
+    assert norm.notes == []
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_proven_even_where_none_are_taken(context: Callable[[], Any]) -> None:
+    with context():
+        (left,) = normscope.fuse(OtherNorm(foreign.half_a_gradient, "weight")).left
+    assert "the gradient of the input differs" in left.why
+
+
+class OtherActivation(OtherNorm):
+    """An activation whose forward is given, and may be taken away."""
+
+
+ACTIVATIONS: dict[str, tuple[Callable[[Any, Tensor], Any], str | None]] = {
+    "by sigmoid": (lambda _, x: x * torch.sigmoid(x), "silu"),
+    "by tanh": (lambda _, x: 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x**3))), "gelu-tanh"),
+    "squared": (lambda _, x: x.clamp(min=0) ** 2, "relu2"),
+    "by erf": (lambda _, x: F.gelu(x), None),
+    "quick": (lambda _, x: x * torch.sigmoid(1.702 * x), None),
+    "no gradient": (lambda _, x: x * torch.sigmoid(x).detach(), None),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_known_by_what_it_computes(name: str) -> None:
+    formula, known_as = ACTIVATIONS[name]
+    module, x = OtherActivation(formula), 3 * randn(2, 5, 16, dtype=torch.float32)
+    wanted = formula(None, leaf := x.clone().requires_grad_())
+    wanted.sum().backward()
+    report = normscope.fuse(module)
+    assert [(entry.what, entry.became) for entry in report.swapped] == [("activation", known_as)] * bool(known_as)
+    assert report.left == ()
+    if known_as is None:
+        return
+    assert str(report).startswith("fused 1 activation\n")
+    vars(module)["formula"] = None  # if the old forward were called, this would fail
+    y = module(other := x.clone().requires_grad_())
+    y.sum().backward()
+    assert torch.allclose(y, wanted, atol=1e-6)
+    assert leaf.grad is not None
+    assert other.grad is not None
+    assert torch.allclose(other.grad, leaf.grad, atol=1e-5)
+
+
+def test_gpt2s_activations_are_fused_and_copied() -> None:
+    model = made("gpt2")
+    report = normscope.fuse(model)
+    assert str(report).startswith("fused 5 of 5 norms and 2 activations")
+    twin = copy.deepcopy(model)
+    assert type(twin.transformer.h[0].mlp.act).__name__ == "FusedNewGELUActivation"
+    assert torch.equal(logits(twin, TOKENS), logits(model, TOKENS))
+    report.undo()
+    assert type(model.transformer.h[0].mlp.act).__name__ == "NewGELUActivation"
+
+
+def test_what_is_no_norm_is_not_mentioned() -> None:
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+    model = nn.Sequential(Gate(), nn.PReLU(8), nn.Dropout(), nn.GELU(), nn.Linear(8, 8), nn.Identity())
+    report = normscope.fuse(model)
+    assert (report.swapped, report.left) == ((), ())
+
+
+def test_what_was_not_proven_goes_to_the_old_forward() -> None:
+    norm = OtherNorm(foreign.rms, "weight")
+    scramble(norm)
+    normscope.fuse(norm)
+    seen: list[tuple[int, ...]] = []
+
+    def watched(module: Any, x: Tensor) -> Any:
+        seen.append(tuple(x.shape))
+        return foreign.rms(module, x)
+
+    norm.formula = watched
+    x = randn(2, 3, 16, dtype=torch.float32)
+    norm(x)
+    assert seen == []
+    norm(x[0, 0])  # another rank
+    norm(x.double())  # another type
+    norm(x.transpose(0, 1))  # another layout
+    norm(x=x)  # another way to call
+    with only_steps():
+        norm(x)
+    assert seen == [(16,), (2, 3, 16), (3, 2, 16), (2, 3, 16), (2, 3, 16)]
