@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
+from normscope.kernels.fused import long_rows
 from normscope.kernels.fused import rows as forward_loops
 from normscope.kernels.fused import rows_backward as backward_loops
 from normscope.kernels.switch import only_steps
@@ -37,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return run
 
-    for loops, name in ((forward_loops, "forward"), (backward_loops, "backward")):
+    for loops, name in ((forward_loops, "forward"), (backward_loops, "backward"), (long_rows, "backward")):
         monkeypatch.setattr(loops, name, recording(name, getattr(loops, name)))
     return names
 
@@ -63,6 +64,7 @@ TAKEN: dict[str, tuple[Callable[[], ns.Norm], tuple[int, ...]]] = {
     "layer-no-bias": (lambda: made(bias=False), (4, 5, WIDTH)),
     "layer-plain": (lambda: made(elementwise_affine=False), (WIDTH,)),
     "layer-image": (lambda: made(ns.LayerNorm, (3, 4, 5)), (2, 3, 4, 5)),
+    "layer-long": (lambda: made(ns.LayerNorm, 9000), (5, 9000)),
     "rms": (lambda: made(ns.RMSNorm), (7, WIDTH)),
     "rms-plain": (lambda: made(ns.RMSNorm, WIDTH, elementwise_affine=False), (7, WIDTH)),
     "instance-plain": (lambda: made(ns.InstanceNorm2d, 6), (2, 6, 4, 5)),

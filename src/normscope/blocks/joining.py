@@ -20,14 +20,14 @@ def add_and_normalize(
     as the last two lines say, which give the same numbers.
     """
     if mask is None and _is_plain(norm) and stream.shape == branch.shape and not is_watched(norm):
-        plan, along = norm._lay_out(stream.shape)
+        plan, along, over_rows = norm._lay_out(stream.shape)
         return dispatch.add_and_normalize(
             stream,
             branch,
             plan,
             statistic=norm.statistic,
             eps=default_eps(stream) if norm.eps is None else norm.eps,
-            affine=Affine(norm.weight, norm.bias, along),
+            affine=Affine(norm.weight, norm.bias, along, over_rows),
         )
     total = stream + branch
     return total, norm(total) if mask is None else norm(total, mask=mask)
@@ -35,5 +35,5 @@ def add_and_normalize(
 
 def _is_plain(norm: nn.Module) -> TypeGuard[Norm]:
     """Whether the norm does what its scope says and remembers nothing; a subclass may do anything."""
-    known = isinstance(norm, Norm) and type(norm) in (Norm, LayerNorm, RMSNorm)
-    return known and norm.state is None and not norm.sync
+    known: tuple[type[Norm], ...] = (Norm, LayerNorm, RMSNorm)
+    return isinstance(norm, Norm) and type(norm) in known and norm.state is None and not norm.sync

@@ -14,7 +14,7 @@ from torch import Tensor
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.layout import Channels
-from normscope.kernels.memory import address, alike, constant, is_learnt, plain
+from normscope.kernels.memory import address, alike, constant, direct_apply, is_learnt, plain
 from normscope.kernels.normalize import Affine
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
@@ -28,12 +28,13 @@ _SCOPES = {
 }
 
 
-class Result(NamedTuple):
-    y: Tensor
+class Measured(NamedTuple):
+    """What a norm has seen, of each group of numbers that share a statistic."""
+
     means: Tensor
     squares: Tensor
     counts: Tensor
-    """How many real numbers each statistic saw."""
+    """How many real numbers there were."""
 
 
 def normalize(
@@ -46,7 +47,7 @@ def normalize(
     eps: float,
     centred: bool,
     form: Form,
-) -> Result:
+) -> tuple[Tensor, Measured]:
     """Normalize by the input's own statistics, or by a mean and a mean square of each that are known.
 
     `x` lies densely in memory, as the layout says; `real` has a flag for each sample and place.
@@ -54,12 +55,13 @@ def normalize(
     means, squares = known or (None, None)
     given = (x, weight, bias, real, means, squares, layout.numbers(), eps, centred)
     if form == "operator":
-        found = _operator(*given)
+        y, *measured = _operator(*given)
     elif is_learnt(x, weight, bias):
-        found = _Channels.apply(*given)
+        measured = []
+        y = _apply(measured, *given)
     else:
-        found = _forward(*given)
-    return Result(*found)
+        y, *measured = _forward(*given)
+    return y, Measured(*measured)
 
 
 def _forward(
@@ -117,9 +119,9 @@ def _backward(
     shape: tuple[int, ...]
     flags = eps, centred, real is not None, given
     if at.kind == "segments":
-        sums = torch.empty(2, at.outer * at.channels, dtype=torch.float64)
+        sums = torch.empty(2 * at.outer * at.channels, dtype=torch.float64)
         shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
-        done = attempt(segments.backward, *pool, *map(address, (*arrays, sums[0], sums[1])), *shape, *flags)
+        done = attempt(segments.backward, *pool, *map(address, (*arrays, sums)), *shape, *flags)
     else:
         count = torch.full((at.outer,), float(at.inner), dtype=torch.float64)
         if real is not None:
@@ -140,6 +142,7 @@ class _Channels(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        measured: list[Tensor],  # where to leave what was measured: only the result has a gradient
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -147,37 +150,51 @@ class _Channels(torch.autograd.Function):
         means: Tensor | None,
         squares: Tensor | None,
         *setting: Any,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        found = _forward(x, weight, bias, real, means, squares, *setting)
-        _keep(ctx, (x, weight, bias, real, means, squares, *setting), found)
-        ctx.mark_non_differentiable(*found[1:])
-        return found
+    ) -> Tensor:
+        y, *found = _forward(x, weight, bias, real, means, squares, *setting)
+        measured.extend(found)
+        ctx.save_for_backward(x, weight, real, found[0], None if squares is None else found[1])
+        ctx.bias, ctx.setting = _likeness(bias), setting
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, real, means, squares = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
-            bias = None if ctx.bias is None else torch.zeros_like(ctx.bias, device="cpu").requires_grad_()
-            return *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
+            bias = None if ctx.bias is None else torch.zeros(ctx.bias.shape, dtype=ctx.bias.dtype, requires_grad=True)
+            return None, *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
         found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
-        return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad), *[None] * 6
+        return None, *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[2:4]), *[None] * 6
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, real, _, squares, *setting = inputs
-    ctx.save_for_backward(x, weight, real, output[1], None if squares is None else output[2])
-    ctx.bias = None if bias is None else torch.empty_like(bias, device="meta")  # its shape and type are all that counts
-    ctx.setting = setting
+_apply = direct_apply(_Channels)
+
+
+class _Likeness(NamedTuple):
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _likeness(x: Tensor | None) -> _Likeness | None:
+    """All that the backward pass has to know of the bias, which it therefore need not keep."""
+    return None if x is None else _Likeness(x.shape, x.dtype)
 
 
 def _asked_for(
-    found: tuple[Tensor, Tensor, Tensor], weight: Tensor | None, bias: Tensor | None, needed: Sequence[bool]
+    found: tuple[Tensor, Tensor, Tensor],
+    weight: Tensor | None,
+    bias: _Likeness | None,
+    needed: Sequence[bool],
 ) -> list[Tensor | None]:
     """The gradients that are wanted, in the shape and type of what they are of."""
-    dx, dweight, dbias = found
-    result: list[Tensor | None] = [dx]
-    for gradient, given, wanted in ((dweight, weight, needed[1]), (dbias, bias, needed[2])):
-        result.append(gradient.reshape(given.shape).to(given.dtype) if given is not None and wanted else None)
+    result: list[Tensor | None] = [found[0]]
+    for gradient, given, wanted in ((found[1], weight, needed[0]), (found[2], bias, needed[1])):
+        if given is None or not wanted:
+            result.append(None)
+        elif gradient.shape == given.shape and gradient.dtype == given.dtype:
+            result.append(gradient)
+        else:
+            result.append(gradient.reshape(given.shape).to(given.dtype))
     return result
 
 
@@ -261,10 +278,16 @@ def _(g: Tensor, x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), dweight, dbias
 
 
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, bias, real, _, squares, *setting = inputs
+    ctx.save_for_backward(x, weight, real, output[1], None if squares is None else output[2])
+    ctx.bias, ctx.setting = _likeness(bias), setting
+
+
 def _pull_back(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, real, means, squares = ctx.saved_tensors
     found = _backward_operator(g, x, weight, real, means, squares, *ctx.setting)
-    return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad), *[None] * 6
+    return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[1:3]), *[None] * 6
 
 
 _operator.register_autograd(_pull_back, setup_context=_keep)

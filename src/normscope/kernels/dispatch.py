@@ -28,15 +28,17 @@ def normalize(
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
     form = _form(x, affine, mask)
-    over_rows = form != "steps" and x.is_contiguous() and _row_mask_fits(mask, plan)
-    if over_rows and layout.is_over_rows(plan.split_shape, plan.kept, affine.along):
+    if form != "steps" and _is_over_rows(x, plan, affine) and (mask is None or _masks_rows(mask, plan)):
         kernels = _row_kernels()
         if kernels is not None:
             real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
             setting = kernels.Setting(plan.count, eps, statistic == "standardise")
             y: Tensor = kernels.normalize(x, affine.weight, affine.bias, real, setting, form)
             return y
-    y, _ = normalize_and_measure(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
+    found = _by_channels(x, plan, affine, mask, None, eps, statistic == "standardise", form)
+    if found is not None:
+        return found[0]
+    y, _ = steps.by_batch(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
     return y
 
 
@@ -45,8 +47,8 @@ def add_and_normalize(
 ) -> tuple[Tensor, Tensor]:
     """x + branch, and that normalized: in one pass over memory where the sum is normalized over rows."""
     form = _form(x, affine, branch) if x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 else "steps"
-    if form != "steps" and x.is_contiguous() and branch.is_contiguous():
-        kernels = _row_kernels() if layout.is_over_rows(plan.split_shape, plan.kept, affine.along) else None
+    if form != "steps" and branch.is_contiguous() and _is_over_rows(x, plan, affine):
+        kernels = _row_kernels()
         if kernels is not None:
             setting = kernels.Setting(plan.count, eps, statistic == "standardise")
             total, y = kernels.add_and_normalize(x, branch, affine.weight, affine.bias, setting, form)
@@ -60,17 +62,12 @@ def normalize_and_measure(
 ) -> tuple[Tensor, Moments]:
     """The same, with the moments beside the result, for a layer that remembers them."""
     centred = statistic == "standardise"
-    found = _by_channels(x, plan, affine, mask, None, eps, centred)
+    found = _by_channels(x, plan, affine, mask, None, eps, centred, _form(x, affine, mask))
     if found is None:
         return steps.by_batch(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
+    y, (means, squares, counts) = found
     each = tuple(size if i in plan.kept else 1 for i, size in enumerate(plan.split_shape))
-    moments = Moments(
-        mean=found.means.reshape(each) if centred else None,
-        square=found.squares.reshape(each),
-        count=found.counts.reshape(each),
-    )
-    y: Tensor = found.y
-    return y, moments
+    return y, Moments(means.reshape(each) if centred else None, squares.reshape(each), counts.reshape(each))
 
 
 def normalize_by_memory(
@@ -87,25 +84,33 @@ def normalize_by_memory(
     each = tuple(size if i in plan.kept else 1 for i, size in enumerate(plan.split_shape))
     squares = square.detach().expand(each).flatten()
     means = torch.zeros_like(squares) if mean is None else mean.detach().expand(each).flatten()
-    found = _by_channels(x, plan, affine, mask, (means, squares), eps, mean is not None)
+    found = _by_channels(x, plan, affine, mask, (means, squares), eps, mean is not None, _form(x, affine, mask))
     if found is None:
         return steps.by_memory(x, plan, mean, square, eps=eps, affine=affine, mask=mask)
-    y: Tensor = found.y
-    return y
+    return found[0]
 
 
 def _form(x: Tensor, affine: Affine, other: Tensor | None) -> switch.Form:
-    if x.dtype not in switch.KINDS or not x.numel():
+    weight, bias = affine.weight, affine.bias
+    if x.dtype not in switch.KINDS or not x.numel() or not (_is_readable(weight) and _is_readable(bias)):
         return "steps"
-    for parameter in (affine.weight, affine.bias):
-        if parameter is not None and (parameter.dtype not in switch.KINDS or not parameter.is_contiguous()):
-            return "steps"
-    return switch.form_for(x, affine.weight, affine.bias, other)
+    return switch.form_for(x, weight, bias, other)
 
 
-def _row_mask_fits(mask: Tensor | None, plan: Plan) -> bool:
+def _is_readable(parameter: Tensor | None) -> bool:
+    return parameter is None or (parameter.dtype in switch.KINDS and parameter.is_contiguous())
+
+
+def _is_over_rows(x: Tensor, plan: Plan, affine: Affine) -> bool:
+    if not x.is_contiguous():
+        return False
+    known = affine.over_rows
+    return layout.is_over_rows(plan.split_shape, plan.kept, affine.along) if known is None else known
+
+
+def _masks_rows(mask: Tensor, plan: Plan) -> bool:
     """Whether the mask tells rows apart and nothing inside of them."""
-    return mask is None or (plan.shape == plan.split_shape and mask.dim() <= len(plan.kept))
+    return plan.shape == plan.split_shape and mask.dim() <= len(plan.kept)
 
 
 def _by_channels(
@@ -116,9 +121,9 @@ def _by_channels(
     known: tuple[Tensor, Tensor] | None,
     eps: float,
     centred: bool,
-) -> Any:
-    """What the kernels for channels give; None if they do not fit."""
-    form = _form(x, affine, mask)
+    form: switch.Form,
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None:
+    """The result of the kernels for channels, and the means, squares and counts; None if they do not fit."""
     order = None if form == "steps" else layout.in_memory(x, plan)
     if order is None:
         return None
@@ -129,7 +134,8 @@ def _by_channels(
     kernels = _channel_kernels()
     if kernels is None:
         return None
-    return kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
+    result: tuple[Tensor, Any] = kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
+    return result
 
 
 def _mask_of_places(mask: Tensor, plan: Plan, order: tuple[int, ...], at: layout.Channels) -> Tensor | None:

@@ -1,6 +1,8 @@
-"""Tensors as the kernels want them: float32, contiguous, and by their address."""
+"""Tensors as the kernels want them: float32, contiguous, and by their address; and what their callers share."""
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,3 +39,12 @@ def is_learnt(*tensors: Tensor | None) -> bool:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
+
+
+def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """The function's `apply` without the search for tensors that torch.func has left behind.
+
+    The search takes as long as a small kernel. `switch.form_for` has let no such tensor through.
+    """
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return apply

@@ -40,6 +40,8 @@ class Affine(NamedTuple):
     weight: Tensor | None = None
     bias: Tensor | None = None
     along: tuple[int, ...] = ()
+    over_rows: bool | None = None
+    """Whether statistics are over rows that the gain lies along; None if nobody has looked yet."""
 
 
 def by_batch(

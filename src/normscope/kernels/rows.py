@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from normscope.kernels import normalize as steps
+from normscope.kernels.fused import long_rows, rows_backward
 from normscope.kernels.fused import rows as loops
-from normscope.kernels.fused import rows_backward as backward_loops
-from normscope.kernels.memory import address, constant, is_learnt, plain
+from normscope.kernels.memory import address, constant, direct_apply, is_learnt, plain
 from normscope.kernels.normalize import Affine, Moments
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
@@ -35,7 +35,7 @@ def normalize(
     if form == "operator":
         _, y, _ = _operator(x, None, weight, bias, real, *setting)
     elif is_learnt(x, weight, bias):
-        y = _Rows.apply(x, None, weight, bias, real, setting)
+        y = _apply(x, None, weight, bias, real, setting)
     else:
         _, y, _ = _forward(x, None, weight, bias, real, *setting)
     result: Tensor = y
@@ -49,7 +49,7 @@ def add_and_normalize(
     if form == "operator":
         total, y, _ = _operator(x, branch, weight, bias, None, *setting)
     elif is_learnt(x, branch, weight, bias):
-        total, y = _Rows.apply(x, branch, weight, bias, None, setting)
+        total, y = _apply(x, branch, weight, bias, None, setting)
     else:
         total, y, _ = _forward(x, branch, weight, bias, None, *setting)
     return total, y
@@ -104,13 +104,15 @@ def _backward(
     past = None if past is None else plain(past)
     dx, rows = torch.empty_like(wide), wide.numel() // d
     dweight, dbias = torch.empty(d if learns_weight else 0), torch.empty(d if learns_bias else 0)
-    blocks = min(64, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
-    sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
-    done = attempt(
-        backward_loops.backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), address(real),
-        means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(), dweight.data_ptr(), dbias.data_ptr(),
-        sums.data_ptr(), blocks, rows, d, eps, centred, learns_weight, learns_bias, real is not None, past is not None,
-    )  # fmt: skip
+    pool, flags = pool_for(wide.numel()), (centred, learns_weight, learns_bias, real is not None, past is not None)
+    arrays = map(address, (wide, gain, real, means, g, past, dx, dweight, dbias))
+    if d >= long_rows.LONG:
+        room, sums = (torch.empty(size, dtype=torch.float64) for size in long_rows.room_needed(pool.threads, rows))
+        done = attempt(long_rows.backward, *pool, *arrays, room.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
+    else:
+        blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
+        sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
+        done = attempt(rows_backward.backward, *pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
     if done:
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     with torch.enable_grad():
@@ -152,6 +154,9 @@ class _Rows(torch.autograd.Function):
             found = _backward(past, g, x, weight, real, means, d, eps, centred, needs[2], needs[3])
             dx, dweight, dbias = _as_given(found, weight, bias, needs[2], needs[3])
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
+
+
+_apply = direct_apply(_Rows)
 
 
 def _as_given(

@@ -43,14 +43,10 @@ def _is_ours(x: Tensor, compiling: bool) -> bool:
 
     What is no tensor at all is left to the readable form, which refuses it.
     """
-    if not isinstance(x, Tensor) or not x.is_cpu:
-        return False
-    if compiling:
-        return True
     kind = type(x)
-    if kind is Tensor or kind is nn.Parameter:
-        return not torch._C._functorch.is_functorch_wrapped_tensor(x)
-    return isinstance(x, FakeTensor)
+    if kind is nn.Parameter or kind is Tensor:
+        return x.is_cpu and (compiling or not torch._C._functorch.is_functorch_wrapped_tensor(x))
+    return isinstance(x, Tensor) and x.is_cpu and (compiling or isinstance(x, FakeTensor))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from normscope.errors import ShapeError
 from normscope.kernels import dispatch
 from normscope.kernels import normalize as kernel
 from normscope.kernels.distributed import is_shared
+from normscope.kernels.layout import is_over_rows
 from normscope.kernels.normalize import Affine, Moments, Statistic
 from normscope.kernels.power import PowerMemory, by_power
 from normscope.scope import Axes, Plan, Scope
@@ -120,7 +121,7 @@ class Norm(nn.Module):
         check_dtype(dtype)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
-        self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...]]] = {}
+        self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -165,11 +166,12 @@ class Norm(nn.Module):
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         kernel.check_floating(input)
-        plan, along = self._lay_out(input.shape)
+        plan, along, over_rows = self._lay_out(input.shape)
         self._check_plan(plan)
-        checks.check_mask_axes(mask, self.scope, plan, self.features)
+        if mask is not None:
+            checks.check_mask_axes(mask, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
-        affine = Affine(self.weight, self.bias, along)
+        affine = Affine(self.weight, self.bias, along, over_rows)
         if self.state is None and not self.sync:
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         square = self.running_var if self.running_square is None else self.running_square
@@ -188,17 +190,22 @@ class Norm(nn.Module):
             self._remember(moments, plan, masked=mask is not None)
         return y
 
-    def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...]]:
-        """The plan for a shape, and how the gain lies along it; remembered, because a small layer would notice."""
+    def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
+        """The plan for a shape, how the gain lies along it, and whether that is along rows.
+
+        Remembered, because a small layer would notice.
+        """
         known = self._layouts
+        traced = torch._C._get_tracing_state() is not None  # sizes are to be seen at work by torch.jit.trace
         try:
-            if shape in known:
+            if not traced and shape in known:
                 return known[shape]
-        except TypeError:  # a traced model's sizes are symbols, which have no hash
-            known = {}
+        except TypeError:  # sizes that are symbols have no hash
+            traced = True
         plan = self.scope.bind(shape, **self.sizes)
-        found = plan, plan.along(self.axes.names) if self.axes else ()
-        if not torch.compiler.is_compiling() and all(type(size) is int for size in shape):
+        along = plan.along(self.axes.names) if self.axes else ()
+        found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
+        if not traced and not torch.compiler.is_compiling():
             known[shape] = found
         return found
 
@@ -220,6 +227,9 @@ class Norm(nn.Module):
             batches.add_((moments.count > 0).any() if masked else 1)
         momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
+        if not masked and not self.sync and plan.count > 1:  # every statistic saw as many values: the usual case
+            self._move(moments, plan.count, momentum, dims)
+            return
         unbiased = moments.square * moments.count / (moments.count - 1).clamp(min=1)
         for buffer, value, least in (
             (self.running_mean, moments.mean, 1),
@@ -234,6 +244,17 @@ class Norm(nn.Module):
             step = momentum * voices.clamp(max=1)
             old = buffer.to(dtype).reshape(batch.shape)
             buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
+
+    def _move(self, moments: Moments, count: int, momentum: float | Tensor, dims: tuple[int, ...]) -> None:
+        """Move the running statistics a step towards the mean of the batch's."""
+        for buffer, value, factor in (
+            (self.running_mean, moments.mean, 1.0),
+            (self.running_var, moments.square, count / (count - 1)),  # unbiased
+            (self.running_square, moments.square, 1.0),
+        ):
+            if buffer is not None and value is not None:
+                batch = value.mean(dims) if value.numel() > buffer.numel() else value
+                buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""

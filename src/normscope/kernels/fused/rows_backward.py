@@ -19,7 +19,7 @@ _room = room_for(5 * AT_ONCE)
 
 
 @compiled
-def _pulls(x, weight, g, means, squares, pulls, pushes, rows, d):
+def sum_up(x, weight, g, means, squares, pulls, pushes, rows, d):
     """Of c = x - mean and v = g weight: the sums of c c, v c and v of each row."""
     in_vectors()
     for i in range(rows):
@@ -52,7 +52,7 @@ def _pulls_carefully(x, weight, g, mean, d):
 
 
 @compiled
-def _settle_backward(x, weight, g, means, squares, scales, pulls, pushes, rows, d, eps, centred):
+def settle(x, weight, g, means, squares, scales, pulls, pushes, rows, d, eps, centred):
     for i in range(rows):
         # The sums were taken around the mean's nearest float32; what that is off is made up for here.
         off, push = means[i] - np.float32(means[i]), pushes[i] / d
@@ -107,6 +107,11 @@ def _learn_gain(x, g, dweight, means, squares, scales, rows, d):
                 more = fma(g[c + j], fma(x[c + j], s2, o2), g[e + j] * fma(x[e + j], s3, o3))
                 dweight[j] += two + more
             i += 4
+        elif is_plain(means[i], squares[i], d):
+            at, s, off = i * d, np.float32(scales[i]), np.float32(-means[i] * scales[i])
+            for j in range(d):
+                dweight[j] += g[at + j] * fma(x[at + j], s, off)
+            i += 1
         else:
             at, mean, scale = i * d, means[i], scales[i]
             for j in range(d):
@@ -154,8 +159,8 @@ def _backward_block(
             fill(dxs, np.float32(0.0), count * d)
         else:
             centres = float64_at(means + 8 * i if centred else zeros)
-            _pulls(xs, w, gs, centres, squares, pulls, pushes, count, d)
-            _settle_backward(x + at, weight, g + at, centres, squares, scales, pulls, pushes, count, d, eps, centred)
+            sum_up(xs, w, gs, centres, squares, pulls, pushes, count, d)
+            settle(x + at, weight, g + at, centres, squares, scales, pulls, pushes, count, d, eps, centred)
             _gradient(xs, w, gs, dxs, centres, squares, scales, pulls, pushes, count, d)
             if added:
                 add_to(dxs, float32_at(past + at), count * d)

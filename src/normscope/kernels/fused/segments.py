@@ -275,10 +275,11 @@ def _add_samples(sums, result, segments, channels):
 
 @compiled
 def backward(
-    threads, fork, number, x, weight, real, g, dx, dweight, dbias, means, squares, gains, biases, groups, members,
+    threads, fork, number, x, weight, real, g, dx, dweight, dbias, means, squares, sums, groups, members,
     channels, inner, together, shared, eps, centred, masked, given,
 ):  # fmt: skip
-    """dx, dweight and dbias. At `gains` and `biases` there is room for a float64 number of each segment."""
+    """dx, dweight and dbias. At `sums` there is room for two float64 numbers of each segment."""
+    gains, biases = sums, sums + 8 * groups * members
     share(
         threads, fork, number, _backward_part,
         (x, weight, real, g, dx, means, squares, gains, biases, groups, members, channels, inner, together,
