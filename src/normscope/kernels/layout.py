@@ -128,7 +128,7 @@ def channel_dimensions(sizes: tuple[int, ...], order: tuple[int, ...], at: Chann
     for i in order:
         if sizes[i] > 1 and start <= before < start * at.channels:
             found.append(i)
-        before *= sizes[i]
+        before = before * sizes[i]
     return found
 
 
@@ -144,7 +144,7 @@ def _letters(
         if along and along[i] > 1:
             letter = letter.upper()
         if letters.endswith(letter):
-            counts[-1] *= sizes[i]
+            counts[-1] = counts[-1] * sizes[i]  # not *=: torch.jit.trace has sizes that are tensors
         else:
             letters += letter
             counts.append(sizes[i])

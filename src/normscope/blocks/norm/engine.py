@@ -172,7 +172,7 @@ class Norm(nn.Module):
             checks.check_mask_axes(mask, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
         affine = Affine(self.weight, self.bias, along, over_rows)
-        if self.state is None and not self.sync:
+        if self.state is None and not is_shared(self.sync):
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and not self.training:
@@ -184,7 +184,7 @@ class Norm(nn.Module):
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        measure = partial(kernel.by_batch, sync=True) if self.sync else dispatch.normalize_and_measure
+        measure = partial(kernel.by_batch, sync=True) if is_shared(self.sync) else dispatch.normalize_and_measure
         y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         if square is not None:
             self._remember(moments, plan, masked=mask is not None)
@@ -227,7 +227,9 @@ class Norm(nn.Module):
             batches.add_((moments.count > 0).any() if masked else 1)
         momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
-        if not masked and not self.sync and plan.count > 1:  # every statistic saw as many values: the usual case
+        if (
+            not masked and not is_shared(self.sync) and plan.count > 1 and moments.square.numel()
+        ):  # every statistic saw as many values: the usual case
             self._move(moments, plan.count, momentum, dims)
             return
         unbiased = moments.square * moments.count / (moments.count - 1).clamp(min=1)
