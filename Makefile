@@ -17,8 +17,8 @@ tour: $(READY)  ## a worked example: the norms, their scopes and the models, che
 test: lint types  ## everything that CI runs: lint, types and tests
 	$(BIN)/pytest -n auto
 
-bench: $(READY)  ## the speed of the norms against PyTorch's, as ratios; run it on a machine with nothing else to do
-	@$(BIN)/python benchmarks/norm_speed.py
+bench: $(READY)  ## the kernels against PyTorch, into docs/performance.md; ten minutes on a machine with nothing else to do
+	@$(BIN)/python benchmarks/report.py
 
 lint: $(READY)  ## style, by ruff
 	$(BIN)/ruff check .

@@ -2,7 +2,8 @@
 
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
-Forward and backward, float32, all cores. The limit is the time that the bytes which must move would take at the speed
+Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
+`timing.hold_allocator`), because torch's chains of operations live by the allocator's mood. The limit is the time that the bytes which must move would take at the speed
 of a copy, measured between buffers as large as all of them. What is kept for the backward pass is compared too. With
 --compile, also against torch.compile of torch's layer, once it is warm (it takes some minutes more).
 """
@@ -115,40 +116,55 @@ def kept(layer: nn.Module, given: list[Tensor]) -> int:
     return sum(sizes.values())
 
 
-def answer(question: Question, shape: Shape, compiled: bool) -> list[str]:
-    torch.manual_seed(0)
-    given, gradient = [torch.randn(shape, requires_grad=True) for _ in range(question.inputs)], torch.randn(shape)
-    ours, theirs = question.ours(shape), question.theirs(shape)
-    works = [step(ours, given, gradient), step(theirs, given, gradient)]
-    if compiled:
+class Case:
+    """A layer at a shape, ours and theirs."""
+
+    def __init__(self, question: Question, shape: Shape) -> None:
+        torch.manual_seed(0)
+        self.question, self.shape = question, shape
+        self.given = [torch.randn(shape, requires_grad=True) for _ in range(question.inputs)]
+        self.gradient = torch.randn(shape)
+        self.ours, self.theirs = question.ours(shape), question.theirs(shape)
+
+    def times(self, *more: Any) -> list[float]:
+        """The time of ours, of theirs, and of more layers."""
+        return medians([step(layer, self.given, self.gradient) for layer in (self.ours, self.theirs, *more)])
+
+    def ratio(self, mine: float, theirs: float) -> str:
+        return f"{theirs / mine:.2f} x{'' if theirs / mine >= self.question.bar else ' *'}"
+
+    def answer(self, compiled: bool) -> list[str]:
+        """The figures with an allocator that holds still."""
         torch.compiler.reset()
-        works.append(step(torch.compile(theirs, dynamic=False), given, gradient))
-    mine, *others = medians(works)
-    limit = copy_seconds(question.moved * gradient.numel()) / 2  # a copy moves each number twice
-    ratio = others[0] / mine
-    return [
-        question.layer,
-        " x ".join(map(str, shape)),
-        f"{ratio:.2f} x{'' if ratio >= question.bar else ' *'}",
-        f"{question.bar:g} x",
-        *(f"{other / mine:.2f} x" for other in others[1:]),
-        f"{limit / mine:.0%}",
-        f"{kept(ours, given) / max(kept(theirs, given), 1):.2f}",
-    ]
+        mine, theirs, *others = self.times(*([torch.compile(self.theirs, dynamic=False)] if compiled else []))
+        limit = copy_seconds(self.question.moved * self.gradient.numel()) / 2  # a copy moves each number twice
+        return [
+            self.ratio(mine, theirs),
+            *(f"{other / mine:.2f} x" for other in others),
+            f"{limit / mine:.0%}",
+            f"{kept(self.ours, self.given) / max(kept(self.theirs, self.given), 1):.2f}",
+        ]
 
 
 def table(compiled: bool) -> Table:
-    columns = ["layer", "shape", "against torch.nn", "wanted", "of the limit", "kept, of torch's"]
+    columns = ["layer", "shape", "wanted", "against torch.nn", "allocator held", "of the limit", "kept, of torch's"]
     if compiled:
-        columns.insert(4, "against torch.compile")
+        columns.insert(5, "against torch.compile")
     title = f"forward + backward, float32, {torch.get_num_threads()} threads (* less than wanted)"
-    found = Table(*columns, title=title, box=None)
+    found, progress = Table(*columns, title=title, box=None), Console(stderr=True)
     cases = [(question, shape) for question in QUESTIONS for shape in question.shapes]
-    for question, shape in track(cases, "layers", console=Console(stderr=True), transient=True):
-        found.add_row(*answer(question, shape, compiled))
+    as_it_is = []
+    for question, shape in track(cases, "layers", console=progress, transient=True):
+        case = Case(question, shape)
+        as_it_is.append(case.ratio(*case.times()))
+    hold_allocator()
+    for (question, shape), ratio in track(
+        list(zip(cases, as_it_is, strict=True)), "and again", console=progress, transient=True
+    ):
+        answer = Case(question, shape).answer(compiled)
+        found.add_row(question.layer, " x ".join(map(str, shape)), f"{question.bar:g} x", ratio, *answer)
     return found
 
 
 if __name__ == "__main__":
-    hold_allocator()
     Console(width=120).print(table(compiled="--compile" in sys.argv))

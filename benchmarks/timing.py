@@ -1,8 +1,7 @@
 """What the benchmarks share: fair times of several works, the speed of memory, and an allocator that holds still."""
 
-import os
+import ctypes
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -10,17 +9,19 @@ import torch
 
 Work = Callable[[], object]
 
-_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # as glibc numbers its options
 
 
 def hold_allocator() -> None:
-    """Start this program anew with an allocator that keeps what it has.
+    """Let the allocator keep what it has, from here on.
 
     Left alone, glibc hands large tensors back to the system whenever it likes, and the page faults that follow fall on
-    whoever comes next: a layer may take three times as long in one run as in another.
+    whoever comes next: a layer may take three times as long in one run as in another. Elsewhere this does nothing.
     """
-    if "MALLOC_TRIM_THRESHOLD_" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **_ALLOCATOR})
+    allocator = ctypes.CDLL(None)
+    if hasattr(allocator, "mallopt"):
+        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            allocator.mallopt(option, 1 << 30)
 
 
 def medians(works: Sequence[Work], repeats: int = 15, least: float = 4e-3) -> list[float]:
