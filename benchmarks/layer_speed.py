@@ -3,9 +3,10 @@
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
-`timing.hold_allocator`), because torch's chains of operations live by the allocator's mood. The limit is the time that the bytes which must move would take at the speed
-of a copy, measured between buffers as large as all of them. What is kept for the backward pass is compared too. With
---compile, also against torch.compile of torch's layer, once it is warm (it takes some minutes more).
+`timing.hold_allocator`), because torch's chains of operations live by the allocator's mood. The limit is the time that
+the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
+kept for the backward pass is compared too. With --compile, also against torch.compile of torch's layer, once it is warm
+(it takes some minutes more).
 """
 
 import sys

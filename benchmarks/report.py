@@ -24,9 +24,9 @@ SECTIONS: tuple[tuple[str, str, Callable[[], Table]], ...] = (
         "Layers",
         "`benchmarks/layer_speed.py --compile`. Forward and backward, the layers taken in turns, medians; with glibc's "
         "allocator as it is, and with one that keeps what it has, which spares torch's chains of operations the page "
-        "faults of their temporaries. A star marks what is slower than was wanted. The limit is the time that the bytes which must move would take at the speed "
-        "of a copy between buffers as large as all of them; more than 100% means that some were still in the cache. "
-        "The last column compares what is kept for the backward pass.",
+        "faults of their temporaries. A star marks what is slower than was wanted. The limit is the time that the "
+        "bytes which must move would take at the speed of a copy between buffers as large as all of them; more than "
+        "100% means that some were still in the cache. The last column compares what is kept for the backward pass.",
         lambda: layer_speed.table(compiled=True),
     ),
     (

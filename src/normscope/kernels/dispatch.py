@@ -3,9 +3,9 @@
 | what                                     | form                                                      |
 |------------------------------------------|-----------------------------------------------------------|
 | float32, bfloat16, float16 on the CPU:   |                                                           |
-|   statistics over contiguous rows        | `rows`: LayerNorm, RMSNorm                                |
+|   statistics over rows                   | `rows`: LayerNorm, RMSNorm                                |
 |   channels, contiguous or channels-last  | `channels`: BatchNorm, InstanceNorm, GroupNorm            |
-|   any other scope or memory              | the steps                                                 |
+|   any other scope                        | the steps                                                 |
 | float64, other devices, `sync=True`      | the steps, in plain torch                                 |
 
 `normscope.kernels.switch` says when kernels may run at all, and `normscope.kernels.layout` what lies where in memory.
@@ -28,12 +28,14 @@ def normalize(
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
     form = _form(x, affine, mask)
-    if form != "steps" and _is_over_rows(x, plan, affine) and (mask is None or _masks_rows(mask, plan)):
+    in_rows = form != "steps" and _is_over_rows(plan, affine) and (mask is None or _masks_rows(mask, plan))
+    if in_rows and (x.is_contiguous() or layout.in_memory(x, plan) is None):
         kernels = _row_kernels()
         if kernels is not None:
             real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
             setting = kernels.Setting(plan.count, eps, statistic == "standardise")
-            y: Tensor = kernels.normalize(x, affine.weight, affine.bias, real, setting, form)
+            # If it does not lie in rows, a copy does; torch's own layers make one as well.
+            y: Tensor = kernels.normalize(x.contiguous(), affine.weight, affine.bias, real, setting, form)
             return y
     found = _by_channels(x, plan, affine, mask, None, eps, statistic == "standardise", form)
     if found is not None:
@@ -47,7 +49,7 @@ def add_and_normalize(
 ) -> tuple[Tensor, Tensor]:
     """x + branch, and that normalized: in one pass over memory where the sum is normalized over rows."""
     form = _form(x, affine, branch) if x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 else "steps"
-    if form != "steps" and branch.is_contiguous() and _is_over_rows(x, plan, affine):
+    if form != "steps" and x.is_contiguous() and branch.is_contiguous() and _is_over_rows(plan, affine):
         kernels = _row_kernels()
         if kernels is not None:
             setting = kernels.Setting(plan.count, eps, statistic == "standardise")
@@ -101,9 +103,7 @@ def _is_readable(parameter: Tensor | None) -> bool:
     return parameter is None or (parameter.dtype in switch.KINDS and parameter.is_contiguous())
 
 
-def _is_over_rows(x: Tensor, plan: Plan, affine: Affine) -> bool:
-    if not x.is_contiguous():
-        return False
+def _is_over_rows(plan: Plan, affine: Affine) -> bool:
     known = affine.over_rows
     return layout.is_over_rows(plan.split_shape, plan.kept, affine.along) if known is None else known
 
@@ -124,9 +124,12 @@ def _by_channels(
     form: switch.Form,
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]] | None:
     """The result of the kernels for channels, and the means, squares and counts; None if they do not fit."""
-    order = None if form == "steps" else layout.in_memory(x, plan)
-    if order is None:
+    if form == "steps":
         return None
+    order = layout.in_memory(x, plan)
+    if order is None:
+        x = x.contiguous()
+        order = tuple(range(len(plan.split_shape)))
     at = layout.channels_of(plan.split_shape, plan.kept, affine.along, order)
     real = None if mask is None or at is None else _mask_of_places(mask, plan, order, at)
     if at is None or (mask is not None and real is None):
