@@ -14,7 +14,7 @@ from torch import Tensor
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.layout import Channels
-from normscope.kernels.memory import address, alike, constant, direct_apply, is_learnt, plain
+from normscope.kernels.memory import address, alike, constant, direct_apply, in_order, is_learnt
 from normscope.kernels.normalize import Affine
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
@@ -76,8 +76,8 @@ def _forward(
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
-    gain = constant(1.0, at.channels) if weight is None else plain(weight)
-    shift = constant(0.0, at.channels) if bias is None else plain(bias)
+    gain = constant(1.0, at.channels) if weight is None else in_order(weight)
+    shift = constant(0.0, at.channels) if bias is None else in_order(bias)
     y, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
     mean_of, square_of = (torch.empty(at.groups, dtype=torch.float64) if t is None else t.double().clone()
                           for t in (means, squares))  # fmt: skip
@@ -111,7 +111,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the input, the gain and the bias. `squares` only if they were known beforehand."""
     at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
-    gain = constant(1.0, at.channels) if weight is None else plain(weight)
+    gain = constant(1.0, at.channels) if weight is None else in_order(weight)
     dx, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
     dy = alike(g, wide)
     dweight, dbias = torch.empty(at.channels), torch.empty(at.channels)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.kernels.memory import is_learnt, plain
+from normscope.kernels.memory import in_order, is_learnt
 from normscope.kernels.switch import attempt, form_for
 from normscope.kernels.threads import pool_for
 
@@ -60,7 +60,7 @@ def _fits(logits: Tensor, targets: Tensor) -> bool:
 def _forward(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
     """The loss; and the gradient of the logits, empty if it is not wanted."""
     rows, d = logits.shape
-    z, places, pool = plain(logits), targets.contiguous(), pool_for(logits.numel())
+    z, places, pool = in_order(logits), targets.contiguous(), pool_for(logits.numel())
     gradient = torch.empty((rows if learns else pool.threads, d))
     losses, loss, wrong = torch.empty(rows, dtype=torch.float64), torch.empty(()), torch.empty(1, dtype=torch.int64)
     done = attempt(

@@ -12,7 +12,6 @@
 """
 
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,15 +27,16 @@ def normalize(
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
     form = _form(x, affine, mask)
-    in_rows = form != "steps" and _is_over_rows(plan, affine) and (mask is None or _masks_rows(mask, plan))
-    if in_rows and (x.is_contiguous() or layout.in_memory(x, plan) is None):
-        kernels = _row_kernels()
-        if kernels is not None:
-            real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
-            setting = kernels.Setting(plan.count, eps, statistic == "standardise")
-            # If it does not lie in rows, a copy does; torch's own layers make one as well.
-            y: Tensor = kernels.normalize(x.contiguous(), affine.weight, affine.bias, real, setting, form)
-            return y
+    if form != "steps" and _is_over_rows(plan, affine):
+        in_order = x.is_contiguous()
+        if (in_order or layout.in_memory(x, plan) is None) and (mask is None or _masks_rows(mask, plan)):
+            kernels = _row_kernels()
+            if kernels is not None:
+                real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
+                setting = kernels.Setting(plan.count, eps, statistic == "standardise")
+                rows = x if in_order else x.contiguous()  # a copy, as torch's own layers make one
+                y: Tensor = kernels.normalize(rows, affine.weight, affine.bias, real, setting, form)
+                return y if in_order else _in_the_order_of(x, y)
     found = _by_channels(x, plan, affine, mask, None, eps, statistic == "standardise", form)
     if found is not None:
         return found[0]
@@ -93,14 +93,15 @@ def normalize_by_memory(
 
 
 def _form(x: Tensor, affine: Affine, other: Tensor | None) -> switch.Form:
-    weight, bias = affine.weight, affine.bias
-    if x.dtype not in switch.KINDS or not x.numel() or not (_is_readable(weight) and _is_readable(bias)):
-        return "steps"
-    return switch.form_for(x, weight, bias, other)
-
-
-def _is_readable(parameter: Tensor | None) -> bool:
-    return parameter is None or (parameter.dtype in switch.KINDS and parameter.is_contiguous())
+    weight, bias, kinds = affine.weight, affine.bias, switch.KINDS
+    if (
+        x.dtype in kinds
+        and x.numel()
+        and (weight is None or (weight.dtype in kinds and weight.is_contiguous()))
+        and (bias is None or (bias.dtype in kinds and bias.is_contiguous()))
+    ):
+        return switch.form_for(x, weight, bias, other)
+    return "steps"
 
 
 def _is_over_rows(plan: Plan, affine: Affine) -> bool:
@@ -126,10 +127,9 @@ def _by_channels(
     """The result of the kernels for channels, and the means, squares and counts; None if they do not fit."""
     if form == "steps":
         return None
-    order = layout.in_memory(x, plan)
+    order, given = layout.in_memory(x, plan), x
     if order is None:
-        x = x.contiguous()
-        order = tuple(range(len(plan.split_shape)))
+        x, order = x.contiguous(), tuple(range(len(plan.split_shape)))
     at = layout.channels_of(plan.split_shape, plan.kept, affine.along, order)
     real = None if mask is None or at is None else _mask_of_places(mask, plan, order, at)
     if at is None or (mask is not None and real is None):

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 
-def plain(x: Tensor) -> Tensor:
+def in_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float32 else x.float()
+
+
+def in_order(x: Tensor) -> Tensor:
     """The numbers in float32, one after the other; the tensor itself where they are."""
-    if x.dtype == torch.float32 and x.is_contiguous():
-        return x
-    return x.float().contiguous()
+    return x if x.dtype == torch.float32 and x.is_contiguous() else x.float().contiguous()
 
 
 def alike(x: Tensor, other: Tensor) -> Tensor:

@@ -166,6 +166,8 @@ def check_statistic(statistic: str) -> Statistic:
 
 
 def check_floating(x: Tensor) -> None:
+    if type(x) is Tensor and x.is_floating_point():
+        return
     if not isinstance(x, Tensor):
         raise DtypeError(f"a norm takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
     if not x.is_floating_point():

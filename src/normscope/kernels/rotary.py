@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normscope.kernels import positions as steps
 from normscope.kernels.fused import rotary as loops
-from normscope.kernels.memory import constant, is_learnt, plain
+from normscope.kernels.memory import constant, in_order, is_learnt
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
 
@@ -49,7 +49,7 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int]:
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    wide = plain(x)
+    wide = in_order(x)
     y = torch.empty_like(wide)
     done = attempt(
         loops.turn, *pool_for(wide.numel()), wide.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr(),
@@ -76,7 +76,7 @@ class _Turn(torch.autograd.Function):
 
 
 def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    wide = plain(x)
+    wide = in_order(x)
     y, gain = torch.empty_like(wide), _gain(weight, x)
     done = attempt(
         loops.normalize_and_turn, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
@@ -89,7 +89,7 @@ def _backward(
     g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, learns: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the input and of the gain; that one is empty if it is not learnt."""
-    wide, gain, g = plain(x), _gain(weight, x), plain(g)
+    wide, gain, g = in_order(x), _gain(weight, x), in_order(g)
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # a number that depends on the tokens alone, so that the bits do as well
     sums = torch.empty(blocks * e if learns else 0, dtype=torch.float64)
@@ -126,7 +126,7 @@ class _NormalizeAndTurn(torch.autograd.Function):
 
 
 def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
-    return constant(1.0, x.shape[-1]) if weight is None else plain(weight)
+    return constant(1.0, x.shape[-1]) if weight is None else in_order(weight)
 
 
 def _readable_gradients(

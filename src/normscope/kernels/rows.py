@@ -12,9 +12,9 @@ from torch import Tensor
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import long_rows, rows_backward
 from normscope.kernels.fused import rows as loops
-from normscope.kernels.memory import address, constant, direct_apply, is_learnt, plain
+from normscope.kernels.memory import address, constant, direct_apply, in_float32, in_order, is_learnt
 from normscope.kernels.normalize import Affine, Moments
-from normscope.kernels.switch import Form, attempt
+from normscope.kernels.switch import Form, give_up
 from normscope.kernels.threads import pool_for
 from normscope.scope import Scope
 
@@ -66,17 +66,19 @@ def _forward(
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum with the branch (empty if there is none), the result, and the mean of each row (if it is centred)."""
-    wide, gain, shift = plain(x), _gain(weight, d), constant(0.0, d) if bias is None else plain(bias)
+    wide, gain, shift = in_float32(x), _gain(weight, d), constant(0.0, d) if bias is None else in_float32(bias)
     total = torch.empty(0) if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
     means = torch.empty(rows if centred else 0, dtype=torch.float64)
-    done = attempt(
-        loops.forward, *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
-        shift.data_ptr(), address(real), y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
-        branch is not None, bias is not None,
-    )  # fmt: skip
-    if done:
+    try:
+        loops.forward(
+            *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
+            shift.data_ptr(), address(real), y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
+            branch is not None, bias is not None,
+        )  # fmt: skip
         return total, y if wide is x else y.to(x.dtype), means
+    except Exception as error:
+        give_up(error)
     if branch is not None:
         total = x = x + branch
     y, moments = _by_steps(x, weight, bias, real, Setting(d, eps, centred))
@@ -100,21 +102,26 @@ def _backward(
 
     `past` is the gradient of a sum that also flows past the norm.
     """
-    wide, gain, g = plain(x), _gain(weight, d), plain(g)
-    past = None if past is None else plain(past)
-    dx, rows = torch.empty_like(wide), wide.numel() // d
+    wide, gain, g = in_float32(x), _gain(weight, d), in_order(g)
+    past = None if past is None else in_order(past)
+    dx, rows, pool = torch.empty_like(wide), wide.numel() // d, pool_for(wide.numel())
     dweight, dbias = torch.empty(d if learns_weight else 0), torch.empty(d if learns_bias else 0)
-    pool, flags = pool_for(wide.numel()), (centred, learns_weight, learns_bias, real is not None, past is not None)
-    arrays = map(address, (wide, gain, real, means, g, past, dx, dweight, dbias))
-    if d >= long_rows.LONG:
-        room, sums = (torch.empty(size, dtype=torch.float64) for size in long_rows.room_needed(pool.threads, rows))
-        done = attempt(long_rows.backward, *pool, *arrays, room.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
-    else:
-        blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
-        sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
-        done = attempt(rows_backward.backward, *pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
-    if done:
+    arrays = (
+        wide.data_ptr(), gain.data_ptr(), address(real), means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(),
+        dweight.data_ptr(), dbias.data_ptr(),
+    )  # fmt: skip
+    flags = centred, learns_weight, learns_bias, real is not None, past is not None
+    try:
+        if d >= long_rows.LONG:
+            room, sums = (torch.empty(size, dtype=torch.float64) for size in long_rows.room_needed(pool.threads, rows))
+            long_rows.backward(*pool, *arrays, room.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
+        else:
+            blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
+            sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
+            rows_backward.backward(*pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
+    except Exception as error:
+        give_up(error)
     with torch.enable_grad():
         learnt = None if weight is None else weight.detach().requires_grad_()
         shift = torch.zeros(d, requires_grad=True) if learns_bias else None
@@ -178,7 +185,7 @@ def _alike(found: Tensor, given: Tensor) -> Tensor:
 
 
 def _gain(weight: Tensor | None, d: int) -> Tensor:
-    return constant(1.0, d) if weight is None else plain(weight)
+    return constant(1.0, d) if weight is None else in_float32(weight)
 
 
 def _by_steps(

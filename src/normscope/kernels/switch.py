@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
+from torch.autograd import forward_ad
 
 Form = Literal["steps", "fused", "operator"]
 """The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
@@ -24,29 +25,28 @@ _on = os.environ.get("NORMSCOPE_KERNELS", "fused") != "steps"
 
 
 def form_for(*tensors: Tensor | None) -> Form:
-    """How an operation on these tensors is to be computed."""
+    """How an operation on these tensors is to be computed. Asked before every small layer, so it is short."""
     if not _on:
         return "steps"
-    compiling = torch.compiler.is_compiling()
-    for tensor in tensors:
-        if tensor is not None and not _is_ours(tensor, compiling):
+    compiling = torch.compiler.is_dynamo_compiling()
+    for x in tensors:
+        if x is None:
+            continue
+        kind = type(x)
+        if kind is not Tensor and kind is not nn.Parameter and not _is_stand_in(x, compiling):
             return "steps"
-    if compiling or torch._C._len_torch_dispatch_stack():  # make_fx, torch.export, fake tensors
+        if not x.is_cpu:
+            return "steps"
+    if compiling or torch._C._len_torch_dispatch_stack():  # torch.export, make_fx, fake tensors
         return "operator"
-    if torch.autograd.forward_ad._current_level >= 0 or torch._C._get_tracing_state() is not None:  # torch.jit.trace
+    if torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None:  # torch.jit.trace
         return "steps"
-    return "fused"
+    return "steps" if forward_ad._current_level >= 0 else "fused"
 
 
-def _is_ours(x: Tensor, compiling: bool) -> bool:
-    """Whether it lies in the CPU's memory and is nobody's special tensor, such as those that torch.func wraps.
-
-    What is no tensor at all is left to the readable form, which refuses it.
-    """
-    kind = type(x)
-    if kind is nn.Parameter or kind is Tensor:
-        return x.is_cpu and (compiling or not torch._C._functorch.is_functorch_wrapped_tensor(x))
-    return isinstance(x, Tensor) and x.is_cpu and (compiling or isinstance(x, FakeTensor))
+def _is_stand_in(x: Tensor, compiling: bool) -> bool:
+    """Whether it stands for a plain tensor; what is no tensor at all the readable form will refuse."""
+    return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -47,5 +48,9 @@ def pool_for(numbers: int) -> Pool:
     """The threads for a kernel over so many numbers."""
     if numbers < _WORTH_SHARING or _functions is None:
         return _alone
-    threads = torch.get_num_threads()
-    return _alone if threads == 1 else Pool(threads, *_functions)
+    return _pool(torch.get_num_threads(), _functions)
+
+
+@lru_cache(maxsize=64)
+def _pool(threads: int, functions: tuple[int, int]) -> Pool:
+    return _alone if threads == 1 else Pool(threads, *functions)

@@ -167,13 +167,13 @@ class Norm(nn.Module):
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         kernel.check_floating(input)
         plan, along, over_rows = self._lay_out(input.shape)
-        self._check_plan(plan)
         if mask is not None:
             checks.check_mask_axes(mask, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
         affine = Affine(self.weight, self.bias, along, over_rows)
-        if self.state is None and not is_shared(self.sync):
+        if self.state is None and not (self.sync and is_shared(True)):
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+        self._check_plan(plan)
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and not self.training:
             along = plan.along(self.tracked)
@@ -193,20 +193,21 @@ class Norm(nn.Module):
     def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
         """The plan for a shape, how the gain lies along it, and whether that is along rows.
 
-        Remembered, because a small layer would notice.
+        Remembered, because a small layer would notice; but not while someone traces what is done with the sizes.
         """
-        known = self._layouts
-        traced = torch._C._get_tracing_state() is not None  # sizes are to be seen at work by torch.jit.trace
+        traced = torch.compiler.is_dynamo_compiling() or torch._C._get_tracing_state() is not None
         try:
-            if not traced and shape in known:
-                return known[shape]
+            found = None if traced else self._layouts.get(shape)
         except TypeError:  # sizes that are symbols have no hash
-            traced = True
-        plan = self.scope.bind(shape, **self.sizes)
-        along = plan.along(self.axes.names) if self.axes else ()
-        found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
-        if not traced and not torch.compiler.is_compiling():
-            known[shape] = found
+            found, traced = None, True
+        if found is None:
+            plan = self.scope.bind(shape, **self.sizes)
+            if self.state is None:
+                self._check_plan(plan)
+            along = plan.along(self.axes.names) if self.axes else ()
+            found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
+            if not traced:
+                self._layouts[shape] = found
         return found
 
     def _power_memory(self) -> PowerMemory | None:
