@@ -137,8 +137,14 @@ def _by_channels(
     kernels = _channel_kernels()
     if kernels is None:
         return None
-    result: tuple[Tensor, Any] = kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
-    return result
+    y, measured = kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
+    return y if x is given else _in_the_order_of(given, y), measured
+
+
+def _in_the_order_of(x: Tensor, y: Tensor) -> Tensor:
+    """The result in the order of memory that the input has, as long as that is dense."""
+    like = torch.empty_like(x)
+    return y if like.stride() == y.stride() else like.copy_(y)
 
 
 def _mask_of_places(mask: Tensor, plan: Plan, order: tuple[int, ...], at: layout.Channels) -> Tensor | None:
