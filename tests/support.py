@@ -49,6 +49,19 @@ def safe_bfloat16() -> Iterator[None]:
             yield
 
 
+def kept_for_backward(work: Callable[[], object]) -> dict[int, int]:
+    """The tensors that a forward pass leaves for the backward pass: how many bytes lie at which address."""
+    found: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        found[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        work()
+    return found
+
+
 def gradients(module: nn.Module) -> dict[str, Tensor]:
     """A copy of the gradient of every parameter that has one."""
     return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from normscope.kernels import activations
 from normscope.kernels.activations import FORMULAS, activate
 from normscope.kernels.fused import elementwise
 from normscope.kernels.switch import only_steps
-from tests.support import randn
+from tests.support import kept_for_backward, randn
 
 GATED = ("swiglu", "reglu", "geglu")
 every_activation = pytest.mark.parametrize("name", FORMULAS)
@@ -32,14 +32,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(elementwise, "run", recording)
     return threads
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def inputs(name: str, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 2.0) -> list[Tensor]:
@@ -185,15 +177,8 @@ def test_second_derivatives_are_those_of_the_formula(name: str) -> None:
 @every_activation
 def test_only_the_inputs_are_kept(name: str) -> None:
     def kept(function: Callable[..., Tensor]) -> int:
-        sizes: list[int] = []
-
-        def note(tensor: Tensor) -> Tensor:
-            sizes.append(tensor.nbytes)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            function(*(x.requires_grad_() for x in inputs(name, 6, 7)))
-        return sum(sizes)
+        given = [x.requires_grad_() for x in inputs(name, 6, 7)]
+        return sum(kept_for_backward(lambda: function(*given)).values())
 
     assert kept(fused(name)) == sum(x.nbytes for x in inputs(name, 6, 7))
     assert kept(fused(name)) <= kept(FORMULAS[name])

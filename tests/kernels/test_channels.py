@@ -1,6 +1,6 @@
 """The fused kernels for channels: when they run, and that threads, batches and second derivatives change nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from normscope.kernels import channels
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.switch import only_steps
 from tests.blocks.norm.cases import randn, scramble
+from tests.support import kept_for_backward
 
 IMAGE = (6, 8, 11, 13)  # enough for several threads, and for blocks that do not come out even
 
@@ -31,14 +32,6 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels-last": torch.channel
 
 every_layer = pytest.mark.parametrize("name", LAYERS)
 every_format = pytest.mark.parametrize("memory", FORMATS)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -212,15 +205,8 @@ def test_no_more_is_kept_than_torch_keeps(name: str) -> None:
     peers = {"batch": nn.BatchNorm2d(8), "instance": nn.InstanceNorm2d(8, affine=True), "group": nn.GroupNorm(4, 8)}
 
     def kept(norm: nn.Module) -> int:
-        sizes: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            sizes[tensor.data_ptr()] = tensor.nbytes
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            norm(image("contiguous").requires_grad_())
-        return sum(sizes.values())
+        x = image("contiguous").requires_grad_()
+        return sum(kept_for_backward(lambda: norm(x)).values())
 
     assert kept(LAYERS[name]()) <= kept(peers[name])
 

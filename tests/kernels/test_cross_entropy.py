@@ -1,7 +1,7 @@
 """The fused cross-entropy against its formula in torch: values, gradients, edges, threads and memory."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from normscope.kernels.fused import cross_entropy as loops
 from normscope.kernels.switch import only_steps
 from normscope.models.gpt import GPT
 from tests.models.tiny import VOCABULARY, tiny
-from tests.support import randn, random_tokens, scramble
+from tests.support import kept_for_backward, randn, random_tokens, scramble
 
 Loss = Callable[[Tensor, Tensor, float | None], Tensor]
 every_cap = pytest.mark.parametrize("cap", [None, 5.0], ids=["free", "capped"])
@@ -33,14 +33,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
 
     monkeypatch.setattr(loops, "forward", recording)
     return found
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def case(rows: int, d: int, scale: float = 3.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -205,15 +197,8 @@ def test_no_more_is_kept_than_in_torch(cap: float | None) -> None:
     logits, targets = case(64, 70)
 
     def kept(loss: Loss) -> int:
-        memory: dict[int, int] = {}
-
-        def note(tensor: Tensor) -> Tensor:
-            memory[tensor.data_ptr()] = tensor.nbytes
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            loss(logits.clone().requires_grad_() * 1, targets, cap)
-        return sum(memory.values())
+        leaf = logits.clone().requires_grad_() * 1
+        return sum(kept_for_backward(lambda: loss(leaf, targets, cap)).values())
 
     assert kept(cross_entropy) <= kept(formula)
 

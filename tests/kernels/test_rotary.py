@@ -1,6 +1,6 @@
 """The fused rotary kernels: the numbers of the readable form, to the last bit the same however they are computed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,19 +10,12 @@ from torch import Tensor
 from normscope.kernels.positions import normalize_and_turn, turn
 from normscope.kernels.switch import only_steps
 from tests.kernels.rotary_cases import EPS, EVERY_LOOP, SHAPE, record_calls, results, single, tables
+from tests.support import kept_for_backward
 
 SHAPES = [SHAPE, (2, 7, 1, 32), (1, 1, 3, 2), (2, 3, 17, 6), (1, 5, 4, 128), (1, 2, 40, 20), (1, 2, 3, 1024)]
 
 Function = Callable[[Tensor], Tensor]
 Turning = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -198,15 +191,7 @@ def test_what_is_kept_for_the_backward_pass() -> None:
     weight.requires_grad_()
 
     def kept(function: Function) -> set[int]:
-        found: set[int] = set()
-
-        def note(tensor: Tensor) -> Tensor:
-            found.add(tensor.data_ptr())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            function(x)
-        return found
+        return set(kept_for_backward(lambda: function(x)))
 
     given = {cos.data_ptr(), sin.data_ptr()}
     assert kept(lambda x: turn(x, cos, sin)) == given

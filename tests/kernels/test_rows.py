@@ -1,6 +1,6 @@
 """The fused row kernels: when they run, and that threads, batches and second derivatives change nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,16 +14,9 @@ from normscope.kernels.fused import rows as forward_loops
 from normscope.kernels.fused import rows_backward as backward_loops
 from normscope.kernels.switch import only_steps
 from tests.blocks.norm.cases import randn, scramble
+from tests.support import kept_for_backward
 
 ROWS, WIDTH = 700, 96  # enough for several threads, and for blocks that do not come out even
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -196,15 +189,8 @@ def test_only_the_input_and_the_gain_are_kept() -> None:
     """No more than torch keeps: the input, the gain, and two numbers a row, which are taken again here."""
 
     def kept(norm: nn.Module) -> int:
-        sizes: list[int] = []
-
-        def note(tensor: Tensor) -> Tensor:
-            sizes.append(tensor.nbytes)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            norm(X.clone().requires_grad_())
-        return sum(sizes)
+        x = X.clone().requires_grad_()
+        return sum(kept_for_backward(lambda: norm(x)).values())
 
     assert kept(ns.LayerNorm(WIDTH)) <= kept(nn.LayerNorm(WIDTH))
     assert kept(ns.RMSNorm(WIDTH)) <= kept(nn.RMSNorm(WIDTH))
