@@ -6,14 +6,14 @@ gradient that is itself to be differentiated, and a machine where numba fails.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.kernels.memory import address, is_learnt
+from normscope.kernels.memory import direct_apply, is_learnt
 from normscope.kernels.switch import KINDS, attempt, form_for
 from normscope.kernels.threads import pool_for
 
@@ -45,7 +45,7 @@ def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
     if form == "operator":
         y: Tensor = _operator(x, up, name)
     elif is_learnt(x, up):
-        y = _Activation.apply(x, up, name)
+        y = _apply(x, up, name)
     else:
         y = _forward(x, up, name)
     return y
@@ -71,17 +71,24 @@ def _in_one_order(x: Tensor, *others: Tensor | None) -> bool:
 
 def _ready(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
     """The tensors in float32 and in one order."""
+    if all([t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (x, *others)]):  # noqa: C419 (sooner)
+        return [x, *others]
     if _in_one_order(x, *others):
         return [None if t is None else t.float() for t in (x, *others)]
     return [None if t is None else t.float().contiguous() for t in (x, *others)]
 
 
-def _run(name: str, which: str, count: int, *tensors: Tensor | None) -> None:
+@lru_cache
+def _loops() -> tuple[Any, Any]:
     from normscope.kernels.fused import activations, elementwise  # brings numba, and may fail
 
-    loop = getattr(activations.LOOPS[name], which).address
-    places = [address(tensor) for tensor in tensors]
-    elementwise.run(*pool_for(count), loop, *places, *[0] * (5 - len(places)), count)
+    return activations.LOOPS, elementwise
+
+
+def _run(name: str, which: str, count: int, *tensors: Tensor) -> None:
+    loops, elementwise = _loops()
+    places = [tensor.data_ptr() for tensor in tensors]
+    elementwise.run(*pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count)
 
 
 def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
@@ -90,7 +97,7 @@ def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
     y = torch.empty_like(wide)
     inputs = (wide,) if other is None else (wide, other)
     if attempt(_run, name, "values", x.numel(), *inputs, y):
-        return y.to(x.dtype)
+        return y if wide is x else y.to(x.dtype)
     return _by_formula(name, x, up)
 
 
@@ -107,7 +114,7 @@ def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tenso
         dup = torch.empty_like(wide)
         done = attempt(_run, name, "slopes", x.numel(), wide, other, gradient, dx, dup)
     if done:
-        return dx.to(x.dtype), dup.to(x.dtype)
+        return (dx, dup) if wide is x else (dx.to(x.dtype), dup.to(x.dtype))
     with torch.enable_grad():
         leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
         found = _gradients_by_formula(g, leaf, gate, name)
@@ -135,6 +142,9 @@ class _Activation(torch.autograd.Function):
             return *_gradients_by_formula(grads[0], x, up, ctx.name), None
         dx, dup = _backward(grads[0], x, up, ctx.name)
         return *_wanted(dx, dup, ctx.needs_input_grad), None
+
+
+_apply = direct_apply(_Activation)
 
 
 def _wanted(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
