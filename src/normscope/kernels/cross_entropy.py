@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.kernels.memory import in_order, is_learnt
+from normscope.kernels.memory import direct_apply, in_order, is_learnt
 from normscope.kernels.switch import attempt, form_for
 from normscope.kernels.threads import pool_for
 
@@ -40,7 +40,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
     if form == "operator":
         loss, _ = _operator(logits, targets, cap, learns)
     elif learns:
-        loss, _ = _CrossEntropy.apply(logits, targets, cap)
+        loss, _ = _apply(logits, targets, cap)
     else:
         loss, _ = _forward(logits, targets, cap, False)
     result: Tensor = loss
@@ -109,6 +109,9 @@ class _CrossEntropy(torch.autograd.Function):
             bend = _bend(gradient, targets, v) if logits is None else _capped_bend(logits, targets, ctx.cap, v)
             found = bend if found is None else found + bend
         return found, None, None
+
+
+_apply = direct_apply(_CrossEntropy)
 
 
 def _scaled(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:

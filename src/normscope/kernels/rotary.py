@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normscope.kernels import positions as steps
 from normscope.kernels.fused import rotary as loops
-from normscope.kernels.memory import constant, in_order, is_learnt
+from normscope.kernels.memory import constant, direct_apply, in_order, is_learnt
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
 
@@ -23,7 +23,7 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, form: Form) -> Tensor:
     if form == "operator":
         y = _turn_operator(x, cos, sin, False)
     elif is_learnt(x):
-        y = _Turn.apply(x, cos, sin, False)
+        y = _apply_turn(x, cos, sin, False)
     else:
         y = _turn(x, cos, sin, False)
     result: Tensor = y
@@ -35,7 +35,7 @@ def normalize_and_turn(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tenso
     if form == "operator":
         y = _operator(x, weight, cos, sin, eps)
     elif is_learnt(x, weight):
-        y = _NormalizeAndTurn.apply(x, weight, cos, sin, eps)
+        y = _apply(x, weight, cos, sin, eps)
     else:
         y = _forward(x, weight, cos, sin, eps)
     result: Tensor = y
@@ -71,8 +71,11 @@ class _Turn(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated in its turn
-            return _Turn.apply(grads[0], cos, sin, not ctx.back), None, None, None
+            return _apply_turn(grads[0], cos, sin, not ctx.back), None, None, None
         return _turn(grads[0], cos, sin, not ctx.back), None, None, None
+
+
+_apply_turn = direct_apply(_Turn)
 
 
 def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
@@ -123,6 +126,9 @@ class _NormalizeAndTurn(torch.autograd.Function):
         learns = ctx.needs_input_grad[1]
         dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, learns)
         return dx, dweight.to(weight.dtype) if learns else None, None, None, None
+
+
+_apply = direct_apply(_NormalizeAndTurn)
 
 
 def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
