@@ -24,7 +24,8 @@ SECTIONS: tuple[tuple[str, str, Callable[[], Table]], ...] = (
         "Layers",
         "`benchmarks/layer_speed.py --compile`. Forward and backward, the layers taken in turns, medians; with glibc's "
         "allocator as it is, and with one that keeps what it has, which spares torch's chains of operations the page "
-        "faults of their temporaries. A star marks what is slower than was wanted. The limit is the time that the "
+        "faults of their temporaries. `wanted` is the mark that was set before the kernels were written, from a trial "
+        "of one of them; a star shows where it is missed. The limit is the time that the "
         "bytes which must move would take at the speed of a copy between buffers as large as all of them; more than "
         "100% means that some were still in the cache. The last column compares what is kept for the backward pass.",
         lambda: layer_speed.table(compiled=True),
@@ -49,6 +50,15 @@ SECTIONS: tuple[tuple[str, str, Callable[[], Table]], ...] = (
 )
 
 
+def _processor() -> str:
+    """The name of the processor, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def markdown(table: Table) -> str:
     """A table of rich's as one of markdown's."""
     cells = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
@@ -63,11 +73,13 @@ def main() -> None:
         table = make()
         console.print(table)
         parts.append(f"## {title}\n\n{text}\n\n{table.title}:\n\n{markdown(table)}\n")
-    machine = f"{torch.get_num_threads()} threads, {platform.machine()}, Python {platform.python_version()}, torch "
+    machine = f"{torch.get_num_threads()} threads, {_processor()}, Python {platform.python_version()}, torch "
     head = (
         "# Performance\n\n"
         f"Written by `make bench` on {date.today()}: {machine}{torch.__version__}. Figures are ratios between things "
-        "measured in the same run; other machines give others.\n"
+        "measured in the same run; other machines give others.\n\n"
+        "In short: RMSNorm, ReLU² and BatchNorm gain most, GroupNorm and the LayerNorms little, and a kernel's call "
+        "costs some 25 us more than torch's, which shows at 768 x 128. Everything is faster than torch.compile.\n"
     )
     TARGET.write_text("\n".join([head, *parts]), encoding="utf-8")
     console.print(f"written to {TARGET.name}")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.kernels.memory import direct_apply, is_learnt
+from normscope.kernels.memory import direct_apply, gradients_of, is_learnt, is_out_of_the_ordinary, room32
 from normscope.kernels.switch import KINDS, attempt, form_for
 from normscope.kernels.threads import pool_for
 
@@ -85,9 +85,8 @@ def _loops() -> tuple[Any, Any]:
     return activations.LOOPS, elementwise
 
 
-def _run(name: str, which: str, count: int, *tensors: Tensor) -> None:
+def _run(name: str, which: str, count: int, places: list[int]) -> None:
     loops, elementwise = _loops()
-    places = [tensor.data_ptr() for tensor in tensors]
     elementwise.run(*pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count)
 
 
@@ -96,7 +95,19 @@ def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
     assert wide is not None
     y = torch.empty_like(wide)
     inputs = (wide,) if other is None else (wide, other)
-    if attempt(_run, name, "values", x.numel(), *inputs, y):
+    if attempt(
+        _run,
+        name,
+        "values",
+        x.numel(),
+        [
+            t.data_ptr()
+            for t in (
+                *inputs,
+                y,
+            )
+        ],
+    ):
         return y if wide is x else y.to(x.dtype)
     return _by_formula(name, x, up)
 
@@ -108,24 +119,49 @@ def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tenso
     assert gradient is not None
     dx = torch.empty_like(wide)
     if other is None:
-        dup = torch.empty(0, dtype=x.dtype)
-        done = attempt(_run, name, "slopes", x.numel(), wide, gradient, dx)
+        dup = torch.empty(0, dtype=x.dtype, device="cpu")
+        done = attempt(
+            _run,
+            name,
+            "slopes",
+            x.numel(),
+            [
+                t.data_ptr()
+                for t in (
+                    wide,
+                    gradient,
+                    dx,
+                )
+            ],
+        )
     else:
         dup = torch.empty_like(wide)
-        done = attempt(_run, name, "slopes", x.numel(), wide, other, gradient, dx, dup)
+        done = attempt(
+            _run,
+            name,
+            "slopes",
+            x.numel(),
+            [
+                t.data_ptr()
+                for t in (
+                    wide,
+                    other,
+                    gradient,
+                    dx,
+                    dup,
+                )
+            ],
+        )
     if done:
         return (dx, dup) if wide is x else (dx.to(x.dtype), dup.to(x.dtype))
-    with torch.enable_grad():
-        leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
-        found = _gradients_by_formula(g, leaf, gate, name)
-    dx, dup = (torch.empty(0) if f is None else f.detach() for f in found)
+    leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
+    found = _gradients_by_formula(g, leaf, gate, name)
+    dx, dup = (room32(0) if f is None else f.detach() for f in found)
     return dx, dup
 
 
 def _gradients_by_formula(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> list[Tensor | None]:
-    inputs = [t for t in (x, up) if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(_by_formula(name, x, up), inputs, g, create_graph=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in (x, up)]
+    return gradients_of(lambda: _by_formula(name, x, up), (x, up), g)
 
 
 class _Activation(torch.autograd.Function):
@@ -138,7 +174,7 @@ class _Activation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, up = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
+        if is_out_of_the_ordinary(grads[0]):
             return *_gradients_by_formula(grads[0], x, up, ctx.name), None
         dx, dup = _backward(grads[0], x, up, ctx.name)
         return *_wanted(dx, dup, ctx.needs_input_grad), None

@@ -14,7 +14,18 @@ from torch import Tensor
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.layout import Channels
-from normscope.kernels.memory import address, alike, constant, direct_apply, in_order, is_learnt
+from normscope.kernels.memory import (
+    address,
+    alike,
+    constant,
+    direct_apply,
+    gradients_of,
+    in_order,
+    is_learnt,
+    is_out_of_the_ordinary,
+    room32,
+    room64,
+)
 from normscope.kernels.normalize import Affine
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
@@ -79,9 +90,9 @@ def _forward(
     gain = constant(1.0, at.channels) if weight is None else in_order(weight)
     shift = constant(0.0, at.channels) if bias is None else in_order(bias)
     y, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
-    mean_of, square_of = (torch.empty(at.groups, dtype=torch.float64) if t is None else t.double().clone()
+    mean_of, square_of = (room64(at.groups) if t is None else t.double().clone()
                           for t in (means, squares))  # fmt: skip
-    counts = torch.empty(at.groups if at.kind == "segments" else at.outer * blocks, dtype=torch.float64)
+    counts = room64(at.groups if at.kind == "segments" else at.outer * blocks)
     arrays = wide, gain, shift, real, y, mean_of, square_of, counts
     shape: tuple[int, ...]
     flags = eps, centred, real is not None, given
@@ -89,7 +100,7 @@ def _forward(
         shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
         done = attempt(segments.forward, *pool, *map(address, arrays), *shape, *flags)
     else:
-        room = torch.empty((3 + 2 * blocks) * at.outer * at.channels, dtype=torch.float64)
+        room = room64((3 + 2 * blocks) * at.outer * at.channels)
         shape = at.outer, blocks, at.inner, at.channels, at.together
         done = attempt(columns.forward, *pool, *map(address, arrays), room.data_ptr(), *shape, *flags)
         counts = (counts[: at.outer] * at.together).repeat_interleave(at.groups // at.outer)
@@ -114,25 +125,25 @@ def _backward(
     gain = constant(1.0, at.channels) if weight is None else in_order(weight)
     dx, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
     dy = alike(g, wide)
-    dweight, dbias = torch.empty(at.channels), torch.empty(at.channels)
+    dweight, dbias = room32(at.channels), room32(at.channels)
     arrays = wide, gain, real, dy, dx, dweight, dbias, means, squares
     shape: tuple[int, ...]
     flags = eps, centred, real is not None, given
     if at.kind == "segments":
-        sums = torch.empty(2 * at.outer * at.channels, dtype=torch.float64)
+        sums = room64(2 * at.outer * at.channels)
         shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
         done = attempt(segments.backward, *pool, *map(address, (*arrays, sums)), *shape, *flags)
     else:
-        count = torch.full((at.outer,), float(at.inner), dtype=torch.float64)
+        count = room64(at.outer).fill_(at.inner)
         if real is not None:
             count = real.reshape(at.outer, at.inner).sum(1).double()
-        room = torch.empty(((1 + 3 * blocks) * at.outer + 2) * at.channels, dtype=torch.float64)
+        room = room64(((1 + 3 * blocks) * at.outer + 2) * at.channels)
         shape = at.outer, blocks, at.inner, at.channels, at.together
         done = attempt(columns.backward, *pool, *map(address, (*arrays, count, room)), *shape, *flags)
     if done:
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     with torch.enable_grad():
-        leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, torch.zeros(at.channels)))
+        leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, room32(at.channels).zero_()))
         y, *_ = _by_steps(leaf, scale, shift, real, means if given else None, squares, at, eps, centred)
         dx, dweight, dbias = torch.autograd.grad(y, (leaf, scale, shift), g)
     return dx, dweight, dbias
@@ -160,8 +171,12 @@ class _Channels(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, real, means, squares = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
-            bias = None if ctx.bias is None else torch.zeros(ctx.bias.shape, dtype=ctx.bias.dtype, requires_grad=True)
+        if is_out_of_the_ordinary(grads[0]):
+            bias = (
+                None
+                if ctx.bias is None
+                else torch.zeros(ctx.bias.shape, dtype=ctx.bias.dtype, device="cpu", requires_grad=True)
+            )
             return None, *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
         found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
         return None, *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[2:4]), *[None] * 6
@@ -173,6 +188,9 @@ _apply = direct_apply(_Channels)
 class _Likeness(NamedTuple):
     shape: torch.Size
     dtype: torch.dtype
+
+    def zeros(self) -> Tensor:
+        return torch.zeros(self.shape, dtype=self.dtype, device="cpu", requires_grad=True)
 
 
 def _likeness(x: Tensor | None) -> _Likeness | None:
@@ -253,11 +271,10 @@ def _readable_gradients(
 ) -> list[Tensor | None]:
     numbers, eps, centred = setting
     known = None if squares is None else means
-    y, *_ = _by_steps(x, weight, bias, real, known, squares, Channels.from_numbers(numbers), eps, centred)
-    given = (x, weight, bias)
-    inputs = [t for t in given if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in given]
+    at = Channels.from_numbers(numbers)
+    return gradients_of(
+        lambda: _by_steps(x, weight, bias, real, known, squares, at, eps, centred)[0], (x, weight, bias), g
+    )
 
 
 _operator = torch.library.custom_op("normscope::norm_channels", _forward, mutates_args=())

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.kernels.memory import direct_apply, in_order, is_learnt
+from normscope.kernels.memory import direct_apply, in_order, is_learnt, is_out_of_the_ordinary, room32, room64
 from normscope.kernels.switch import attempt, form_for
 from normscope.kernels.threads import pool_for
 
@@ -61,8 +61,8 @@ def _forward(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -
     """The loss; and the gradient of the logits, empty if it is not wanted."""
     rows, d = logits.shape
     z, places, pool = in_order(logits), targets.contiguous(), pool_for(logits.numel())
-    gradient = torch.empty((rows if learns else pool.threads, d))
-    losses, loss, wrong = torch.empty(rows, dtype=torch.float64), torch.empty(()), torch.empty(1, dtype=torch.int64)
+    gradient = room32(rows if learns else pool.threads, d)
+    losses, loss, wrong = room64(rows), room32(), torch.empty(1, dtype=torch.int64, device="cpu")
     done = attempt(
         _run, *pool, z.data_ptr(), places.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
         wrong.data_ptr(), rows, d, IGNORED, float(cap or 0.0), learns,
@@ -103,7 +103,7 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         gradient, targets, logits = ctx.saved_tensors
         g, v = grads
-        ctx.is_shared |= torch.is_grad_enabled()  # a graph of second derivatives will hold the gradient as well
+        ctx.is_shared |= is_out_of_the_ordinary(g)  # a graph of second derivatives will hold the gradient as well
         found = None if g is None else _scaled(gradient, g, ctx.is_shared or _will_run_again())
         if v is not None:  # what was differentiated is the gradient
             bend = _bend(gradient, targets, v) if logits is None else _capped_bend(logits, targets, ctx.cap, v)

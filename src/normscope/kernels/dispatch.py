@@ -111,7 +111,8 @@ def _is_over_rows(plan: Plan, affine: Affine) -> bool:
 
 def _masks_rows(mask: Tensor, plan: Plan) -> bool:
     """Whether the mask tells rows apart and nothing inside of them."""
-    return plan.shape == plan.split_shape and mask.dim() <= len(plan.kept)
+    kept = len(plan.kept)
+    return plan.shape == plan.split_shape and plan.kept == tuple(range(kept)) and mask.dim() <= kept
 
 
 def _by_channels(

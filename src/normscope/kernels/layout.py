@@ -5,6 +5,7 @@ k (kept: it has statistics of its own) and r (reduced), in capitals where a gain
 a BatchNorm of images "rKr", and channels-last "rK"; a GroupNorm is "kKRr".
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -39,7 +40,8 @@ class Channels(NamedTuple):
 
     def numbers(self) -> list[int]:
         """As plain numbers, which is all that an operator takes."""
-        return [int(self.kind == "segments"), *map(int, self[1:])]
+        shared = 1 if self.shared else 0
+        return [1 if self.kind == "segments" else 0, self.outer, self.channels, self.inner, self.together, shared]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> "Channels":
@@ -89,7 +91,8 @@ def remembered(function: Callable[..., R]) -> Callable[..., R]:
 def is_over_rows(sizes: tuple[int, ...], kept: tuple[int, ...], along: tuple[int, ...]) -> bool:
     """Whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
     letters, _ = _letters(sizes, kept, along, tuple(range(len(sizes))))
-    return letters in _ROWS
+    row = math.prod([size for i, size in enumerate(sizes) if i not in kept])
+    return letters in _ROWS and (not along or math.prod(along) == row)  # a gain of one number has no letter
 
 
 @remembered

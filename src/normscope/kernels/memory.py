@@ -1,6 +1,6 @@
 """Tensors as the kernels want them: float32, contiguous, and by their address; and what their callers share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +31,16 @@ def address(x: Tensor | None) -> int:
 @lru_cache(maxsize=64)
 def constant(value: float, count: int) -> Tensor:
     """So many times the same number: what stands in for a gain or a bias that is not there."""
-    return torch.full((count,), value)
+    return torch.full((count,), value, dtype=torch.float32, device="cpu")
+
+
+# The kernels write by address: what they write to has their type and place, whatever torch's defaults are.
+def room32(*shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
+def room64(*shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float64, device="cpu")
 
 
 def is_learnt(*tensors: Tensor | None) -> bool:
@@ -50,3 +59,25 @@ def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
+
+
+def gradients_of(readable: Callable[[], Tensor], given: Sequence[Tensor | None], g: Tensor) -> list[Tensor | None]:
+    """The gradients that torch finds for a readable form, of those of the given tensors that learn."""
+    further = torch.is_grad_enabled()
+    learnt = [t for t in given if t is not None and t.requires_grad]
+    with torch.enable_grad():
+        y = readable()
+        found = iter(torch.autograd.grad(y, learnt, g.to(y.dtype), create_graph=further))
+    return [next(found) if t is not None and t.requires_grad else None for t in given]
+
+
+def is_out_of_the_ordinary(g: Tensor | None) -> bool:
+    """Whether a backward pass is to be differentiated in its turn, or runs for many gradients at once.
+
+    Then the readable form takes over, whose every step torch knows.
+    """
+    return (
+        torch.is_grad_enabled()
+        or torch._C._are_functorch_transforms_active()
+        or (g is not None and torch._C._functorch.is_legacy_batchedtensor(g))  # is_grads_batched=True
+    )

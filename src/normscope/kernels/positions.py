@@ -53,6 +53,7 @@ def _form(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Form:
         x.dtype in switch.KINDS
         and (weight is None or weight.dtype in switch.KINDS)
         and cos.dtype == sin.dtype == torch.float32
+        and cos.shape == sin.shape == (x.shape[1], 1, x.shape[3] // 2)
         and cos.is_contiguous()
         and sin.is_contiguous()
         and not (cos.requires_grad or sin.requires_grad)

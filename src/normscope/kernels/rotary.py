@@ -13,7 +13,16 @@ from torch import Tensor
 
 from normscope.kernels import positions as steps
 from normscope.kernels.fused import rotary as loops
-from normscope.kernels.memory import constant, direct_apply, in_order, is_learnt
+from normscope.kernels.memory import (
+    constant,
+    direct_apply,
+    gradients_of,
+    in_order,
+    is_learnt,
+    is_out_of_the_ordinary,
+    room32,
+    room64,
+)
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
 
@@ -70,8 +79,8 @@ class _Turn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient is to be differentiated in its turn
-            return _apply_turn(grads[0], cos, sin, not ctx.back), None, None, None
+        if is_out_of_the_ordinary(grads[0]):
+            return steps.turn_by_steps(grads[0], cos, sin if ctx.back else -sin), None, None, None
         return _turn(grads[0], cos, sin, not ctx.back), None, None, None
 
 
@@ -95,8 +104,8 @@ def _backward(
     wide, gain, g = in_order(x), _gain(weight, x), in_order(g)
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # a number that depends on the tokens alone, so that the bits do as well
-    sums = torch.empty(blocks * e if learns else 0, dtype=torch.float64)
-    dx, dweight = torch.empty_like(wide), torch.empty(e if learns else 0)
+    sums = room64(blocks * e if learns else 0)
+    dx, dweight = torch.empty_like(wide), room32(e if learns else 0)
     done = attempt(
         loops.normalize_and_turn_backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
         sin.data_ptr(), g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), sums.data_ptr(), blocks, *_sizes(wide), eps,
@@ -107,7 +116,7 @@ def _backward(
     with torch.enable_grad():
         learnt = weight.detach().requires_grad_() if weight is not None and learns else weight
         found = _readable_gradients(g, x.detach().requires_grad_(), learnt, cos, sin, eps)
-    dx, dweight = (torch.empty(0) if f is None else f.detach().contiguous() for f in found)
+    dx, dweight = (room32(0) if f is None else f.detach().contiguous() for f in found)
     return dx, dweight.float()
 
 
@@ -121,7 +130,7 @@ class _NormalizeAndTurn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, cos, sin = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
+        if is_out_of_the_ordinary(grads[0]):
             return *_readable_gradients(grads[0], x, weight, cos, sin, ctx.eps), None, None, None
         learns = ctx.needs_input_grad[1]
         dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, learns)
@@ -138,11 +147,7 @@ def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
 def _readable_gradients(
     g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float
 ) -> list[Tensor | None]:
-    y = steps.normalize_and_turn_by_steps(x, weight, cos, sin, eps)
-    given = (x, weight)
-    inputs = [t for t in given if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(y, inputs, g.to(y.dtype), create_graph=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in given]
+    return gradients_of(lambda: steps.normalize_and_turn_by_steps(x, weight, cos, sin, eps), (x, weight), g)
 
 
 _turn_operator = torch.library.custom_op("normscope::turn", _turn, mutates_args=())

@@ -12,7 +12,18 @@ from torch import Tensor
 from normscope.kernels import normalize as steps
 from normscope.kernels.fused import long_rows, rows_backward
 from normscope.kernels.fused import rows as loops
-from normscope.kernels.memory import address, constant, direct_apply, in_float32, in_order, is_learnt
+from normscope.kernels.memory import (
+    address,
+    constant,
+    direct_apply,
+    gradients_of,
+    in_float32,
+    in_order,
+    is_learnt,
+    is_out_of_the_ordinary,
+    room32,
+    room64,
+)
 from normscope.kernels.normalize import Affine, Moments
 from normscope.kernels.switch import Form, give_up
 from normscope.kernels.threads import pool_for
@@ -67,9 +78,9 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum with the branch (empty if there is none), the result, and the mean of each row (if it is centred)."""
     wide, gain, shift = in_float32(x), _gain(weight, d), constant(0.0, d) if bias is None else in_float32(bias)
-    total = torch.empty(0) if branch is None else torch.empty_like(wide)
+    total = room32(0) if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
-    means = torch.empty(rows if centred else 0, dtype=torch.float64)
+    means = room64(rows if centred else 0)
     try:
         loops.forward(
             *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
@@ -105,7 +116,7 @@ def _backward(
     wide, gain, g = in_float32(x), _gain(weight, d), in_order(g)
     past = None if past is None else in_order(past)
     dx, rows, pool = torch.empty_like(wide), wide.numel() // d, pool_for(wide.numel())
-    dweight, dbias = torch.empty(d if learns_weight else 0), torch.empty(d if learns_bias else 0)
+    dweight, dbias = room32(d if learns_weight else 0), room32(d if learns_bias else 0)
     arrays = (
         wide.data_ptr(), gain.data_ptr(), address(real), means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(),
         dweight.data_ptr(), dbias.data_ptr(),
@@ -113,20 +124,19 @@ def _backward(
     flags = centred, learns_weight, learns_bias, real is not None, past is not None
     try:
         if d >= long_rows.LONG:
-            room, sums = (torch.empty(size, dtype=torch.float64) for size in long_rows.room_needed(pool.threads, rows))
+            room, sums = (room64(size) for size in long_rows.room_needed(pool.threads, rows))
             long_rows.backward(*pool, *arrays, room.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
         else:
             blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
-            sums = torch.empty((2 * blocks + 1) * d if learns_weight or learns_bias else 0, dtype=torch.float64)
+            sums = room64((2 * blocks + 1) * d if learns_weight or learns_bias else 0)
             rows_backward.backward(*pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     except Exception as error:
         give_up(error)
-    with torch.enable_grad():
-        learnt = None if weight is None else weight.detach().requires_grad_()
-        shift = torch.zeros(d, requires_grad=True) if learns_bias else None
-        found = _readable_gradients(past, g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
-    dx, dweight, dbias = (torch.empty(0) if f is None else f.detach() for f in found)
+    learnt = None if weight is None else weight.detach().requires_grad_()
+    shift = room32(d).zero_().requires_grad_() if learns_bias else None
+    found = _readable_gradients(past, g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
+    dx, dweight, dbias = (room32(0) if f is None else f.detach() for f in found)
     return dx, dweight, dbias
 
 
@@ -145,6 +155,8 @@ class _Rows(torch.autograd.Function):
         ctx.save_for_backward(x if branch is None else total, weight, bias, real, means)
         ctx.setting = setting
         ctx.set_materialize_grads(False)
+        if branch is not None and not (x.requires_grad or branch.requires_grad):  # only the gain learns
+            ctx.mark_non_differentiable(total)
         return y if branch is None else (total, y)
 
     @staticmethod
@@ -154,7 +166,7 @@ class _Rows(torch.autograd.Function):
         if g is None:  # the result was not used
             return past, past, None, None, None, None
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # the gradients are to be differentiated in their turn
+        if is_out_of_the_ordinary(g):
             dx, dweight, dbias = _readable_gradients(past, g, x, weight, bias, real, ctx.setting)
         else:
             d, eps, centred = ctx.setting
@@ -212,11 +224,7 @@ def _readable_gradients(
     real: Tensor | None,
     setting: Setting,
 ) -> list[Tensor | None]:
-    y, _ = _by_steps(x, weight, bias, real, setting)
-    given = (x, weight, bias)
-    inputs = [t for t in given if t is not None and t.requires_grad]
-    found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-    result = [next(found) if t is not None and t.requires_grad else None for t in given]
+    result = gradients_of(lambda: _by_steps(x, weight, bias, real, setting)[0], (x, weight, bias), g)
     if past is not None:
         result[0] = past if result[0] is None else result[0] + past
     return result

@@ -5,6 +5,7 @@ missing or fails, with one notice: everything is then computed by its readable f
 """
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,18 +16,32 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
+from normscope.errors import ConfigError
+
+_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
+
 Form = Literal["steps", "fused", "operator"]
 """The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
 
 KINDS = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """What the kernels take. They compute in float32 and more; the halves are widened first."""
 
-_on = os.environ.get("NORMSCOPE_KERNELS", "fused") != "steps"
+
+def _setting() -> bool:
+    chosen = os.environ.get("NORMSCOPE_KERNELS", "fused")
+    if chosen not in ("fused", "steps"):
+        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose fused or steps")
+    return chosen == "fused"
+
+
+_on = _setting()
+_held = 0  # how many `only_steps` there are, in all threads
+_lock = threading.Lock()
 
 
 def form_for(*tensors: Tensor | None) -> Form:
     """How an operation on these tensors is to be computed. Asked before every small layer, so it is short."""
-    if not _on:
+    if not _on or _held:
         return "steps"
     compiling = torch.compiler.is_dynamo_compiling()
     for x in tensors:
@@ -37,8 +52,10 @@ def form_for(*tensors: Tensor | None) -> Form:
             return "steps"
         if not x.is_cpu:
             return "steps"
-    if compiling or torch._C._len_torch_dispatch_stack():  # torch.export, make_fx, fake tensors
+    if compiling:
         return "operator"
+    if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
+        return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "steps"
     if torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None:  # torch.jit.trace
         return "steps"
     return "steps" if forward_ad._current_level >= 0 else "fused"
@@ -51,18 +68,19 @@ def _is_stand_in(x: Tensor, compiling: bool) -> bool:
 
 @contextmanager
 def only_steps() -> Iterator[None]:
-    """Within this, no fused kernel runs."""
-    global _on
-    before, _on = _on, False
+    """Within this, no fused kernel runs, in any thread."""
+    global _held
+    with _lock:
+        _held += 1
     try:
         yield
     finally:
-        _on = before
+        with _lock:
+            _held -= 1
 
 
 def attempt(kernel: Callable[..., Any], *arguments: Any) -> bool:
     """Run a kernel; False, after one notice and for good, where numba fails to compile it."""
-    global _on
     try:
         kernel(*arguments)
     except Exception as error:  # whatever numba's reason may be, the readable form does without it
@@ -74,6 +92,8 @@ def attempt(kernel: Callable[..., Any], *arguments: Any) -> bool:
 def give_up(error: Exception) -> None:
     """Turn the kernels off, and say so once."""
     global _on
+    if isinstance(error, MemoryError):
+        raise error
     if _on:
         _on = False
         warnings.warn(

@@ -12,26 +12,27 @@ _WORTH_SHARING = 1 << 15
 
 
 class Pool(NamedTuple):
-    """How many threads, and the addresses of OpenMP's functions that start them and tell them apart."""
+    """How many threads; and the addresses of OpenMP's functions that start them, number them, and count them."""
 
     threads: int
     fork: int
     number: int
+    team: int
 
 
-def _openmp() -> tuple[int, int] | None:
+def _openmp() -> tuple[int, int, int] | None:
     """The functions of the OpenMP library that torch has loaded; None where it has none of GNU's interface."""
     try:
         loaded = ctypes.CDLL(None)
-        functions = (loaded.GOMP_parallel, loaded.omp_get_thread_num)
+        functions = (loaded.GOMP_parallel, loaded.omp_get_thread_num, loaded.omp_get_num_threads)
     except (AttributeError, OSError, TypeError):
         return None
-    fork, number = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-    return None if fork is None or number is None else (fork, number)
+    fork, number, team = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return (fork, number, team) if fork and number and team else None
 
 
 _functions = _openmp()
-_alone = Pool(1, 0, 0)
+_alone = Pool(1, 0, 0, 0)
 
 
 def _note_the_fork() -> None:
@@ -52,5 +53,5 @@ def pool_for(numbers: int) -> Pool:
 
 
 @lru_cache(maxsize=64)
-def _pool(threads: int, functions: tuple[int, int]) -> Pool:
+def _pool(threads: int, functions: tuple[int, int, int]) -> Pool:
     return _alone if threads == 1 else Pool(threads, *functions)

@@ -18,6 +18,7 @@ from normscope.kernels.normalize import Affine, Moments, Statistic
 from normscope.kernels.power import PowerMemory, by_power
 from normscope.scope import Axes, Plan, Scope
 
+_SHAPES = 64  # of so many shapes a layer remembers the plan
 Device = torch.device | str | None
 ScopeText = str | Scope
 
@@ -207,6 +208,8 @@ class Norm(nn.Module):
             along = plan.along(self.axes.names) if self.axes else ()
             found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
             if not traced:
+                if len(self._layouts) >= _SHAPES:
+                    self._layouts.clear()
                 self._layouts[shape] = found
         return found
 

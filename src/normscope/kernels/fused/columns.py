@@ -91,7 +91,7 @@ def _settle(around, totals, squares, mean_of, square_of, count, channels, togeth
             mean = around[group] + totals[group] / number
         for c in own:
             off = around[c] - mean
-            square += squares[c] + 2.0 * off * totals[c] + count * off * off
+            square += squares[c] + 2.0 * off * totals[c] + count * off * off if centred else squares[c]
         square = square / number
         if square == square:
             square = max(square, 0.0)
@@ -123,8 +123,8 @@ def _scale_part(part, parts, x, real, y, means, factors, shifts, outer, blocks, 
 
 @compiled
 def forward(
-    threads, fork, number, x, weight, bias, real, y, mean_of, square_of, counts, room, outer, blocks, rows, channels,
-    together, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, bias, real, y, mean_of, square_of, counts, room, outer, blocks, rows,
+    channels, together, eps, centred, masked, given,
 ):  # fmt: skip
     """y, and the mean, mean square and count of each group; with `given`, by means and squares that are there already.
 
@@ -140,7 +140,7 @@ def forward(
                 rows, channels, centred, masked,
             )  # fmt: skip
         share(
-            threads, fork, number, _measure_part,
+            threads, fork, number, team, _measure_part,
             (x, real, means, sums, counts, outer, blocks, rows, channels, masked),
         )  # fmt: skip
     for n in range(outer):
@@ -162,7 +162,7 @@ def forward(
             together, eps,
         )  # fmt: skip
     share(
-        threads, fork, number, _scale_part,
+        threads, fork, number, team, _scale_part,
         (x, real, y, means, factors, shifts, outer, blocks, rows, channels, masked),
     )  # fmt: skip
 
@@ -256,8 +256,8 @@ def _lower(numbers, result, count):
 
 @compiled
 def backward(
-    threads, fork, number, x, weight, real, g, dx, dweight, dbias, mean_of, square_of, counts, room, outer, blocks,
-    rows, channels, together, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, real, g, dx, dweight, dbias, mean_of, square_of, counts, room, outer,
+    blocks, rows, channels, together, eps, centred, masked, given,
 ):  # fmt: skip
     """dx, dweight and dbias. At `room` there is room for (1 + 3 blocks) float64 numbers for each sample and channel,
     and for two more of each channel; `counts` has the number of real rows of each sample."""
@@ -270,7 +270,7 @@ def backward(
     for c in range(channels):
         float64_at(gain)[c], float64_at(bias)[c] = 0.0, 0.0
     share(
-        threads, fork, number, _pull_part, (x, real, g, means, sums, outer, blocks, rows, channels, masked)
+        threads, fork, number, team, _pull_part, (x, real, g, means, sums, outer, blocks, rows, channels, masked)
     )  # fmt: skip
     for n in range(outer):
         own = sums + 24 * n * blocks * channels
@@ -283,6 +283,6 @@ def backward(
     _lower(float64_at(gain), float32_at(dweight), channels)
     _lower(float64_at(bias), float32_at(dbias), channels)
     share(
-        threads, fork, number, _gradient_part,
+        threads, fork, number, team, _gradient_part,
         (x, real, g, dx, means, sums, outer, blocks, rows, channels, masked, given),
     )  # fmt: skip

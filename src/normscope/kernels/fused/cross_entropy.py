@@ -148,7 +148,7 @@ def _mean(losses, rows, count):
 
 
 @compiled
-def forward(threads, fork, number, logits, targets, gradient, losses, loss, wrong, rows, d, ignored, cap, learns):
+def forward(threads, fork, number, team, logits, targets, gradient, losses, loss, wrong, rows, d, ignored, cap, learns):
     """The mean loss and, if it learns, the gradient of all logits; a cap of zero is none.
 
     At `losses` there is room for a float64 a row; at `gradient` for as much as the logits, or for a row a thread. Where
@@ -157,7 +157,7 @@ def forward(threads, fork, number, logits, targets, gradient, losses, loss, wron
     count, int64_at(wrong)[0] = _counted(int64_at(targets), rows, d, ignored)
     if int64_at(wrong)[0] < 0:
         share(
-            threads, fork, number, _part,
+            threads, fork, number, team, _part,
             (logits, targets, gradient, losses, rows, d, count, ignored, cap, learns),
         )  # fmt: skip
         float32_at(loss)[0] = _mean(float64_at(losses), rows, count)

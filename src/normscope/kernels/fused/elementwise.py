@@ -55,6 +55,6 @@ def _part(part, parts, loop, a, b, c, d, e, count):
 
 
 @compiled
-def run(threads, fork, number, loop, a, b, c, d, e, count):
+def run(threads, fork, number, team, loop, a, b, c, d, e, count):
     """Run the loop at an address over `count` numbers."""
-    share(threads, fork, number, _part, (loop, a, b, c, d, e, count))
+    share(threads, fork, number, team, _part, (loop, a, b, c, d, e, count))

@@ -8,7 +8,7 @@ columns to itself.
 import numpy as np
 
 from normscope.kernels.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors
-from normscope.kernels.fused.precision import is_plain
+from normscope.kernels.fused.precision import is_plain, low_part
 from normscope.kernels.fused.rows_backward import settle, sum_up
 from normscope.kernels.fused.sharing import share
 from normscope.kernels.fused.vectors import add_to, fill
@@ -39,7 +39,7 @@ def _gradient(x, weight, g, dx, mean, scale, pull, push, count, plain):
         off = np.float32(scale * (mean * pull - push))
         for j in range(count):
             high = s * weight[j]
-            low = fma(s_low, weight[j], fma(s, weight[j], -high))
+            low = low_part(s, s_low, weight[j], high)
             dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
     else:
         for j in range(count):
@@ -99,16 +99,16 @@ def _column_part(
 
 @compiled
 def backward(
-    threads, fork, number, x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, eps, centred,
+    threads, fork, number, team, x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, eps, centred,
     learns_weight, learns_bias, masked, added,
 ):  # fmt: skip
     """As `rows_backward.backward`, with ROOM numbers of float64 for each row and one more, and 2 strips a thread."""
     float64_at(room)[ROOM * rows] = 0.0
     share(
-        threads, fork, number, _sum_part, (x, weight, real, means, g, room, rows, d, eps, centred, masked)
+        threads, fork, number, team, _sum_part, (x, weight, real, means, g, room, rows, d, eps, centred, masked)
     )  # fmt: skip
     share(
-        threads, fork, number, _column_part,
+        threads, fork, number, team, _column_part,
         (x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, centred, learns_weight, learns_bias,
          masked, added),
     )  # fmt: skip

@@ -63,9 +63,9 @@ def _turn_part(part, parts, x, cos, sin, y, tokens, places, heads, half, back):
 
 
 @compiled
-def turn(threads, fork, number, x, cos, sin, y, tokens, places, heads, half, back):
+def turn(threads, fork, number, team, x, cos, sin, y, tokens, places, heads, half, back):
     """All tokens turned by the angles of their places, or back by them. Arrays are given by their addresses."""
-    share(threads, fork, number, _turn_part, (x, cos, sin, y, tokens, places, heads, half, back))
+    share(threads, fork, number, team, _turn_part, (x, cos, sin, y, tokens, places, heads, half, back))
 
 
 @compiled
@@ -135,9 +135,9 @@ def _forward_part(part, parts, x, weight, cos, sin, y, tokens, places, heads, ha
 
 
 @compiled
-def normalize_and_turn(threads, fork, number, x, weight, cos, sin, y, tokens, places, heads, half, eps):
+def normalize_and_turn(threads, fork, number, team, x, weight, cos, sin, y, tokens, places, heads, half, eps):
     """All rows over their root mean square, times the gain, and turned."""
-    share(threads, fork, number, _forward_part, (x, weight, cos, sin, y, tokens, places, heads, half, eps))
+    share(threads, fork, number, team, _forward_part, (x, weight, cos, sin, y, tokens, places, heads, half, eps))
 
 
 @compiled
@@ -243,11 +243,29 @@ def _add_up(sums, result, blocks, e):
 
 @compiled
 def normalize_and_turn_backward(
-    threads, fork, number, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, places, heads, half, eps, learns
+    threads,
+    fork,
+    number,
+    team,
+    x,
+    weight,
+    cos,
+    sin,
+    g,
+    dx,
+    dweight,
+    sums,
+    blocks,
+    tokens,
+    places,
+    heads,
+    half,
+    eps,
+    learns,
 ):
     """dx of all rows and, if it is learnt, dweight. At `sums` there is room for blocks * e numbers of float64."""
     share(
-        threads, fork, number, _backward_part,
+        threads, fork, number, team, _backward_part,
         (x, weight, cos, sin, g, dx, sums, blocks, tokens, places, heads, half, eps, learns),
     )  # fmt: skip
     if learns:

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from normscope.kernels.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
-from normscope.kernels.fused.precision import is_plain
+from normscope.kernels.fused.precision import is_plain, low_part
 from normscope.kernels.fused.sharing import share
 from normscope.kernels.fused.vectors import add, fill
 
@@ -60,6 +60,7 @@ def _settle(x, means, squares, scales, rows, d, eps, centred):
 
 @compiled
 def _standardise(x, weight, bias, y, means, squares, scales, rows, d, shifted):
+    """y = (x - mean) scale weight + bias; nothing is shifted where there is neither a mean nor a bias."""
     in_vectors()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
@@ -72,8 +73,8 @@ def _standardise(x, weight, bias, y, means, squares, scales, rows, d, shifted):
             else:
                 for j in range(d):
                     high = s * weight[j]
-                    low = fma(s_low, weight[j], fma(s, weight[j], -high))
-                    y[at + j] = fma(x[at + j], high, fma(x[at + j], low, off * weight[j]))
+                    low = low_part(s, s_low, weight[j], high)
+                    y[at + j] = fma(x[at + j], high, x[at + j] * low)
         else:
             for j in range(d):
                 y[at + j] = (np.float64(x[at + j]) - mean) * scale * weight[j] + bias[j]
@@ -109,19 +110,22 @@ def _forward_part(
             centres = float64_at(means + 8 * i if centred else zeros)
             _measure(xs, centres, squares, count, d, centred)
             _settle(xs, centres, squares, scales, count, d, eps, centred)
-            _standardise(xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, shifted)
+            _standardise(
+                xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, centred or shifted
+            )
         i += count
 
 
 @compiled
 def forward(
-    threads, fork, number, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted
+    threads, fork, number, team, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added,
+    shifted,
 ):  # fmt: skip
     """y and, if centred, the mean of all rows; if a branch is added, of x + branch, which is the total.
 
     Arrays are given by their addresses.
     """
     share(
-        threads, fork, number, _forward_part,
+        threads, fork, number, team, _forward_part,
         (x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted),
     )  # fmt: skip

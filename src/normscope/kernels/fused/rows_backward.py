@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from normscope.kernels.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
-from normscope.kernels.fused.precision import PIECE, is_plain
+from normscope.kernels.fused.precision import PIECE, is_plain, low_part
 from normscope.kernels.fused.rows import AT_ONCE, alike, at_once
 from normscope.kernels.fused.sharing import share
 from normscope.kernels.fused.vectors import add_to, fill
@@ -79,7 +79,7 @@ def _gradient(x, weight, g, dx, means, squares, scales, pulls, pushes, rows, d):
             off = np.float32(scale * (mean * pull - push))
             for j in range(d):
                 high = s * weight[j]
-                low = fma(s_low, weight[j], fma(s, weight[j], -high))
+                low = low_part(s, s_low, weight[j], high)
                 dx[at + j] = fma(g[at + j], high, fma(g[at + j], low, fma(x[at + j], factor, off)))
         else:
             for j in range(d):
@@ -199,8 +199,8 @@ def _add_up(sums, total, result, blocks, d):
 
 @compiled
 def backward(
-    threads, fork, number, x, weight, real, means, g, past, dx, dweight, dbias, sums, blocks, rows, d, eps, centred,
-    learns_weight, learns_bias, masked, added,
+    threads, fork, number, team, x, weight, real, means, g, past, dx, dweight, dbias, sums, blocks, rows, d, eps,
+    centred, learns_weight, learns_bias, masked, added,
 ):  # fmt: skip
     """dx of all rows, dweight and dbias. If a branch was added, the gradient of what flows past the norm goes into dx.
 
@@ -208,7 +208,7 @@ def backward(
     of all.
     """
     share(
-        threads, fork, number, _backward_part,
+        threads, fork, number, team, _backward_part,
         (x, weight, real, means, g, past, dx, sums, blocks, rows, d, eps, centred, learns_weight, learns_bias, masked,
          added),
     )  # fmt: skip

@@ -62,7 +62,8 @@ def _scale(x, y, mean, factor, shift, count, plain):
     in_vectors()
     if plain:
         high = np.float32(factor)
-        low, off = np.float32(factor - high), np.float32(shift - mean * factor)
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
+        off = np.float32(shift - mean * factor)
         for j in range(count):
             y[j] = fma(x[j], high, fma(x[j], low, off))
     else:
@@ -132,7 +133,7 @@ def _forward_part(
 
 @compiled
 def forward(
-    threads, fork, number, x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner,
+    threads, fork, number, team, x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner,
     together, shared, eps, centred, masked, given,
 ):  # fmt: skip
     """y, and the mean, mean square and count of each group; with `given`, by means and squares that are there already.
@@ -140,7 +141,7 @@ def forward(
     Arrays are given by their addresses; `real` has a byte for each sample and place.
     """
     share(
-        threads, fork, number, _forward_part,
+        threads, fork, number, team, _forward_part,
         (x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner, together, shared,
          eps, centred, masked, given),
     )  # fmt: skip
@@ -180,7 +181,8 @@ def _gradient(x, g, dx, mean, factor, pull, push, count, plain):
     in_vectors()
     if plain:
         high = np.float32(factor)
-        low, slope, off = np.float32(factor - high), np.float32(-pull), np.float32(mean * pull - push)
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
+        slope, off = np.float32(-pull), np.float32(mean * pull - push)
         for j in range(count):
             dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
     else:
@@ -227,22 +229,9 @@ def _backward_part(
         if not plain or not is_plain(mean, square, members * inner):
             plain = False
             square, pull, push = _sum_up(
-                x,
-                weight,
-                real,
-                g,
-                gains,
-                biases,
-                mean,
-                group,
-                members,
-                channels,
-                inner,
-                together,
-                shared,
-                masked,
+                x, weight, real, g, gains, biases, mean, group, members, channels, inner, together, shared, masked,
                 False,
-            )
+            )  # fmt: skip
         scale = _root(float64_at(squares)[group] if given else square, eps)
         pull, push = scale * scale * scale * pull, scale * push if centred else 0.0
         for member in range(members):
@@ -275,13 +264,13 @@ def _add_samples(sums, result, segments, channels):
 
 @compiled
 def backward(
-    threads, fork, number, x, weight, real, g, dx, dweight, dbias, means, squares, sums, groups, members,
+    threads, fork, number, team, x, weight, real, g, dx, dweight, dbias, means, squares, sums, groups, members,
     channels, inner, together, shared, eps, centred, masked, given,
 ):  # fmt: skip
     """dx, dweight and dbias. At `sums` there is room for two float64 numbers of each segment."""
     gains, biases = sums, sums + 8 * groups * members
     share(
-        threads, fork, number, _backward_part,
+        threads, fork, number, team, _backward_part,
         (x, weight, real, g, dx, means, squares, gains, biases, groups, members, channels, inner, together,
          shared, eps, centred, masked, given),
     )  # fmt: skip

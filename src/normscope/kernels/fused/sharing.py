@@ -16,17 +16,17 @@ _INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointe
 
 
 @intrinsic
-def share(typing: Any, threads: Any, fork: Any, number: Any, body: Any, arguments: Any) -> Any:
+def share(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
     """Call `body(part, parts, *arguments)` on each of so many threads, and wait for all.
 
-    `fork` and `number` are the addresses of OpenMP's functions (see `normscope.kernels.threads`). With one thread the
-    body is called as it is.
+    `fork`, `number` and `team` are the addresses of OpenMP's functions (see `normscope.kernels.threads`). OpenMP may
+    give fewer threads than it is asked for; then some take several parts. With one thread the body is called as it is.
     """
     kinds = (types.int64, types.int64, *arguments.types)
     body.dispatcher.get_call_template(kinds, {})  # compiles it
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        threads, fork, number, _, packed = values
+        threads, fork, number, team, _, packed = values
         compiled = body.dispatcher.overloads[kinds]
         context.active_code_library.add_linking_library(compiled.library)
         function = context.declare_function(builder.module, compiled.fndesc)
@@ -41,10 +41,10 @@ def share(typing: Any, threads: Any, fork: Any, number: Any, body: Any, argument
             with alone:
                 call(builder, ir.Constant(_INT64, 0), ir.Constant(_INT64, 1), packed)
             with together:
-                frame = ir.LiteralStructType([_INT64, _INT64, packed.type])
+                frame = ir.LiteralStructType([_INT64, _INT64, _INT64, packed.type])
                 task = _task(builder.module, frame, call)
                 content = ir.Constant(frame, ir.Undefined)
-                for i, value in enumerate((number, threads, packed)):
+                for i, value in enumerate((number, team, threads, packed)):
                     content = builder.insert_value(content, value, i)
                 slot = cgutils.alloca_once(builder, frame)
                 builder.store(content, slot)
@@ -54,17 +54,21 @@ def share(typing: Any, threads: Any, fork: Any, number: Any, body: Any, argument
                 builder.call(start, [task, data, count, ir.Constant(_INT32, 0)])
         return context.get_dummy_value()
 
-    return types.void(threads, fork, number, body, arguments), generate
+    return types.void(threads, fork, number, team, body, arguments), generate
 
 
 def _task(module: Any, frame: Any, call: Any) -> Any:
-    """What each thread runs: it asks for its number, unpacks the arguments and calls the body."""
+    """What each thread runs: it asks who it is among how many, and calls the body for each part of its own."""
     task = ir.Function(module, ir.FunctionType(ir.VoidType(), [_BYTES]), name=module.get_unique_name("task"))
     task.linkage = "internal"
     builder = ir.IRBuilder(task.append_basic_block("entry"))
     content = builder.load(builder.bitcast(task.args[0], frame.as_pointer()))
-    number = builder.inttoptr(builder.extract_value(content, 0), ir.FunctionType(_INT32, []).as_pointer())
-    part = builder.sext(builder.call(number, []), _INT64)
-    call(builder, part, builder.extract_value(content, 1), builder.extract_value(content, 2))
+    ask = ir.FunctionType(_INT32, []).as_pointer()
+    number, team = (
+        builder.sext(builder.call(builder.inttoptr(builder.extract_value(content, i), ask), []), _INT64) for i in (0, 1)
+    )
+    parts, packed = builder.extract_value(content, 2), builder.extract_value(content, 3)
+    with cgutils.for_range_slice(builder, number, parts, team, _INT64) as (part, _):
+        call(builder, part, parts, packed)
     builder.ret_void()
     return task
