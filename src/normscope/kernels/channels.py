@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from normscope.kernels import normalize as steps
+from normscope.kernels.channel_steps import by_steps
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.layout import Channels
 from normscope.kernels.memory import (
@@ -26,17 +26,8 @@ from normscope.kernels.memory import (
     room32,
     room64,
 )
-from normscope.kernels.normalize import Affine
 from normscope.kernels.switch import Form, attempt
 from normscope.kernels.threads import pool_for
-from normscope.scope import Scope
-
-# The dimensions of `_view`, in the order of memory: samples, places, and channels in groups that share a statistic.
-_SCOPES = {
-    ("segments", False): Scope.parse("n g [c s]"),
-    ("segments", True): Scope.parse("[n] g [c s]"),
-    ("columns", False): Scope.parse("n [s] g [c]"),
-}
 
 
 class Measured(NamedTuple):
@@ -105,7 +96,7 @@ def _forward(
         done = attempt(columns.forward, *pool, *map(address, arrays), room.data_ptr(), *shape, *flags)
         counts = (counts[: at.outer] * at.together).repeat_interleave(at.groups // at.outer)
     if not done:
-        return _by_steps(x, weight, bias, real, means, squares, at, eps, centred)
+        return by_steps(x, weight, bias, real, means, squares, at, eps, centred)
     return y if wide is x else y.to(x.dtype), mean_of, square_of, counts
 
 
@@ -144,7 +135,7 @@ def _backward(
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     with torch.enable_grad():
         leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, room32(at.channels).zero_()))
-        y, *_ = _by_steps(leaf, scale, shift, real, means if given else None, squares, at, eps, centred)
+        y, *_ = by_steps(leaf, scale, shift, real, means if given else None, squares, at, eps, centred)
         dx, dweight, dbias = torch.autograd.grad(y, (leaf, scale, shift), g)
     return dx, dweight, dbias
 
@@ -221,44 +212,6 @@ def _blocks(at: Channels) -> int:
     return max(1, min(64, at.inner // 32))
 
 
-def _view(x: Tensor, at: Channels) -> Tensor:
-    """The numbers in the order of memory, as the dimensions of `_SCOPES`."""
-    groups = at.channels // at.together
-    flat = x.as_strided((x.numel(),), (1,))
-    if at.kind == "segments":
-        return flat.reshape(at.outer, groups, at.together, at.inner)
-    return flat.reshape(at.outer, at.inner, groups, at.together)
-
-
-def _by_steps(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    real: Tensor | None,
-    means: Tensor | None,
-    squares: Tensor | None,
-    at: Channels,
-    eps: float,
-    centred: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    work = _view(x, at)
-    plan = _SCOPES[at.kind, at.shared].bind(work.shape)
-    affine = Affine(weight, bias, plan.along(("g", "c")))
-    mask = None if real is None else real.reshape(plan.along(("n", "s")))
-    if squares is None:
-        statistic: steps.Statistic = "standardise" if centred else "rms"
-        y, moments = steps.by_batch(work, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
-        squares, counts = moments.square.flatten(), moments.count.expand_as(moments.square).flatten()
-        means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
-    else:
-        assert means is not None
-        each = tuple(1 if i in plan.reduced else size for i, size in enumerate(plan.split_shape))
-        y = steps.by_memory(work, plan, means.reshape(each), squares.reshape(each), eps=eps, affine=affine, mask=mask)
-        counts = torch.zeros_like(squares)
-    y = y.reshape(-1).as_strided(x.shape, x.stride())
-    return y, means.detach(), squares.detach(), counts
-
-
 def _readable_gradients(
     g: Tensor,
     x: Tensor,
@@ -273,7 +226,7 @@ def _readable_gradients(
     known = None if squares is None else means
     at = Channels.from_numbers(numbers)
     return gradients_of(
-        lambda: _by_steps(x, weight, bias, real, known, squares, at, eps, centred)[0], (x, weight, bias), g
+        lambda: by_steps(x, weight, bias, real, known, squares, at, eps, centred)[0], (x, weight, bias), g
     )
 
 
