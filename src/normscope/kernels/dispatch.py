@@ -30,7 +30,7 @@ def normalize(
     if form != "steps" and _is_over_rows(plan, affine):
         in_order = x.is_contiguous()
         if (in_order or layout.in_memory(x, plan) is None) and (mask is None or _masks_rows(mask, plan)):
-            kernels = _row_kernels()
+            kernels = _loaded.get("rows") or _row_kernels()
             if kernels is not None:
                 real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
                 setting = kernels.Setting(plan.count, eps, statistic == "standardise")

@@ -35,12 +35,15 @@ def constant(value: float, count: int) -> Tensor:
 
 
 # The kernels write by address: what they write to has their type and place, whatever torch's defaults are.
+_CPU = torch.device("cpu")
+
+
 def room32(*shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32, device="cpu")
+    return torch.empty(shape, dtype=torch.float32, device=_CPU)
 
 
 def room64(*shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float64, device="cpu")
+    return torch.empty(shape, dtype=torch.float64, device=_CPU)
 
 
 def is_learnt(*tensors: Tensor | None) -> bool:

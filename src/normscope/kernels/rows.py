@@ -63,6 +63,7 @@ def add_and_normalize(
         total, y = _apply(x, branch, weight, bias, None, setting)
     else:
         total, y, _ = _forward(x, branch, weight, bias, None, *setting)
+    assert total is not None
     return total, y
 
 
@@ -75,16 +76,16 @@ def _forward(
     d: int,
     eps: float,
     centred: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum with the branch (empty if there is none), the result, and the mean of each row (if it is centred)."""
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """The sum with the branch (if there is one), the result, and the mean of each row (if it is centred)."""
     wide, gain, shift = in_float32(x), _gain(weight, d), constant(0.0, d) if bias is None else in_float32(bias)
-    total = room32(0) if branch is None else torch.empty_like(wide)
+    total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
-    means = room64(rows if centred else 0)
+    means = room64(rows) if centred else None
     try:
         loops.forward(
-            *pool_for(wide.numel()), wide.data_ptr(), address(branch), total.data_ptr(), gain.data_ptr(),
-            shift.data_ptr(), address(real), y.data_ptr(), means.data_ptr(), rows, d, eps, centred, real is not None,
+            *pool_for(wide.numel()), wide.data_ptr(), address(branch), address(total), gain.data_ptr(),
+            shift.data_ptr(), address(real), y.data_ptr(), address(means), rows, d, eps, centred, real is not None,
             branch is not None, bias is not None,
         )  # fmt: skip
         return total, y if wide is x else y.to(x.dtype), means
@@ -93,7 +94,7 @@ def _forward(
     if branch is not None:
         total = x = x + branch
     y, moments = _by_steps(x, weight, bias, real, Setting(d, eps, centred))
-    return total, y, means if moments.mean is None else moments.mean.flatten()
+    return total, y, None if moments.mean is None else moments.mean.flatten()
 
 
 def _backward(
@@ -102,24 +103,24 @@ def _backward(
     x: Tensor,
     weight: Tensor | None,
     real: Tensor | None,
-    means: Tensor,
+    means: Tensor | None,
     d: int,
     eps: float,
     centred: bool,
     learns_weight: bool,
     learns_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the input, of the gain and of the bias; those two are empty if they are not learnt.
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The gradients of the input, and of the gain and the bias if they are learnt.
 
     `past` is the gradient of a sum that also flows past the norm.
     """
     wide, gain, g = in_float32(x), _gain(weight, d), in_order(g)
     past = None if past is None else in_order(past)
     dx, rows, pool = torch.empty_like(wide), wide.numel() // d, pool_for(wide.numel())
-    dweight, dbias = room32(d if learns_weight else 0), room32(d if learns_bias else 0)
+    dweight, dbias = room32(d) if learns_weight else None, room32(d) if learns_bias else None
     arrays = (
-        wide.data_ptr(), gain.data_ptr(), address(real), means.data_ptr(), g.data_ptr(), address(past), dx.data_ptr(),
-        dweight.data_ptr(), dbias.data_ptr(),
+        wide.data_ptr(), gain.data_ptr(), address(real), address(means), g.data_ptr(), address(past), dx.data_ptr(),
+        address(dweight), address(dbias),
     )  # fmt: skip
     flags = centred, learns_weight, learns_bias, real is not None, past is not None
     try:
@@ -136,8 +137,8 @@ def _backward(
     learnt = None if weight is None else weight.detach().requires_grad_()
     shift = room32(d).zero_().requires_grad_() if learns_bias else None
     found = _readable_gradients(past, g, x.detach().requires_grad_(), learnt, shift, real, Setting(d, eps, centred))
-    dx, dweight, dbias = (room32(0) if f is None else f.detach() for f in found)
-    return dx, dweight, dbias
+    assert found[0] is not None
+    return found[0], found[1], found[2]
 
 
 class _Rows(torch.autograd.Function):
@@ -171,7 +172,7 @@ class _Rows(torch.autograd.Function):
         else:
             d, eps, centred = ctx.setting
             found = _backward(past, g, x, weight, real, means, d, eps, centred, needs[2], needs[3])
-            dx, dweight, dbias = _as_given(found, weight, bias, needs[2], needs[3])
+            dx, dweight, dbias = _as_given(found, weight, bias)
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
 
 
@@ -179,15 +180,11 @@ _apply = direct_apply(_Rows)
 
 
 def _as_given(
-    found: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor, learns_weight: bool, learns_bias: bool
+    found: tuple[Tensor, Tensor | None, Tensor | None], weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradients in the shape and type of what they are of; None for what is not learnt."""
+    """The gradients in the shape and type of what they are of."""
     dx, dweight, dbias = found
-    return (
-        dx,
-        _alike(dweight, weight) if learns_weight else None,
-        _alike(dbias, bias) if learns_bias else None,
-    )
+    return dx, None if dweight is None else _alike(dweight, weight), None if dbias is None else _alike(dbias, bias)
 
 
 def _alike(found: Tensor, given: Tensor) -> Tensor:
@@ -230,8 +227,38 @@ def _readable_gradients(
     return result
 
 
-_operator = torch.library.custom_op("normscope::norm_rows", _forward, mutates_args=())
-_backward_operator = torch.library.custom_op("normscope::norm_rows_backward", _backward, mutates_args=())
+# An operator gives tensors only: an empty one stands for what is not there.
+@torch.library.custom_op("normscope::norm_rows", mutates_args=())
+def _operator(
+    x: Tensor,
+    branch: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    d: int,
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    total, y, means = _forward(x, branch, weight, bias, real, d, eps, centred)
+    return room32(0) if total is None else total, y, room64(0) if means is None else means
+
+
+@torch.library.custom_op("normscope::norm_rows_backward", mutates_args=())
+def _backward_operator(
+    past: Tensor | None,
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    real: Tensor | None,
+    means: Tensor,
+    d: int,
+    eps: float,
+    centred: bool,
+    learns_weight: bool,
+    learns_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, dweight, dbias = _backward(past, g, x, weight, real, means, d, eps, centred, learns_weight, learns_bias)
+    return dx, room32(0) if dweight is None else dweight, room32(0) if dbias is None else dbias
 
 
 @_operator.register_fake
@@ -259,10 +286,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 def _pull_back(ctx: Any, past: Tensor, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, bias, real, means = ctx.saved_tensors
     _, second, learns_weight, learns_bias, *_ = ctx.needs_input_grad
-    found = _backward_operator(
+    dx, dweight, dbias = _backward_operator(
         past if ctx.added else None, g, x, weight, real, means, *ctx.setting, learns_weight, learns_bias
     )
-    dx, dweight, dbias = _as_given(found, weight, bias, learns_weight, learns_bias)
+    learnt = dweight if learns_weight else None, dbias if learns_bias else None
+    dx, dweight, dbias = _as_given((dx, *learnt), weight, bias)
     return dx, dx if second else None, dweight, dbias, None, None, None, None
 
 
