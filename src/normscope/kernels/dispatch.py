@@ -27,7 +27,7 @@ def normalize(
 ) -> Tensor:
     """Normalize by the input's own moments, in the fastest form there is for it."""
     form = _form(x, affine, mask)
-    if form != "steps" and _is_over_rows(plan, affine):
+    if form != "steps" and _is_over_rows(plan, affine) and not _is_one_segment(plan, affine):
         in_order = x.is_contiguous()
         if (in_order or layout.in_memory(x, plan) is None) and (mask is None or _masks_rows(mask, plan)):
             kernels = _loaded.get("rows") or _row_kernels()
@@ -107,6 +107,11 @@ def _form(x: Tensor, affine: Affine, other: Tensor | None) -> switch.Form:
 def _is_over_rows(plan: Plan, affine: Affine) -> bool:
     known = affine.over_rows
     return layout.is_over_rows(plan.split_shape, plan.kept, affine.along) if known is None else known
+
+
+def _is_one_segment(plan: Plan, affine: Affine) -> bool:
+    """Whether a row is long and has no gain: all of it is then multiplied by one number, as a channel is."""
+    return plan.count > 1024 and affine.weight is None and affine.bias is None
 
 
 def _masks_rows(mask: Tensor, plan: Plan) -> bool:
