@@ -1,7 +1,6 @@
 """The fused kernels for channels: when they run, and that threads, batches and second derivatives change nothing."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from normscope.kernels import channels
 from normscope.kernels.fused import columns, segments
 from normscope.kernels.switch import only_steps
 from tests.blocks.norm.cases import randn, scramble
+from tests.kernels.recording import recorded
 from tests.support import kept_for_backward
 
 IMAGE = (6, 8, 11, 13)  # enough for several threads, and for blocks that do not come out even
@@ -37,19 +37,9 @@ every_format = pytest.mark.parametrize("memory", FORMATS)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that ran."""
-    names: list[str] = []
-
-    def recording(name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
-        def run(threads: int, *arguments: Any) -> None:
-            names.append(f"{name} by {threads}" if threads > 1 else name)
-            loop(threads, *arguments)
-
-        return run
-
-    for loops in (segments, columns):
-        for name in ("forward", "backward"):
-            monkeypatch.setattr(loops, name, recording(f"{loops.__name__.split('.')[-1]} {name}", getattr(loops, name)))
-    return names
+    kinds = {"segments": segments, "columns": columns}
+    loops = [(f"{kind} {name}", module, name) for kind, module in kinds.items() for name in ("forward", "backward")]
+    return recorded(monkeypatch, loops)
 
 
 def made(name: str) -> ns.Norm:
@@ -137,6 +127,14 @@ def test_a_sample_of_padding_alone(name: str, memory: str) -> None:
         steps = results(made(name), x, mask)
     close(fused, steps, scale=10)
     assert not fused[0][1].any()
+
+
+def test_a_long_row_without_a_gain_is_one_segment(calls: list[str]) -> None:
+    norm, x = ns.RMSNorm(1500, elementwise_affine=False), randn((3, 1500), 2, torch.float32)
+    fused = results(norm, x)
+    assert calls == ["segments forward", "segments backward"]
+    with only_steps():
+        close(fused, results(norm, x))
 
 
 def test_a_mask_that_tells_channels_apart_is_left_to_the_steps(calls: list[str]) -> None:

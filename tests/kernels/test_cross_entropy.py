@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from normscope.errors import TokenError
 from normscope.kernels import cross_entropy as module
@@ -274,3 +275,16 @@ def test_the_gpt_takes_it(cap: float | None, runs: list[tuple[int, bool]]) -> No
     torch.testing.assert_close(formula(logits, tokens.flatten()), loss, rtol=1e-5, atol=0)
     with pytest.raises(TokenError, match=f"token id {VOCABULARY} is not in the table"):
         model.loss(tokens, torch.full_like(tokens, VOCABULARY))
+
+
+def test_as_an_operator_it_refuses_a_second_derivative() -> None:
+    """Loudly: what torch.compile and make_fx record has the first one only."""
+    logits, targets = case(9, 40)
+
+    def second(z: Tensor) -> Tensor:
+        z = z.detach().requires_grad_()
+        (first,) = torch.autograd.grad(cross_entropy(z, targets), z, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), z)[0]
+
+    with pytest.raises(NotImplementedError, match="no second derivative as an operator"):
+        make_fx(second)(logits)

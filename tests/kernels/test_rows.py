@@ -14,6 +14,7 @@ from normscope.kernels.fused import rows as forward_loops
 from normscope.kernels.fused import rows_backward as backward_loops
 from normscope.kernels.switch import only_steps
 from tests.blocks.norm.cases import randn, scramble
+from tests.kernels.recording import recorded
 from tests.support import kept_for_backward
 
 ROWS, WIDTH = 700, 96  # enough for several threads, and for blocks that do not come out even
@@ -22,18 +23,10 @@ ROWS, WIDTH = 700, 96  # enough for several threads, and for blocks that do not 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that ran."""
-    names: list[str] = []
-
-    def recording(name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
-        def run(threads: int, *arguments: Any) -> None:
-            names.append(f"{name} by {threads}" if threads > 1 else name)
-            loop(threads, *arguments)
-
-        return run
-
-    for loops, name in ((forward_loops, "forward"), (backward_loops, "backward"), (long_rows, "backward")):
-        monkeypatch.setattr(loops, name, recording(name, getattr(loops, name)))
-    return names
+    return recorded(
+        monkeypatch,
+        [("forward", forward_loops, "forward"), *[("backward", m, "backward") for m in (backward_loops, long_rows)]],
+    )
 
 
 def results(norm: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[Tensor]:

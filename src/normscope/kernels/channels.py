@@ -163,11 +163,7 @@ class _Channels(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, real, means, squares = ctx.saved_tensors
         if is_out_of_the_ordinary(grads[0]):
-            bias = (
-                None
-                if ctx.bias is None
-                else torch.zeros(ctx.bias.shape, dtype=ctx.bias.dtype, device="cpu", requires_grad=True)
-            )
+            bias = None if ctx.bias is None else ctx.bias.zeros()
             return None, *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
         found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
         return None, *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[2:4]), *[None] * 6

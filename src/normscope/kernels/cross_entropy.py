@@ -154,12 +154,15 @@ def _(logits: Tensor, targets: Tensor, cap: Any, learns: bool) -> tuple[Tensor, 
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1])
 
 
-def _pull_back(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _pull_back(ctx: Any, g: Tensor | None, v: Tensor | None) -> tuple[Tensor | None, ...]:
+    if v is not None:
+        raise NotImplementedError("the loss has no second derivative as an operator; use it without tracing")
     (gradient,) = ctx.saved_tensors
-    return gradient * g, None, None, None
+    return None if g is None else gradient * g, None, None, None
 
 
 _operator.register_autograd(_pull_back, setup_context=_keep)

@@ -11,13 +11,12 @@
 `normscope.kernels.switch` says when kernels may run at all, and `normscope.kernels.layout` what lies where in memory.
 """
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
 from normscope.kernels import layout, switch
 from normscope.kernels import normalize as steps
+from normscope.kernels.loading import kernels
 from normscope.kernels.normalize import Affine, Moments, Statistic
 from normscope.scope import Plan
 
@@ -30,12 +29,12 @@ def normalize(
     if form != "steps" and _is_over_rows(plan, affine) and not _is_one_segment(plan, affine):
         in_order = x.is_contiguous()
         if (in_order or layout.in_memory(x, plan) is None) and (mask is None or _masks_rows(mask, plan)):
-            kernels = _loaded.get("rows") or _row_kernels()
-            if kernels is not None:
+            row_kernels = kernels("rows")
+            if row_kernels is not None:
                 real = None if mask is None else steps.lay_mask(mask, plan).flatten(len(plan.kept))[..., 0].contiguous()
-                setting = kernels.Setting(plan.count, eps, statistic == "standardise")
+                setting = row_kernels.Setting(plan.count, eps, statistic == "standardise")
                 rows = x if in_order else x.contiguous()  # a copy, as torch's own layers make one
-                y: Tensor = kernels.normalize(rows, affine.weight, affine.bias, real, setting, form)
+                y: Tensor = row_kernels.normalize(rows, affine.weight, affine.bias, real, setting, form)
                 return y if in_order else _in_the_order_of(x, y)
     found = _by_channels(x, plan, affine, mask, None, eps, statistic == "standardise", form)
     if found is not None:
@@ -50,10 +49,10 @@ def add_and_normalize(
     """x + branch, and that normalized: in one pass over memory where the sum is normalized over rows."""
     form = _form(x, affine, branch) if x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 else "steps"
     if form != "steps" and x.is_contiguous() and branch.is_contiguous() and _is_over_rows(plan, affine):
-        kernels = _row_kernels()
-        if kernels is not None:
-            setting = kernels.Setting(plan.count, eps, statistic == "standardise")
-            total, y = kernels.add_and_normalize(x, branch, affine.weight, affine.bias, setting, form)
+        row_kernels = kernels("rows")
+        if row_kernels is not None:
+            setting = row_kernels.Setting(plan.count, eps, statistic == "standardise")
+            total, y = row_kernels.add_and_normalize(x, branch, affine.weight, affine.bias, setting, form)
             return total, y
     total = x + branch
     return total, normalize(total, plan, statistic=statistic, eps=eps, affine=affine, mask=None)
@@ -140,10 +139,10 @@ def _by_channels(
     real = None if mask is None or at is None else _mask_of_places(mask, plan, order, at)
     if at is None or (mask is not None and real is None):
         return None
-    kernels = _channel_kernels()
-    if kernels is None:
+    channel_kernels = kernels("channels")
+    if channel_kernels is None:
         return None
-    y, measured = kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
+    y, measured = channel_kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
     return y if x is given else _in_the_order_of(given, y), measured
 
 
@@ -161,29 +160,3 @@ def _mask_of_places(mask: Tensor, plan: Plan, order: tuple[int, ...], at: layout
             return None
         real = real.narrow(channel, 0, 1)
     return real.permute(order).reshape(at.outer, at.inner).contiguous()
-
-
-_loaded: dict[str, ModuleType] = {}
-
-
-def _row_kernels() -> ModuleType | None:
-    """The kernels for rows, which bring numba; None where that fails."""
-    if "rows" not in _loaded:
-        try:
-            from normscope.kernels import rows
-        except Exception as error:  # whatever numba's reason may be, the steps do without it
-            switch.give_up(error)
-            return None
-        _loaded["rows"] = rows
-    return _loaded["rows"]
-
-
-def _channel_kernels() -> ModuleType | None:
-    if "channels" not in _loaded:
-        try:
-            from normscope.kernels import channels
-        except Exception as error:
-            switch.give_up(error)
-            return None
-        _loaded["channels"] = channels
-    return _loaded["channels"]

@@ -10,12 +10,11 @@ Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), one row of angles for 
 Both give the same numbers. `normscope.kernels.switch` says when kernels may run at all.
 """
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
 from normscope.kernels import normalize, switch
+from normscope.kernels.loading import kernels
 from normscope.kernels.normalize import Affine
 from normscope.kernels.switch import Form
 from normscope.scope import Scope
@@ -24,26 +23,25 @@ LONGEST = 1024
 """The largest e that the kernels have room for."""
 
 _HEADS = Scope.parse("b s h [e]")
-_rotary: ModuleType | None = None
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head."""
     form = _form(x, None, cos, sin)
-    kernels = None if form == "steps" else _kernels()
-    if kernels is None:
+    fused = None if form == "steps" else kernels("rotary")
+    if fused is None:
         return turn_by_steps(x, cos, sin)
-    y: Tensor = kernels.turn(x, cos, sin, form)
+    y: Tensor = fused.turn(x, cos, sin, form)
     return y
 
 
 def normalize_and_turn(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
     """Each head over its root mean square, times a gain along e, and turned."""
     form = _form(x, weight, cos, sin)
-    kernels = None if form == "steps" else _kernels()
-    if kernels is None:
+    fused = None if form == "steps" else kernels("rotary")
+    if fused is None:
         return normalize_and_turn_by_steps(x, weight, cos, sin, eps)
-    y: Tensor = kernels.normalize_and_turn(x, weight, cos, sin, eps, form)
+    y: Tensor = fused.normalize_and_turn(x, weight, cos, sin, eps, form)
     return y
 
 
@@ -74,16 +72,3 @@ def normalize_and_turn_by_steps(x: Tensor, weight: Tensor | None, cos: Tensor, s
     affine = Affine(weight, None, (1, 1, 1, x.shape[-1]))
     y, _ = normalize.by_batch(x, _HEADS.bind(x.shape), statistic="rms", eps=eps, affine=affine, mask=None)
     return turn_by_steps(y, cos, sin)
-
-
-def _kernels() -> ModuleType | None:
-    """The kernels, which bring numba; None where that fails."""
-    global _rotary
-    if _rotary is None:
-        try:
-            from normscope.kernels import rotary
-        except Exception as error:  # whatever numba's reason may be, the steps do without it
-            switch.give_up(error)
-            return None
-        _rotary = rotary
-    return _rotary

@@ -14,6 +14,7 @@ import numpy as np
 from normscope.kernels.fused.compiler import compiled, float32_at, float64_at, fma, in_vectors, int64_at
 from normscope.kernels.fused.mathematics import decay, larger, tanh
 from normscope.kernels.fused.sharing import share
+from normscope.kernels.fused.vectors import fill
 
 _PIECE = 512  # numbers that are summed in float32
 _ONE = np.float32(1.0)
@@ -106,13 +107,6 @@ def _capped_row(z, row, target, count, d, cap, learns):
 
 
 @compiled
-def _fill_zero(numbers, d):
-    in_vectors()
-    for j in range(d):
-        numbers[j] = 0.0
-
-
-@compiled
 def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignored, cap, learns):
     """The rows that fall to one thread. Without a gradient, each thread has a row of its own to work in."""
     for i in range(rows * part // parts, rows * (part + 1) // parts):
@@ -120,7 +114,7 @@ def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignore
         if target == ignored:
             float64_at(losses)[i] = 0.0
             if learns:
-                _fill_zero(float32_at(row), d)
+                fill(float32_at(row), np.float32(0.0), d)
         elif cap > 0.0:
             float64_at(losses)[i] = _capped_row(z, row, target, count, d, cap, learns)
         else:

@@ -16,6 +16,7 @@ import numpy as np
 
 from normscope.kernels.fused.compiler import compiled, float32_at, float64_at, in_vectors, room_for
 from normscope.kernels.fused.sharing import share
+from normscope.kernels.fused.vectors import fill
 from normscope.kernels.positions import LONGEST
 
 _AT_ONCE = 16  # rows whose scales are computed together, in a vector or two
@@ -24,7 +25,7 @@ _room_for_rows = room_for(3 * _AT_ONCE)
 
 
 @compiled
-def _turn_tokens(x, cos, sin, y, first, last, places, heads, half):
+def _turn_tokens(x, cos, sin, y, first, last, places, heads, half, sign):
     in_vectors()
     for i in range(first, last):
         place = i % places * half
@@ -32,34 +33,19 @@ def _turn_tokens(x, cos, sin, y, first, last, places, heads, half):
             a, b = 2 * row * half, (2 * row + 1) * half
             for j in range(half):
                 p, q = np.float64(x[a + j]), np.float64(x[b + j])
-                c, s = np.float64(cos[place + j]), np.float64(sin[place + j])
+                c, s = np.float64(cos[place + j]), np.float64(sin[place + j]) * sign
                 y[a + j] = p * c - q * s
                 y[b + j] = p * s + q * c
 
 
 @compiled
-def _turn_tokens_back(x, cos, sin, y, first, last, places, heads, half):
-    in_vectors()
-    for i in range(first, last):
-        place = i % places * half
-        for row in range(i * heads, (i + 1) * heads):
-            a, b = 2 * row * half, (2 * row + 1) * half
-            for j in range(half):
-                p, q = np.float64(x[a + j]), np.float64(x[b + j])
-                c, s = np.float64(cos[place + j]), np.float64(sin[place + j])
-                y[a + j] = p * c + q * s
-                y[b + j] = q * c - p * s
-
-
-@compiled
 def _turn_part(part, parts, x, cos, sin, y, tokens, places, heads, half, back):
-    """y of the tokens that fall to one thread."""
+    """y of the tokens that fall to one thread. To turn back is to turn by the opposite angle."""
     first, last = tokens * part // parts, tokens * (part + 1) // parts
-    xs, c, s, ys = float32_at(x), float32_at(cos), float32_at(sin), float32_at(y)
-    if back:
-        _turn_tokens_back(xs, c, s, ys, first, last, places, heads, half)
-    else:
-        _turn_tokens(xs, c, s, ys, first, last, places, heads, half)
+    _turn_tokens(
+        float32_at(x), float32_at(cos), float32_at(sin), float32_at(y), first, last, places, heads, half,
+        -1.0 if back else 1.0,
+    )  # fmt: skip
 
 
 @compiled
@@ -188,13 +174,6 @@ def _learn_gain(x, turned, scales, dweight, rows, e):
 
 
 @compiled
-def _clear(numbers, count):
-    in_vectors()
-    for j in range(count):
-        numbers[j] = 0.0
-
-
-@compiled
 def _backward_block(x, weight, cos, sin, g, dx, dweight, first, end, places, heads, half, eps, learns):
     """dx of some rows, and what they add to the gradient of the gain.
 
@@ -204,7 +183,7 @@ def _backward_block(x, weight, cos, sin, g, dx, dweight, first, end, places, hea
     squares, scales = float64_at(room), float64_at(room + 8 * _AT_ONCE)
     pulls, turned = float64_at(room + 16 * _AT_ONCE), float64_at(_room_for_features())
     if learns:
-        _clear(float64_at(dweight), e)
+        fill(float64_at(dweight), 0.0, e)
     row = first
     while row < end:
         last = min(row + _rows_at_once(heads, half), end)
@@ -243,26 +222,9 @@ def _add_up(sums, result, blocks, e):
 
 @compiled
 def normalize_and_turn_backward(
-    threads,
-    fork,
-    number,
-    team,
-    x,
-    weight,
-    cos,
-    sin,
-    g,
-    dx,
-    dweight,
-    sums,
-    blocks,
-    tokens,
-    places,
-    heads,
-    half,
-    eps,
+    threads, fork, number, team, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, places, heads, half, eps,
     learns,
-):
+):  # fmt: skip
     """dx of all rows and, if it is learnt, dweight. At `sums` there is room for blocks * e numbers of float64."""
     share(
         threads, fork, number, team, _backward_part,
