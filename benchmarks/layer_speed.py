@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
-`timing.hold_allocator`), because torch's chains of operations live by the allocator's mood. The limit is the time that
+normscope.train.allocator), because torch's chains of operations live by its mood. The limit is the time that
 the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
 kept for the backward pass is compared too. With --compile, also against torch.compile of torch's layer, once it is warm
 (it takes some minutes more).
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 import normscope
 from normscope.blocks.joining import add_and_normalize
 from normscope.blocks.mlp import relu2
-from timing import copy_seconds, hold_allocator, medians
+from normscope.train.allocator import hold_memory
+from timing import copy_seconds, medians
 
 ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))
 IMAGES = ((32, 64, 56, 56), (8, 256, 28, 28))
@@ -158,7 +159,7 @@ def table(compiled: bool) -> Table:
     for question, shape in track(cases, "layers", console=progress, transient=True):
         case = Case(question, shape)
         as_it_is.append(case.ratio(*case.times()))
-    hold_allocator()
+    hold_memory()
     for (question, shape), ratio in track(
         list(zip(cases, as_it_is, strict=True)), "and again", console=progress, transient=True
     ):

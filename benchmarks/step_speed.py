@@ -18,7 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import normscope
 from normscope.kernels.switch import only_steps
-from timing import hold_allocator, medians
+from normscope.train.allocator import hold_memory
+from timing import medians
 
 SIZES = (
     {"depth": 4, "width": 128, "heads": 4, "context": 64, "vocab_size": 65},
@@ -111,5 +112,5 @@ def table() -> Table:
 
 
 if __name__ == "__main__":
-    hold_allocator()
+    hold_memory()
     Console(width=120).print(table())

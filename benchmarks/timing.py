@@ -1,6 +1,5 @@
-"""What the benchmarks share: fair times of several works, the speed of memory, and an allocator that holds still."""
+"""What the benchmarks share: fair times of several works, and the speed of memory."""
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -8,20 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 
 Work = Callable[[], object]
-
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # as glibc numbers its options
-
-
-def hold_allocator() -> None:
-    """Let the allocator keep what it has, from here on.
-
-    Left alone, glibc hands large tensors back to the system whenever it likes, and the page faults that follow fall on
-    whoever comes next: a layer may take three times as long in one run as in another. Elsewhere this does nothing.
-    """
-    allocator = ctypes.CDLL(None)
-    if hasattr(allocator, "mallopt"):
-        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-            allocator.mallopt(option, 1 << 30)
 
 
 def medians(works: Sequence[Work], repeats: int = 15, least: float = 4e-3) -> list[float]:

@@ -23,6 +23,9 @@ FLOORS = {
     "models": 4,
     "interop": 5,
     "explain": 5,
+    "data": 5,
+    "generate": 6,
+    "train": 7,
     "cli": 9,
     "__main__": 10,
 }

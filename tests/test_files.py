@@ -1,5 +1,6 @@
 """Files are written whole or not at all, and a fault says what to do."""
 
+import io
 import os
 import stat
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError, NormscopeError
-from normscope.files import write_atomically
+from normscope.files import AtomicFile, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -92,3 +93,43 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_errors_belong_to_both_families() -> None:
     assert issubclass(FileError, NormscopeError)
     assert issubclass(FileError, OSError)
+
+
+def test_a_file_written_bit_by_bit_appears_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with AtomicFile(path) as file:
+        file.write(b"\x00\xff")
+        file.write(memoryview(b"\r\n"))
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"\x00\xff\r\n"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_fault_in_the_block_leaves_the_old_file_and_is_the_one_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with AtomicFile(path) as file:
+            file.write(b"new")
+            raise OSError("something else")
+
+    with pytest.raises(OSError, match=r"^something else$"):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullFile(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", lambda *_: FullFile())
+    with (
+        pytest.raises(FileError, match=r"cannot write .*a\.bin: No space left on device"),
+        AtomicFile(tmp_path / "a.bin") as file,
+    ):
+        file.write(b"new")
+    assert names(tmp_path) == []

@@ -57,7 +57,7 @@ class FutureLeakError(ConfigError):
 
 
 class TokenError(NormscopeError, IndexError):
-    """A token id that the vocabulary does not have."""
+    """A token id, or a text, that the vocabulary does not have."""
 
 
 class CacheError(NormscopeError, ValueError):
@@ -68,8 +68,20 @@ class WeightsError(NormscopeError, ValueError):
     """Weights from elsewhere that do not fit the model."""
 
 
+class CheckpointError(NormscopeError, ValueError):
+    """A checkpoint that is not whole, not what it was when it was written, or of another run."""
+
+
+class NotFiniteError(NormscopeError, ArithmeticError):
+    """A loss or a gradient that is infinite or not a number."""
+
+
 class FileError(NormscopeError, OSError):
     """A file that cannot be read or written, and why."""
+
+
+class CorpusError(NormscopeError, ValueError):
+    """Text that cannot be learnt from: there is none, or too little for what was asked."""
 
 
 def _scope_error(

@@ -12,6 +12,7 @@ from torch.nn.modules import module as torch_module
 import normscope as ns
 from normscope.blocks.attention import Attention
 from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.places import Start
 from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
@@ -108,7 +109,7 @@ class _Doubled(ns.Norm):
 
 
 class _Still(Rotary):
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: Start) -> Tensor:
         return x
 
 

@@ -95,7 +95,7 @@ def test_tables_are_not_saved_and_can_be_filled_again() -> None:
     assert torch.equal(empty.sin, rotary.sin)
 
 
-def turn(*shape: int, start: int = 0) -> Any:
+def turn(*shape: int, start: Any = 0) -> Any:
     return lambda: Rotary(4, 8)(torch.zeros(shape), start)
 
 
@@ -108,6 +108,10 @@ def turn(*shape: int, start: int = 0) -> Any:
     ("beyond", ShapeError, "position 8 was asked for, but there are 8: 0 to 7", turn(1, 9, 1, 4)),
     ("beyond-later", ShapeError, "position 8 was asked for", turn(1, 2, 1, 4, start=7)),
     ("before", ShapeError, "position -1 was asked for", turn(1, 2, 1, 4, start=-1)),
+    ("beyond-row", ShapeError, "position 8 was asked for", turn(2, 2, 1, 4, start=(0, 7))),
+    ("before-row", ShapeError, "position -1 was asked for", turn(2, 2, 1, 4, start=(-1, 3))),
+    ("rows", ShapeError, "2 places to start from were given for 3 rows", turn(3, 2, 1, 4, start=(0, 1))),
+    ("start-row", DtypeError, r"start=1\.5 must be a whole number", turn(2, 2, 1, 4, start=(0, 1.5))),
     ("size", ShapeError, r"tokens, heads, 4\), but got shape \(1, 2, 1, 6\)", turn(1, 2, 1, 6)),
     ("rank", ShapeError, r"got shape \(2, 4\)", turn(2, 4)),
     ("list", DtypeError, "got list", lambda: Rotary(4, 8)([1.0], 0)),

@@ -47,6 +47,18 @@ def test_a_gain_of_float64_is_left_to_the_steps(calls: list[str]) -> None:
     assert calls == []
 
 
+def test_rows_at_places_of_their_own_are_turned_by_the_kernels(calls: list[str]) -> None:
+    x, weight, (cos, sin) = single(2, 3, 4, 32), single(32, seed=1), tables(9, 32)
+    place = torch.tensor([[0, 1, 2], [6, 7, 8]])
+    turned = turn(x, cos[place], sin[place])
+    normed = normalize_and_turn(x, weight, cos[place], sin[place], EPS)
+    assert calls == ["turn", "normalize_and_turn"]
+    for i, start in enumerate((0, 6)):
+        angles = cos[start : start + 3], sin[start : start + 3]
+        assert torch.equal(turned[i : i + 1], turn(x[i : i + 1], *angles))
+        assert torch.equal(normed[i : i + 1], normalize_and_turn(x[i : i + 1], weight, *angles, EPS))
+
+
 def both(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turn(normalize_and_turn(x, weight, cos, sin, EPS), cos, sin)
 

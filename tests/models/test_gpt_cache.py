@@ -138,7 +138,8 @@ def new(batch: int = 2, capacity: int | None = None, **options: Any) -> Any:
 def filled() -> Any:
     memory = new()
     for layer in memory.layers:
-        layer.length = 3
+        nothing = torch.zeros_like(layer.keys[:, :, :3])
+        layer.append(nothing, nothing)
     return memory
 
 

@@ -13,6 +13,7 @@ from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.places import Start, furthest, places
 from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.checks import check_flags, check_positive
@@ -130,7 +131,7 @@ class Attention(nn.Module):
         heads: Tensor = flat.unflatten(-1, (-1, self.head_dim))
         return heads
 
-    def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> int:
+    def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> Start:
         """Refuse what cannot be cached; returns the place of the first new token."""
         if not isinstance(cache, LayerCache):
             raise CacheError(f"attention takes the cache of one layer, a LayerCache, but got {type(cache).__name__}")
@@ -138,24 +139,25 @@ class Attention(nn.Module):
             raise CacheError("only causal attention can be cached: here earlier tokens would have to see later ones")
         if mask is not None:
             raise CacheError("a cache takes no mask: give the tokens of each call without padding")
-        return cache.length
+        return cache.start
 
-    def _plainly_causal(self, s: int, start: int, mask: Tensor | None) -> bool:
-        windowed = self.window is not None and self.window < start + s
+    def _plainly_causal(self, s: int, start: Start, mask: Tensor | None) -> bool:
+        windowed = self.window is not None and self.window < furthest(start) + s
         # Lengths are asked about in a branch: in a graph for any length `s > 1` is a symbol, and torch's flag is not.
         if s <= 1 or start != 0 or windowed:
             return False
         return self.causal and mask is None
 
-    def _visible(self, s: int, start: int, mask: Tensor | None, device: torch.device) -> Tensor | None:
+    def _visible(self, s: int, start: Start, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
-        total = start + s
+        total, equal = furthest(start) + s, not isinstance(start, tuple)
         windowed = self.window is not None and self.window < total
         newest_only = self.causal and s == 1  # one query, at the end: it sees all there is
-        if mask is None and not windowed and (not self.causal or newest_only or start == 0):
+        if mask is None and equal and not windowed and (not self.causal or newest_only or start == 0):
             return None
-        query = torch.arange(start, total, device=device)[:, None]
-        key = torch.arange(total, device=device)[None, :]
+        query = places(start, s, device)[..., None]
+        query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ
+        key = torch.arange(total, device=device)
         visible = key <= query if self.causal else torch.ones(s, total, dtype=torch.bool, device=device)
         if self.window is not None:
             near = query - key < self.window

@@ -6,13 +6,14 @@ from torch import Tensor, nn
 
 from normscope.blocks.norm.engine import Norm
 from normscope.blocks.norm.layer import RMSNorm
+from normscope.blocks.places import Start
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.watched import is_watched
 from normscope.kernels.normalize import default_eps
 from normscope.kernels.positions import normalize_and_turn
 
 
-def prepare(x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tensor | None, start: int) -> Tensor:
+def prepare(x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tensor | None, start: Start) -> Tensor:
     """Normalize x (b, s, heads, e), if there is a norm, and turn it by its places, if there are positions.
 
     An rms norm over each head and the turn after it are taken together, in one pass over memory, unless someone

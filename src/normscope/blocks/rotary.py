@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.checks import check_tensor
+from normscope.blocks.places import Start, furthest, places
 from normscope.checks import check_above_zero, check_positive
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.kernels.positions import turn
@@ -84,23 +85,33 @@ class Rotary(nn.Module):
             self.reset_parameters()
         return self
 
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: Start) -> Tensor:
         return turn(x, *self.tables(x, start))
 
-    def tables(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """The cosines and sines for x, (tokens, 1, head_dim / 2), from a place on; what cannot be turned is refused."""
+    def tables(self, x: Tensor, start: Start) -> tuple[Tensor, Tensor]:
+        """The cosines and sines for x from a place on; what cannot be turned is refused.
+
+        They are (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if each row begins at its own place.
+        """
         check_tensor(x, self)
         if not x.is_floating_point():
             raise DtypeError(f"{self} takes a tensor of floats, but got {x.dtype}")
-        if isinstance(start, bool) or not isinstance(start, int | Integral):
-            raise DtypeError(f"start={start!r} must be a whole number, the place of the first token")
+        starts = start if isinstance(start, tuple) else (start,)
+        for first in starts:
+            if isinstance(first, bool) or not isinstance(first, int | Integral):
+                raise DtypeError(f"start={first!r} must be a whole number, the place of the first token")
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
-        stop = start + x.shape[1]
-        if start < 0 or stop > self.context:
-            wrong = start if start < 0 else stop - 1
+        stop = furthest(starts) + x.shape[1]
+        if min(starts) < 0 or stop > self.context:
+            wrong = min(starts) if min(starts) < 0 else stop - 1
             raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
-        return self.cos[start:stop], self.sin[start:stop]
+        if not isinstance(start, tuple):
+            return self.cos[start:stop], self.sin[start:stop]
+        if len(start) != x.shape[0]:
+            raise ShapeError(f"{len(start)} places to start from were given for {x.shape[0]} rows; give one for each")
+        place = places(start, x.shape[1], x.device)
+        return self.cos[place], self.sin[place]
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"

@@ -1,6 +1,6 @@
 """The command line: a table of commands, of which only the one that was asked for is imported.
 
-A new command is a line in `COMMANDS` and a file with a function `main(arguments)`.
+A new command is a line in `COMMANDS` and a file with a function `main(arguments)`, which may return an exit code.
 """
 
 import difflib
@@ -14,6 +14,14 @@ from normscope._version import __version__
 from normscope.errors import NormscopeError
 
 COMMANDS = {
+    "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),
+    "resume": ("normscope.cli.resume", "go on with a run that was stopped or killed"),
+    "sample": ("normscope.cli.sample", "let a trained model write"),
+    "chat": ("normscope.cli.chat", "write with a trained model, turn by turn"),
+    "doctor": ("normscope.cli.doctor", "what this machine has, and what a run would take"),
+    "prepare": ("normscope.cli.prepare", "turn text into tokens, for several runs to share"),
+    "report": ("normscope.cli.report", "write a run's report anew"),
+    "replay": ("normscope.cli.replay", "see again where a number stopped being finite"),
     "draw": ("normscope.cli.draw", "draw which cells of a tensor share one mean"),
 }
 """For each command: the module it lives in, and one line of help."""
@@ -50,7 +58,7 @@ def _run(arguments: Sequence[str]) -> int:
     elif command == "--version":
         print(f"normscope {__version__}")
     elif command in COMMANDS:
-        importlib.import_module(COMMANDS[command][0]).main(rest)
+        return importlib.import_module(COMMANDS[command][0]).main(rest) or 0
     else:
         close = difflib.get_close_matches(command, COMMANDS, n=1)
         fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"

@@ -1,6 +1,7 @@
 """Turning queries and keys by their places, with or without the rms norm of each head before it.
 
-Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), one row of angles for each place.
+Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), one row of angles for each place, or (b, s, 1, e/2) where the
+rows of a batch stand at places of their own.
 
 | what                                                          | form                                             |
 |---------------------------------------------------------------|--------------------------------------------------|
@@ -27,6 +28,8 @@ _HEADS = Scope.parse("b s h [e]")
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head."""
+    if cos.dim() == 4:
+        return turn(*_as_one_text(x, cos, sin)).reshape(x.shape)
     form = _form(x, None, cos, sin)
     fused = None if form == "steps" else kernels("rotary")
     if fused is None:
@@ -37,12 +40,20 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def normalize_and_turn(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
     """Each head over its root mean square, times a gain along e, and turned."""
+    if cos.dim() == 4:
+        x_in_line, cos, sin = _as_one_text(x, cos, sin)
+        return normalize_and_turn(x_in_line, weight, cos, sin, eps).reshape(x.shape)
     form = _form(x, weight, cos, sin)
     fused = None if form == "steps" else kernels("rotary")
     if fused is None:
         return normalize_and_turn_by_steps(x, weight, cos, sin, eps)
     y: Tensor = fused.normalize_and_turn(x, weight, cos, sin, eps, form)
     return y
+
+
+def _as_one_text(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows at places of their own are one row of b*s tokens whose places jump: no loop has to know of them."""
+    return x.flatten(0, 1)[None], cos.flatten(0, 1), sin.flatten(0, 1)
 
 
 def _form(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Form:

@@ -10,7 +10,6 @@ What a config can choose, and so what the presets differ in:
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from normscope.blocks.checks import check_config, check_mask, check_tokens, unkn
 from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
+from normscope.blocks.places import Start, furthest, places
 from normscope.blocks.rotary import Rotary, check_rotary
 from normscope.checks import check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
@@ -79,6 +79,8 @@ class GPT(nn.Module):
     Shapes:
         tokens: (b, s) of integers. logits: (b, s, vocab_size).
 
+    It writes text by way of `normscope.generate`, a floor above: `generate_text(model, tokenizer, "Once upon a time")`.
+
     Example:
         >>> import torch
         >>> from normscope.models.presets import nanochat
@@ -128,15 +130,15 @@ class GPT(nn.Module):
         """The logits of the token after each of `tokens`.
 
         With a mask (b, s), True where a token is real, padding has no say in any statistic and is never looked at.
-        With a cache, `tokens` are the newest ones and the cache knows those before. With `last_only` the logits are
-        those of the last column alone, (b, 1, vocab_size), whether it is padding or not: all that generating needs,
-        and the logits of a long prompt are larger than all the rest. With `capped=False` they are those before the
-        config's cap, for the loss, which caps them as it goes.
+        With a cache, `tokens` are the newest ones and the cache knows those before, of each row as many as it was
+        given. With `last_only` the logits are those of the last column alone, (b, 1, vocab_size), whether it is
+        padding or not: all that generating needs, and the logits of a long prompt are larger than all the rest. With
+        `capped=False` they are those before the config's cap, for the loss, which caps them as it goes.
         """
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
-            x = x + self.position(torch.arange(start, start + tokens.shape[1], device=tokens.device))
+            x = x + self.position(places(start, tokens.shape[1], tokens.device))
         x = self.embedding_norm(self.dropout(x), mask=mask)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
@@ -168,24 +170,30 @@ class GPT(nn.Module):
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
         return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 
+    @property
+    def cacheable(self) -> bool:
+        """Whether a cache can serve this model in eval mode: not if a norm shares statistics between the tokens."""
+        return not self._looking
+
     def parameter_count(self) -> int:
         """How many numbers the model learns; tied weights count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> int:
+    def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Start:
         """Refuse what does not fit; returns the place of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
         check_mask(mask, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
-        if start + tokens.shape[1] > self.config.context:
+        total = furthest(start) + tokens.shape[1]
+        if total > self.config.context:
             raise ShapeError(
-                f"{start + tokens.shape[1]} tokens are more than the model's context of {self.config.context}; "
+                f"{total} tokens are more than the model's context of {self.config.context}; "
                 f"give the newest {self.config.context}, or make a model with a longer context"
             )
         return start
 
-    def _check_cache(self, cache: Cache) -> int:
-        """Refuse a cache of another model, and a norm that cannot be cached; returns how many tokens are in it."""
+    def _check_cache(self, cache: Cache) -> Start:
+        """Refuse a cache of another model, and a norm that cannot be cached; returns the place of the next token."""
         if not isinstance(cache, Cache) or len(cache.layers) != self.config.depth:
             got = f"one of {len(cache.layers)}" if isinstance(cache, Cache) else type(cache).__name__
             raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")
@@ -200,4 +208,4 @@ class GPT(nn.Module):
                 f"those after it and cannot be cached; call the model on all the tokens, or use a norm with running "
                 f"statistics in eval mode"
             )
-        return cache.length
+        return cache.start

@@ -26,7 +26,7 @@ def _relu(x):
 
 
 @compiled
-def _gelu(x):
+def gelu(x):
     return x * normal(x)[0]
 
 
@@ -43,7 +43,7 @@ def _bounded_square(x):
 
 
 @compiled
-def _gelu_tanh(x):
+def gelu_tanh(x):
     return times_sigmoid(x, x * fma(_B, _bounded_square(x), _A))
 
 
@@ -55,7 +55,7 @@ def _gelu_tanh_slope(x):
 
 
 @compiled
-def _silu(x):
+def silu(x):
     return times_sigmoid(x, x)
 
 
@@ -84,7 +84,7 @@ def _gelu_tanh_values(first, last, x, y, _c, _d, _e):
     in_vectors()
     xs, ys = float32_at(x), float32_at(y)
     for i in range(first, last):
-        ys[i] = _gelu_tanh(xs[i])
+        ys[i] = gelu_tanh(xs[i])
 
 
 def _gelu_tanh_slopes(first, last, x, g, dx, _d, _e):
@@ -98,7 +98,7 @@ def _silu_values(first, last, x, y, _c, _d, _e):
     in_vectors()
     xs, ys = float32_at(x), float32_at(y)
     for i in range(first, last):
-        ys[i] = _silu(xs[i])
+        ys[i] = silu(xs[i])
 
 
 def _silu_slopes(first, last, x, g, dx, _d, _e):
@@ -112,7 +112,7 @@ def _swiglu_values(first, last, gate, up, y, _d, _e):
     in_vectors()
     gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
     for i in range(first, last):
-        ys[i] = _silu(gates[i]) * ups[i]
+        ys[i] = silu(gates[i]) * ups[i]
 
 
 def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
@@ -120,7 +120,7 @@ def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
     gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
     for i in range(first, last):
         dgates[i] = gs[i] * ups[i] * _silu_slope(gates[i])
-        dups[i] = gs[i] * _silu(gates[i])
+        dups[i] = gs[i] * silu(gates[i])
 
 
 def _reglu_values(first, last, gate, up, y, _d, _e):
@@ -142,7 +142,7 @@ def _geglu_values(first, last, gate, up, y, _d, _e):
     in_vectors()
     gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
     for i in range(first, last):
-        ys[i] = _gelu(gates[i]) * ups[i]
+        ys[i] = gelu(gates[i]) * ups[i]
 
 
 def _geglu_slopes(first, last, gate, up, g, dgate, dup):
@@ -150,7 +150,7 @@ def _geglu_slopes(first, last, gate, up, g, dgate, dup):
     gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
     for i in range(first, last):
         dgates[i] = gs[i] * ups[i] * _gelu_slope(gates[i])
-        dups[i] = gs[i] * _gelu(gates[i])
+        dups[i] = gs[i] * gelu(gates[i])
 
 
 class Loops(NamedTuple):

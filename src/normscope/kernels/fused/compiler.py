@@ -64,6 +64,8 @@ float32_at = _pointer_to(types.float32)
 float64_at = _pointer_to(types.float64)
 int64_at = _pointer_to(types.int64)
 byte_at = _pointer_to(types.uint8)
+int8_at = _pointer_to(types.int8)
+uint32_at = _pointer_to(types.uint32)
 
 
 def room_for(count: int) -> Any:

@@ -1,0 +1,64 @@
+"""`normscope prepare`: turn text into tokens once, for several runs to share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from normscope.cli.training import preparation
+from normscope.data.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Turn text into tokens, in a folder that `normscope train FOLDER` takes in the place of text.
+
+    For instance: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
+    """
+
+    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...")]
+    """Files, folders or patterns (.txt .md .py .jsonl .parquet), or - for what is piped in."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Where the tokens go."""
+
+    tokenizer: str = "bpe"
+    """characters, bytes, bpe, or the path of a tokenizer.json."""
+
+    vocab_size: int | None = None
+    """How many tokens bpe learns."""
+
+    column: str = "text"
+    """Where the text is in .jsonl and .parquet files."""
+
+    split: Literal["seed", "tail"] = "seed"
+    """What is held out for validation: pieces from everywhere, or the end of the text."""
+
+    share: float | None = None
+    """How much of the text is held out; a tenth, or a megabyte if that is less."""
+
+    seed: int = 0
+
+
+def main(arguments: Sequence[str]) -> None:
+    command = tyro.cli(Prepare, prog="normscope prepare", args=list(arguments))
+    with preparation() as progress:
+        corpus = prepare(
+            command.sources,
+            command.out,
+            tokenizer=command.tokenizer,
+            vocab_size=command.vocab_size,
+            column=command.column,
+            seed=command.seed,
+            split=command.split,
+            share=command.share,
+            progress=progress,
+        )
+    for name, part in (("training", corpus.record.train), ("validation", corpus.record.validation)):
+        print(f"{name:10}  {part.tokens:>13,} tokens  {part.bytes:>13,} bytes  {part.documents:>9,} documents")
+    print(f"vocabulary  {corpus.tokenizer.vocab_size:>13,} tokens, {corpus.tokenizer.kind}")
+    for notice in corpus.notices:
+        print(f"note: {notice}")
+    print(f"train on it with: normscope train {command.out}")

@@ -1,0 +1,24 @@
+"""`normscope report`: write a run's report anew."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from normscope.train.report.page import write_report
+from normscope.train.run import Run
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write a run's report.html from what its folder holds, also while it is still being trained."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    command = tyro.cli(Report, prog="normscope report", args=list(arguments))
+    print(f"wrote {write_report(Run.open(command.run).folder)}")

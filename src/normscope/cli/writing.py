@@ -1,0 +1,72 @@
+"""What `sample` and `chat` share: which model, and how its tokens are chosen."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from normscope.data.tokenizers import Tokenizer
+from normscope.generate.decoder import Weights
+from normscope.generate.sampling import SamplingConfig
+from normscope.generate.text import TextSettings
+from normscope.models.gpt import GPT
+from normscope.train.run import Run
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Which run's model writes, and how."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+
+    checkpoint: str = "best"
+    """best, last, or the number of a step."""
+
+    tokens: int = 256
+    """How many tokens a text gets at most."""
+
+    temperature: float = 0.8
+    """Below 1 likely tokens become likelier; 0 always takes the likeliest."""
+
+    top_k: int | None = None
+    """Choose among so many of the likeliest tokens."""
+
+    top_p: float | None = None
+    """Choose among the likeliest that together have this probability."""
+
+    min_p: float | None = None
+    """Choose among those of at least this share of the likeliest one's probability."""
+
+    repetition_penalty: float = 1.0
+    """Above 1 what is there already becomes less likely."""
+
+    stop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
+    r"""A text ends before any of these; \n is a line break."""
+
+    seed: int = 0
+    """Another seed gives other texts."""
+
+    weights: Weights = "float32"
+    """Rounded to bfloat16 or int8 the weights of a large model are read in less time."""
+
+    def settings(self) -> TextSettings:
+        return TextSettings(
+            sampling=SamplingConfig(
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                min_p=self.min_p,
+                repetition_penalty=self.repetition_penalty,
+            ),
+            max_new_tokens=self.tokens,
+            stop=tuple(text.replace("\\n", "\n") for text in self.stop),
+            seed=self.seed,
+            weights=self.weights,
+        )
+
+    def load(self) -> tuple[GPT, Tokenizer]:
+        run = Run.open(self.run)
+        model, _ = run.load_model(self.checkpoint)
+        return model, run.corpus().tokenizer

@@ -1,0 +1,52 @@
+"""Long documents in smaller pieces, cut where it hurts least."""
+
+from normscope.data.readers import Pieces
+
+
+def cut(pieces: Pieces, size: int) -> Pieces:
+    """The same documents, in pieces of at most `size` characters: a document that is no longer stays whole.
+
+    Where it is cut depends on the document alone, and not on the pieces in which it came. A cut is after a line, else
+    before a space, else anywhere.
+
+    >>> list(cut(iter(["one two\\nthr", "ee four", None, "five", None]), size=9))
+    ['one two\\n', 'three', ' four', None, 'five', None]
+    """
+    text = ""
+    for piece in pieces:
+        if piece is None:
+            if text:
+                yield text
+            yield None
+            text = ""
+            continue
+        text, start = text + piece, 0
+        while len(text) - start > size:
+            stop = _place(text, start + size // 2, start + size)
+            yield text[start:stop]
+            start = stop
+        text = text[start:]
+
+
+def _place(text: str, first: int, last: int) -> int:
+    """Where to cut, after `first` and not after `last`."""
+    newest = line = text.rfind("\n", first, last) + 1
+    while line:
+        if _keeps_words(text, line, last):
+            return line
+        line = text.rfind("\n", first, line - 1) + 1
+    if newest:
+        return newest
+    space = text.rfind(" ", first + 1, last)
+    return space if space >= 0 else last
+
+
+def _keeps_words(text: str, place: int, last: int) -> bool:
+    """Whether a tokenizer that splits text into words finds the same ones if the text is cut after this line.
+
+    Such tokenizers take white space together, all but the last of it, which goes with the word that follows. So a cut
+    keeps the words after a line end between two words, and before the last line end of several.
+    """
+    if not text[place].isspace():
+        return not text[place - 2 : place - 1].isspace()
+    return text[place] == "\n" and place < last and not text[place + 1].isspace()

@@ -1,0 +1,61 @@
+"""What the sources looked like when they were read, to tell later whether they have changed."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from normscope.data.sources import PIPED
+
+Change = Literal["changed", "missing"]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """One source, as it was.
+
+    Args:
+        name: what the user called it.
+        path: where it was, in full, so that it is found from any folder.
+        size: its bytes.
+        mtime_ns: when it was last written, in nanoseconds.
+        sha256: the checksum of all its bytes.
+    """
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+def changed_sources(fingerprints: Iterable[Fingerprint]) -> dict[str, Change]:
+    """The names of the files that are not what they were, and whether they have changed or are missing.
+
+    A file of the same size and time is taken to be the same; one of the same size and another time is read. What was
+    piped in cannot be looked at again, and never counts as changed.
+    """
+    found: dict[str, Change] = {}
+    for was in fingerprints:
+        if was.name == PIPED:
+            continue
+        # Moved together with the prepared folder, a file is still found under the name that it was given.
+        path = next((path for path in (Path(was.path), Path(was.name)) if path.is_file()), None)
+        if path is None:
+            found[was.name] = "missing"
+        elif not _same(path, was):
+            found[was.name] = "changed"
+    return found
+
+
+def _same(path: Path, was: Fingerprint) -> bool:
+    now = path.stat()
+    if now.st_size != was.size:
+        return False
+    return now.st_mtime_ns == was.mtime_ns or sha256_of(path) == was.sha256
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

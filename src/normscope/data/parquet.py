@@ -1,0 +1,43 @@
+"""The rows of a .parquet file. Only this file needs pyarrow, which does not come with the package."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from normscope.data.sources import Source
+from normscope.errors import ConfigError, FileError
+
+_ROWS_AT_A_TIME = 256
+
+
+def read_parquet(source: Source) -> Iterator[str | None]:
+    """Each row's text, and a None after each."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(f"reading {source.name} needs pyarrow\nfix: pip install pyarrow") from None
+    try:
+        with parquet.ParquetFile(source.path, pre_buffer=False) as file:
+            _check_column(source, arrow, file.schema_arrow)
+            number = 0
+            for rows in file.iter_batches(_ROWS_AT_A_TIME, columns=[source.column]):
+                for text in rows.column(0).to_pylist():
+                    number += 1
+                    if text is None:
+                        problem = f"{source.name}, row {number}: {source.column!r} is null, not a text"
+                        raise FileError(f"{problem}\nfix: leave such rows out")
+                    yield text
+                    yield None
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        raise FileError(f"{source.name} cannot be read as parquet: {error}\nfix: copy or write it anew") from error
+
+
+def _check_column(source: Source, arrow: Any, schema: Any) -> None:
+    fix = "name the column that has the text"
+    if source.column not in schema.names:
+        names = ", ".join(map(repr, schema.names))
+        raise FileError(f"{source.name} has no column {source.column!r}, but {names}\nfix: {fix}")
+    kind = schema.field(source.column).type
+    if kind not in (arrow.string(), arrow.large_string()):
+        raise FileError(f"column {source.column!r} of {source.name} holds {kind}, not text\nfix: {fix}")

@@ -1,0 +1,114 @@
+"""From what a user names to a prepared folder."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Literal
+
+from normscope.data.batches import check_seed
+from normscope.data.choosing import check_choice, choose_tokenizer
+from normscope.data.corpus import Corpus
+from normscope.data.reading import Progress, Reading
+from normscope.data.sources import PIPED, find_sources
+from normscope.data.split import Assigned, check_split, choose_split
+from normscope.data.survey import Survey, survey
+from normscope.data.writing import make_folder, write_corpus
+from normscope.errors import FileError
+
+_LITTLE = 100_000
+
+
+def prepare(
+    sources: str | Path | Sequence[str | Path],
+    folder: str | Path,
+    *,
+    tokenizer: str | Path = "characters",
+    vocab_size: int | None = None,
+    column: str = "text",
+    seed: int = 0,
+    split: Literal["seed", "tail"] = "seed",
+    share: float | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Read text, split it, turn it into tokens, and write these to a folder; a text larger than the memory will do.
+
+    The folder gets train.bin, validation.bin, tokenizer.json and, last, corpus.json. An older corpus in it is replaced
+    when the new one is whole.
+
+    Args:
+        sources: files, folders, patterns such as "books/*.txt", or "-" for what is piped in.
+        folder: where the corpus goes.
+        tokenizer: "characters", "bytes", "bpe", or the path of a tokenizer.json.
+        vocab_size: how many tokens "bpe" learns; 1024 unless told.
+        column: where the text is in .jsonl and .parquet files.
+        seed: decides which pieces are held out.
+        split: "seed" holds out pieces from everywhere, "tail" the end of the text.
+        share: of the text that is held out; by default a tenth, or a megabyte if that is less.
+        progress: is told how many bytes have been read, of how many.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text = Path(folder) / "song.txt"
+    ...     size = text.write_text("Row, row, row your boat,\\n" * 100)
+    ...     corpus = prepare(text, Path(folder) / "prepared")
+    ...     corpus.tokenizer.vocab_size, len(corpus.train) + len(corpus.validation)
+    (13, 2502)
+    """
+    check_seed(seed)
+    check_split(split, share)
+    check_choice(tokenizer, vocab_size)
+    names = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    with _piped_in(folder) if PIPED in map(str, names) else nullcontext() as piped:
+        files, notices = find_sources(names, column=column, piped=piped)
+        reading = Reading(files, passes=3 if tokenizer == "bpe" else 2, progress=progress)
+        seen = survey(reading.pieces())
+        parts = choose_split(split, seed, share, seen, reading.glance)
+
+        def texts() -> Assigned:
+            return parts.assign(reading.pieces())
+
+        def glance() -> Assigned:
+            return parts.assign(reading.glance())
+
+        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, glance)
+        return write_corpus(
+            make_folder(folder),
+            texts(),
+            chosen,
+            settings={
+                "tokenizer": str(tokenizer),
+                "vocab_size": vocab_size,
+                "column": column,
+                "seed": seed,
+                "split": split,
+                "share": share,
+            },
+            sources=reading.fingerprints,
+            notices=(*notices, *more, *_if_little(seen)),
+        )
+
+
+@contextmanager
+def _piped_in(folder: str | Path) -> Iterator[Path]:
+    """What is piped in, as a file: a text is read more than once, and a pipe cannot be."""
+    with tempfile.TemporaryDirectory(dir=make_folder(folder), prefix=".piped-") as place:
+        path = Path(place) / "piped.txt"
+        try:
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as error:
+            raise FileError(f"cannot keep what is piped in, in {folder}: {error.strerror or error}") from error
+        yield path
+
+
+def _if_little(seen: Survey) -> list[str]:
+    if seen.characters >= _LITTLE:
+        return []
+    return [
+        f"the corpus has only {seen.characters:,} characters: a model reads them many times and learns them by heart; "
+        f"more text helps, or a smaller model and fewer steps"
+    ]

@@ -1,0 +1,62 @@
+"""Telling: from random numbers to a story, and what its choices cost."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from normscope.checks import is_whole
+from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Step, Write
+from normscope.data.stories.vocabulary import Word
+from normscope.errors import ConfigError
+
+_MOST = 2**64
+
+
+@dataclass(frozen=True)
+class Story:
+    """A text, and -ln of the probability that just this one is told."""
+
+    text: str
+    nats: float
+
+
+def tell(grammar: Grammar, number: Callable[[], float]) -> Story:
+    """Walk the grammar once, asking for a number from [0, 1) at every choice."""
+    words: list[str] = []
+    memory: dict[str, Word] = {}
+    nats = 0.0
+    step: Step = grammar.start
+    while not isinstance(step, End):
+        if isinstance(step, Write):
+            words.append(step.text)
+            step = step.next
+        elif isinstance(step, Fork):
+            place, way = step.ways.pick(number())
+            nats += step.ways.nats[place]
+            step = way
+        elif isinstance(step, Draw):
+            odds = step.odds(None if step.other is None else memory[step.other])
+            place, word = odds.pick(number())
+            nats += odds.nats[place]
+            memory[step.slot] = word
+            words.append(word.form(step.form))
+            step = step.next
+        else:
+            words.append(memory[step.slot].form(step.form))
+            step = step.next
+    return Story("".join(words), nats)
+
+
+def tell_all(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
+    """Stories one after the other. Number i depends on the seed and on i alone, so that any can be the first."""
+    for name, value in (("seed", seed), ("start", start)):
+        if not is_whole(value, least=0) or value >= _MOST:
+            raise ConfigError(f"{name}={value!r} must be a whole number from 0 to 2**64 - 1")
+    return _tell_from(grammar, int(seed), int(start))
+
+
+def _tell_from(grammar: Grammar, seed: int, index: int) -> Iterator[Story]:
+    random = Random()
+    for number in range(index, _MOST):
+        random.seed(seed * _MOST + number)  # Python promises the same numbers for a whole number, in every version
+        yield tell(grammar, random.random)

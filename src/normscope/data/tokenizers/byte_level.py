@@ -1,0 +1,40 @@
+"""A token for each byte of UTF-8: any text, and nothing to learn."""
+
+import json
+
+import numpy as np
+
+from normscope.data.tokenizers.base import ByteStream, Ids, TextStream, Tokenizer, Tokens, utf8
+
+_BYTES = 256
+_TABLE = (*(bytes([byte]) for byte in range(_BYTES)), b"")
+
+
+class ByteTokenizer(Tokenizer):
+    """Each byte is a token; token 256 ends a document.
+
+    >>> tokenizer = ByteTokenizer()
+    >>> tokenizer.encode("né")
+    array([110, 195, 169], dtype=uint16)
+    >>> stream = tokenizer.stream()
+    >>> [stream.push(token) for token in (110, 195, 169)], stream.finish()
+    (['n', '', 'é'], '')
+    """
+
+    kind = "bytes"
+    vocab_size = _BYTES + 1
+    end = _BYTES
+
+    def encode(self, text: str) -> Tokens:
+        return np.frombuffer(utf8(text), dtype=np.uint8).astype(self.dtype)
+
+    def decode(self, tokens: Ids) -> str:
+        ids = self.check_tokens(tokens)
+        data: bytes = ids[ids != self.end].astype(np.uint8).tobytes()
+        return data.decode("utf-8", "replace")
+
+    def stream(self) -> TextStream:
+        return ByteStream(self, _TABLE)
+
+    def to_json(self) -> str:
+        return json.dumps({"kind": self.kind}) + "\n"

@@ -1,0 +1,124 @@
+"""Text to a prepared folder: tokens on disk, and last of all the record that makes the folder whole."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.fingerprints import Fingerprint, sha256_of
+from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, Setting
+from normscope.data.split import PARTS, Assigned, Part
+from normscope.data.tokenizers.base import Tokenizer, Tokens
+from normscope.errors import FileError
+from normscope.files import AtomicFile, write_atomically
+
+_AT_A_TIME = 2**18
+"""So many characters are turned to tokens together: enough for two cores, and little memory."""
+
+
+class _PartWriter:
+    """A part in the making."""
+
+    def __init__(self, file: AtomicFile, tokenizer: Tokenizer) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._dtype = tokenizer.dtype.newbyteorder("<")
+        self._end = np.array([tokenizer.end])
+        self._tokens = self._bytes = self._documents = 0
+
+    def add(self, tokens: Tokens, text: str) -> None:
+        self._bytes += len(text.encode())
+        self._write(tokens)
+
+    def end_document(self) -> None:
+        self._documents += 1
+        self._write(self._end)
+
+    def record(self) -> PartRecord:
+        documents = max(1, self._documents)  # a single text may have no end
+        return PartRecord(self._tokens, self._bytes, documents, self._digest.hexdigest())
+
+    def _write(self, tokens: Tokens) -> None:
+        data = tokens.astype(self._dtype).tobytes()
+        self._tokens += len(tokens)
+        self._digest.update(data)
+        self._file.write(data)
+
+
+def write_corpus(
+    folder: Path,
+    assigned: Assigned,
+    tokenizer: Tokenizer,
+    *,
+    settings: Mapping[str, Setting],
+    sources: tuple[Fingerprint, ...] = (),
+    notices: tuple[str, ...] = (),
+    floor: float | None = None,
+    expected_floor: float | None = None,
+) -> Corpus:
+    """Write a prepared folder. An older one in its place stays whole until the new one is."""
+    with ExitStack() as files:
+        writers = {
+            part: _PartWriter(files.enter_context(AtomicFile(folder / part_name(part))), tokenizer) for part in PARTS
+        }
+        _write_tokens(assigned, tokenizer, writers)
+        # From here until the end, the folder is not whole, and has no record that says it were.
+        _remove(folder / RECORD_NAME)
+        tokenizer.save(folder / TOKENIZER_NAME)
+    record = CorpusRecord(
+        tokenizer=tokenizer.kind,
+        vocab_size=tokenizer.vocab_size,
+        dtype=tokenizer.dtype.name,
+        tokenizer_sha256=sha256_of(folder / TOKENIZER_NAME),
+        train=writers["train"].record(),
+        validation=writers["validation"].record(),
+        sources=sources,
+        settings=settings,
+        notices=(*notices, *tokenizer.notices),
+        floor_bits_per_byte=floor,
+        expected_floor_bits_per_byte=expected_floor,
+    )
+    write_atomically(folder / RECORD_NAME, record.to_json())
+    return open_corpus(folder)
+
+
+def _write_tokens(assigned: Assigned, tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter]) -> None:
+    waiting: list[tuple[Part, str | None]] = []
+    size = 0
+    for part, text in assigned:
+        waiting.append((part, text))
+        size += 1 if text is None else len(text)
+        if size >= _AT_A_TIME:
+            _flush(waiting, tokenizer, writers)
+            waiting, size = [], 0
+    _flush(waiting, tokenizer, writers)
+
+
+def _flush(waiting: list[tuple[Part, str | None]], tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter]) -> None:
+    encoded = iter(tokenizer.encode_many([text for _, text in waiting if text is not None]))
+    for part, text in waiting:
+        if text is None:
+            writers[part].end_document()
+        else:
+            writers[part].add(next(encoded), text)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot replace {path}: {error.strerror or error}\nfix: choose another folder") from error
+
+
+def make_folder(folder: str | Path) -> Path:
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another place for the corpus"
+        ) from error
+    return folder

@@ -1,0 +1,49 @@
+"""A GPT's config as JSON, and back: every setting in full, so that a file says all there is to know of a model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from normscope.blocks.norm.spec import NormSpec
+from normscope.errors import ConfigError
+from normscope.models.gpt import GPTConfig
+
+_NORMS = ("norm", "qk_norm")
+
+
+def config_to_json(config: GPTConfig) -> dict[str, Any]:
+    """The settings as plain values.
+
+    >>> from normscope.models.presets import nanochat
+    >>> settings = config_to_json(nanochat(depth=4))
+    >>> settings["depth"], settings["norm"]["scope"]
+    (4, '... [d]')
+    >>> config_from_json(settings) == nanochat(depth=4)
+    True
+    """
+    settings = dataclasses.asdict(config)
+    if not isinstance(config.init, str):
+        raise ConfigError(
+            f"init={config.init!r} is a function, which JSON cannot hold\nfix: name one that is known, as a text"
+        )
+    for name in _NORMS:
+        if settings[name] is not None:
+            settings[name]["sizes"] = dict(settings[name]["sizes"])
+    return settings
+
+
+def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
+    """The config that was written as these settings; one that is unknown or missing is refused by name."""
+    known = {field.name for field in dataclasses.fields(GPTConfig)}
+    strange, missing = sorted(set(settings) - known), sorted(known - set(settings))
+    if strange or missing:
+        faults = [f"has the unknown setting {name!r}" for name in strange] + [f"lacks {name!r}" for name in missing]
+        raise ConfigError(f"the model's config {' and '.join(faults)}\nfix: use the normscope that wrote it")
+    values = dict(settings)
+    for name in _NORMS:
+        if values[name] is not None:
+            try:
+                values[name] = NormSpec(**values[name])
+            except TypeError as error:
+                raise ConfigError(f"the model's config has a {name!r} that is not a norm: {error}") from None
+    return GPTConfig(**values)

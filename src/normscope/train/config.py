@@ -1,0 +1,102 @@
+"""What a training run is told: one frozen value, checked when it is made and written in full beside the weights."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from normscope.checks import check_above_zero, check_flags, check_positive, is_number, is_whole
+from normscope.errors import ConfigError
+from normscope.train.schedule import Schedule, Shape
+
+OptimiserName = Literal["muon", "adamw"]
+Precision = Literal["auto", "float32", "bfloat16"]
+OnNaN = Literal["stop", "rewind"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained.
+
+    Args:
+        steps: how many times the weights change.
+        batch: how many windows of text each step learns from.
+        micro_batch: how many of them go through the model at a time; fewer take less memory and give the same
+            gradients. None takes all at once.
+        optimiser: muon, for matrices, with AdamW for the rest; or adamw for everything.
+        matrix_rate: the learning rate of the matrices inside the blocks.
+        rate: the learning rate of all other weights: embeddings, head, gains, biases.
+        weight_decay: what matrices lose in each step, times their learning rate.
+        momentum, muon_steps: see `Muon`.
+        beta1, beta2: how long AdamW remembers gradients and their squares.
+        schedule, warmup, decay, final_rate: see `Schedule`.
+        clip: the largest norm that all gradients together may have; None for any.
+        seed: of the first weights and of the order of the batches.
+        evaluate_every, sample_every, save_every: after how many steps; 0 is only at the end.
+        device: cpu, cuda, mps and so on; auto takes an accelerator if there is one.
+        precision: float32 or bfloat16 products; auto takes what is fast and safe on the device.
+        compile: let torch.compile work on the model first.
+        on_nan: at a number that is not finite, stop, or rewind to the last checkpoint and pass the batch over.
+    """
+
+    steps: int
+    batch: int
+    micro_batch: int | None = None
+    optimiser: OptimiserName = "muon"
+    matrix_rate: float = 0.02
+    rate: float = 0.01
+    weight_decay: float = 0.0
+    momentum: float = 0.95
+    muon_steps: int = 5
+    beta1: float = 0.8
+    beta2: float = 0.95
+    schedule: Shape = "linear"
+    warmup: float = 0.0
+    decay: float = 0.5
+    final_rate: float = 0.0
+    clip: float | None = 1.0
+    seed: int = 0
+    evaluate_every: int = 0
+    sample_every: int = 0
+    save_every: int = 0
+    device: str = "auto"
+    precision: Precision = "auto"
+    compile: bool = False
+    on_nan: OnNaN = "stop"
+
+    def __post_init__(self) -> None:
+        check_positive(steps=self.steps, batch=self.batch)
+        check_above_zero(matrix_rate=self.matrix_rate, rate=self.rate)
+        check_flags(compile=self.compile)
+        for name, least, most in (("momentum", 0, 1), ("beta1", 0, 1), ("beta2", 0, 1)):
+            value = getattr(self, name)
+            if not (is_number(value) and least <= value < most):
+                raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
+        for name in ("evaluate_every", "sample_every", "save_every", "seed"):
+            if not is_whole(getattr(self, name), least=0):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
+        if self.micro_batch is not None:
+            check_positive(micro_batch=self.micro_batch)
+        if self.clip is not None:
+            check_above_zero(clip=self.clip)
+        if not (is_number(self.weight_decay) and self.weight_decay >= 0):
+            raise ConfigError(f"weight_decay={self.weight_decay!r} must be zero or more")
+        for name, choices in (("optimiser", OptimiserName), ("precision", Precision), ("on_nan", OnNaN)):
+            if getattr(self, name) not in get_args(choices):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
+        self.rates()  # refuses a schedule that cannot be
+
+    def rates(self) -> Schedule:
+        return Schedule(self.steps, self.schedule, self.warmup, self.decay, self.final_rate)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
+        """The config that was written as these settings; an unknown one is refused by name."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        strange = sorted(set(settings) - known)
+        if strange:
+            raise ConfigError(f"there is no training setting {strange[0]!r}\nfix: use the normscope that wrote it")
+        return cls(**settings)

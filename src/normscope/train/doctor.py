@@ -1,0 +1,139 @@
+"""What a machine has, what a run would use of it and why, and what a given config costs: measured, not guessed."""
+
+import os
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from normscope._version import __version__
+from normscope.data.batches import Batches
+from normscope.kernels.switch import form_for
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.train.allocator import hold_memory
+from normscope.train.config import TrainConfig
+from normscope.train.devices import resolve_device
+from normscope.train.observers.memory import memory_now, memory_peak
+from normscope.train.precision import choose_precision, probe_bfloat16
+from normscope.train.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Line:
+    """One finding: what it is about, what there is, and what follows from it."""
+
+    about: str
+    what: str
+    why: str = ""
+
+
+def machine(folder: Path) -> Iterator[Line]:
+    """What there is, as far as it matters for a run in this folder."""
+    yield Line("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
+    yield Line("processor", _processor(), f"{os.cpu_count()} cores")
+    yield Line("memory", _memory())
+    free = shutil.disk_usage(folder).free
+    yield Line("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
+
+
+def choices(config: TrainConfig, *, probe: bool = True) -> Iterator[Line]:
+    """What a run would use, and why; the probe takes a few seconds."""
+    device = resolve_device(config.device)
+    yield Line(
+        "device", str(device), "an accelerator was found" if device.type != "cpu" else "no accelerator was found"
+    )
+    yield Line("threads", str(torch.get_num_threads()), "torch's own choice; OMP_NUM_THREADS changes it")
+    yield Line("kernels", *_kernels())
+    precision = choose_precision(config.precision, device)
+    yield Line("precision", str(precision.dtype).removeprefix("torch."), precision.why)
+    if probe and device.type == "cpu":
+        tried = probe_bfloat16()
+        advice = "" if tried.ratio is None or tried.ratio < 1.1 else "; --precision bfloat16 may pay"
+        yield Line("bfloat16", "no" if tried.ratio is None else f"{tried.ratio:.2f}x", tried.words + advice)
+    compiler = next((name for name in ("c++", "g++", "clang++", "cl") if shutil.which(name)), None)
+    if compiler is None:
+        yield Line("compile", "not possible", "torch.compile needs a C++ compiler, and none was found")
+    else:
+        why = f"{compiler} is there for --compile; it takes half a minute to warm up, which short runs do not win back"
+        yield Line("compile", "on" if config.compile else "off", why)
+    yield Line("allocator", "holds memory" if hold_memory() else "as it is", "freed blocks are kept for the next step")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a config needs.
+
+    Args:
+        parameters: how many numbers the model learns.
+        step_seconds: the median time of a step.
+        tokens_per_second: how fast it reads.
+        total_seconds: of all the steps, without validation.
+        memory: bytes at the peak, beyond what the libraries take by themselves.
+        checkpoint: bytes of one checkpoint.
+    """
+
+    parameters: int
+    step_seconds: float
+    tokens_per_second: float
+    total_seconds: float
+    memory: int
+    checkpoint: int
+
+
+def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> Cost:
+    """Take real steps on random tokens for so many seconds, three at least."""
+    hold_memory()
+    before = memory_now()
+    device = resolve_device(config.device)
+    precision = choose_precision(config.precision, device)
+    torch.manual_seed(config.seed)
+    model = GPT(model_config).to(device)
+    tokens = np.random.default_rng(0).integers(model_config.vocab_size, size=64 * (model_config.context + 1))
+    batches = Batches(tokens, model_config.context, config.batch)
+    trainer = Trainer(model, config, batches, precision.autocast(device))
+    trainer.step()  # compiles and warms up
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < seconds:
+        start = time.perf_counter()
+        trainer.step()
+        times.append(time.perf_counter() - start)
+    step = statistics.median(times)
+    tensors, _ = trainer.state()
+    return Cost(
+        parameters=model.parameter_count(),
+        step_seconds=step,
+        tokens_per_second=config.batch * model_config.context / step,
+        total_seconds=step * config.steps,
+        memory=max(0, memory_peak() - before),
+        checkpoint=sum(tensor.nbytes for group in tensors.values() for tensor in group.values()),
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _memory() -> str:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
+    except (OSError, KeyError, ValueError, IndexError):
+        return "unknown"
+
+
+def _kernels() -> tuple[str, str]:
+    if form_for(torch.empty(1)) == "fused":
+        return "fused", "compiled by numba when first used, kept on disk"
+    return "plain torch", "NORMSCOPE_KERNELS=steps is set, or numba failed"

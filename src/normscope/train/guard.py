@@ -1,0 +1,130 @@
+"""Where a number stopped being finite: the first module that made one out of numbers that were."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from normscope.models.as_json import config_from_json, config_to_json
+from normscope.models.gpt import GPT
+from normscope.train import sealed
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What made the first number that is not finite.
+
+    Args:
+        where: the module's or the parameter's name.
+        when: in the weights already, on the way forward, or on the way back.
+        what: nan, inf, or both.
+    """
+
+    where: str
+    when: Literal["weights", "forward", "backward"]
+    what: str
+
+    def __str__(self) -> str:
+        happened = {
+            "weights": "a weight that is not finite",
+            "forward": "its output is not finite, though its input is",
+            "backward": "its gradient is not finite, though the one that came to it is",
+        }
+        return f"{self.where}: {happened[self.when]} ({self.what})"
+
+
+def find_fault(model: GPT, inputs: Tensor, targets: Tensor) -> Fault | None:
+    """Run a batch again and watch every module; None if all stays finite this time.
+
+    Gradients are left empty.
+    """
+    for name, weight in model.named_parameters():
+        if not _finite(weight):
+            return Fault(name, "weights", _kind(weight))
+    try:
+        with _watch(model) as faults:
+            loss = model.loss(inputs, targets)
+            if not faults and not _finite(loss):
+                return Fault("the loss", "forward", _kind(loss))
+            if not faults:
+                loss.backward()
+        if faults:
+            return faults[0]
+        for name, weight in model.named_parameters():
+            if weight.grad is not None and not _finite(weight.grad):
+                return Fault(name, "backward", _kind(weight.grad))
+        return None
+    finally:
+        model.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def _watch(model: nn.Module) -> Iterator[list[Fault]]:
+    faults: list[Fault] = []
+
+    def forward(name: str, module: nn.Module, given: Any, result: Any) -> None:
+        if not all(map(_finite, _tensors(result))) and all(map(_finite, _tensors(given))):
+            faults.append(Fault(name, "forward", _kind(*_tensors(result))))
+
+    def backward(name: str, module: nn.Module, made: Any, came: Any) -> None:
+        own = [weight.grad for weight in module.parameters(recurse=False) if weight.grad is not None]
+        if not all(map(_finite, [*_tensors(made), *own])) and all(map(_finite, _tensors(came))):
+            faults.append(Fault(name, "backward", _kind(*_tensors(made), *own)))
+
+    handles = []
+    for name, module in model.named_modules():
+        if name and not isinstance(module, nn.ModuleList):
+            handles.append(module.register_forward_hook(lambda *args, name=name: forward(name, *args)))
+            if not isinstance(module, nn.Embedding):  # tokens have no gradient; the table's is looked at in the end
+                handles.append(module.register_full_backward_hook(lambda *args, name=name: backward(name, *args)))
+    try:
+        yield faults
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts: dict[str, Any]) -> None:
+    """All that it takes to see the fault again: weights, batch, and the state of the random numbers."""
+    tensors = {
+        "model": dict(model.state_dict()),
+        "batch": {"inputs": inputs, "targets": targets},
+        "random": {"torch": torch.get_rng_state()},
+    }
+    sealed.seal(folder, tensors, {**facts, "config": config_to_json(model.config)})
+
+
+def replay(folder: Path) -> tuple[Fault | None, dict[str, Any]]:
+    """Run the batch of a saved bundle again; returns what is found now, and what was noted then."""
+    tensors, facts = sealed.unseal(folder)
+    model = GPT(config_from_json(facts["config"]))
+    model.load_state_dict(tensors["model"])
+    torch.set_rng_state(tensors["random"]["torch"])
+    return find_fault(model.train(), tensors["batch"]["inputs"], tensors["batch"]["targets"]), facts
+
+
+def fault_to_json(fault: Fault | None) -> dict[str, str] | None:
+    return None if fault is None else asdict(fault)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """The tensors of floats in what a module was given or gave."""
+    if isinstance(value, Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, list | tuple):
+        return [tensor for part in value for tensor in _tensors(part)]
+    return []
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+def _kind(*tensors: Tensor) -> str:
+    has_nan = any(bool(tensor.isnan().any()) for tensor in tensors)
+    has_inf = any(bool(tensor.isinf().any()) for tensor in tensors)
+    return " and ".join(name for name, there in (("nan", has_nan), ("inf", has_inf)) if there)

@@ -1,0 +1,253 @@
+"""The loop: steps, and between them what is due: saving, validation, samples; until it is done or told to stop.
+
+What is due after a step happens before the next one, saving first. A run that is killed anywhere goes on from its last
+checkpoint and does what was due there again, so it ends with the same weights and the same metrics.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Literal
+
+import torch
+
+from normscope.data.batches import Batches, windows
+from normscope.errors import NotFiniteError
+from normscope.generate.text import generate_text
+from normscope.models.as_json import config_to_json
+from normscope.models.gpt import GPT
+from normscope.train.allocator import hold_memory
+from normscope.train.devices import resolve_device
+from normscope.train.evaluate import evaluate
+from normscope.train.events import (
+    Event,
+    Finished,
+    Noticed,
+    Observer,
+    Sampled,
+    Saved,
+    Signalled,
+    Started,
+    Stepped,
+    Validated,
+)
+from normscope.train.guard import fault_to_json, find_fault, save_bundle
+from normscope.train.layer_signal import layer_signal
+from normscope.train.observers.metrics_file import MetricsFile
+from normscope.train.observers.model_in_words import model_in_words
+from normscope.train.precision import choose_precision
+from normscope.train.run import Run, refuse_other_config
+from normscope.train.stopping import Stopping
+from normscope.train.trainer import Trainer
+
+SIGNAL_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
+"""After which shares of the run the report shows the signal per layer."""
+SAMPLE_TOKENS = 200
+MOST_REWINDS = 10
+
+Reason = Literal["done", "stopped", "paused"]
+
+
+def train(
+    run: Run, observers: Sequence[Observer] = (), *, from_step: int | None = None, until: int | None = None
+) -> Reason:
+    """Train a run to its end, from its last checkpoint or from the beginning.
+
+    Args:
+        run: an open run folder.
+        observers: who is told what happens; metrics.jsonl is written in any case.
+        from_step: go on from this checkpoint instead of the last; later ones are forgotten.
+        until: pause after this many steps, saved.
+
+    Returns:
+        done; or stopped, after Ctrl-C or SIGTERM, with everything saved; or paused, at `until`.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(run.locked())
+        stopping = stack.enter_context(Stopping())
+        for observer in observers:
+            stack.callback(observer.close)
+        loop = _Loop(run, list(observers), stopping, from_step)
+        stack.callback(loop.metrics.close)
+        return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
+
+
+class _Loop:
+    """A run in motion. Everything is built by `_begin`, whether the run starts, goes on or goes back."""
+
+    def __init__(self, run: Run, observers: Sequence[Observer], stopping: Stopping, from_step: int | None) -> None:
+        hold_memory()
+        self.run, self.config, self.stopping = run, run.config.train, stopping
+        self.corpus = run.corpus(verify=True)
+        self.device = resolve_device(self.config.device)
+        self.precision = choose_precision(self.config.precision, self.device)
+        context = run.config.model.context
+        self.batches = Batches(self.corpus.train, context, self.config.batch, self.config.seed)
+        self.metrics = MetricsFile(run.metrics)
+        self.observers = [self.metrics, *observers]
+        self.rewinds = 0
+        self._begin(run.checkpoints.last() if from_step is None else from_step)
+
+    def _begin(self, step: int | None, passed_over: Sequence[int] = ()) -> None:
+        """Be where the checkpoint of a step was taken; None is the beginning."""
+        torch.manual_seed(self.config.seed)
+        self.model = GPT(self.run.config.model).to(self.device)
+        self.trainer = Trainer(self.model, self.config, self.batches, self.precision.autocast(self.device))
+        self.trainer.passed_over = list(passed_over)
+        self.best: float | None = None
+        seconds, metrics_bytes = 0.0, 0
+        if step is not None:
+            tensors, facts = self.run.checkpoints.load(step)
+            refuse_other_config(self.run, facts["config"])
+            self.trainer.restore(tensors, facts)
+            self.best, seconds, metrics_bytes = facts["best"], facts["seconds"], facts["metrics_bytes"]
+        self.run.checkpoints.forget_after(self.trainer.done)
+        self.metrics.cut(metrics_bytes)
+        self.clock = time.perf_counter() - seconds
+
+    def go(self, until: int) -> Reason:
+        self._tell_start()
+        while True:
+            self._do_what_is_due()
+            if self.stopping.requested or self.trainer.done >= until:
+                break
+            try:
+                self._step()
+            except NotFiniteError as error:
+                self._meet_fault(error)
+        self._save()
+        done = self.trainer.done >= self.config.steps
+        reason: Reason = "stopped" if self.stopping.requested and not done else "done" if done else "paused"
+        self._tell(Finished(self.trainer.done, reason, self._elapsed()))
+        return reason
+
+    def _step(self) -> None:
+        start = time.perf_counter()
+        step = self.trainer.step()
+        seconds = time.perf_counter() - start
+        epoch = self.batches.epoch(self.trainer.next_batch)
+        self._tell(
+            Stepped(
+                step.number, step.loss, step.gradient_norm, step.rate, epoch, seconds, step.tokens / max(seconds, 1e-9)
+            )
+        )
+
+    def _do_what_is_due(self) -> None:
+        """Saving first, so that a kill in what follows loses nothing; it is then done again."""
+        done, config = self.trainer.done, self.config
+        if self._due(config.save_every):
+            self._save()
+        if done in {round(share * config.steps) for share in SIGNAL_SHARES}:
+            self._signal()
+        if self._due(config.evaluate_every):
+            self._validate()
+        if self._due(config.sample_every):
+            self._sample()
+
+    def _due(self, every: int) -> bool:
+        done = self.trainer.done
+        return done == self.config.steps or (every > 0 and done > 0 and done % every == 0)
+
+    def _save(self) -> None:
+        step = self.trainer.done
+        if self.run.checkpoints.last() == step:
+            return
+        tensors, facts = self.trainer.state()
+        facts |= {
+            "config": self.run.config.to_json(),
+            "best": self.best,
+            "seconds": self._elapsed(),
+            "metrics_bytes": self.metrics.size(),
+        }
+        self.run.checkpoints.save(step, tensors, facts)
+        self._tell(Saved(step, str(self.run.checkpoints.path(step))))
+
+    def _validate(self) -> None:
+        start = time.perf_counter()
+        context = self.run.config.model.context
+        # As many tokens at a time as a step takes, so that validation needs no more memory than training does.
+        size = self.config.micro_batch or self.config.batch
+        found = evaluate(
+            self.model,
+            windows(self.corpus.validation, context, size),
+            self._bytes_per_token(),
+            self.precision.autocast(self.device),
+        )
+        best = self.best is None or found.loss < self.best
+        if best:
+            self._save()  # the best must be there to be had
+            self.best = found.loss
+            self.run.checkpoints.mark_best(self.trainer.done, found.loss)
+        seconds = time.perf_counter() - start
+        self._tell(Validated(self.trainer.done, found.loss, found.bits_per_byte, best, seconds))
+
+    def _sample(self) -> None:
+        (sample,) = generate_text(
+            self.model,
+            self.corpus.tokenizer,
+            self.run.config.prompt,
+            max_new_tokens=SAMPLE_TOKENS,
+            temperature=0.8,
+            seed=self.config.seed,
+        )
+        self._tell(Sampled(self.trainer.done, sample.prompt, sample.text))
+
+    def _signal(self) -> None:
+        """Of the first windows of the validation text: the same at every step."""
+        inputs, targets = next(windows(self.corpus.validation, self.run.config.model.context, 4))
+        layers = layer_signal(
+            self.model, torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+        )
+        self._tell(Signalled(self.trainer.done, layers))
+
+    def _meet_fault(self, error: NotFiniteError) -> None:
+        """Name what made the number, keep what it takes to see it again, and stop or go back."""
+        number = self.trainer.next_batch
+        inputs, targets = self.trainer.load_batch(number)
+        fault = find_fault(self.model.train(), inputs, targets)
+        folder = self.run.faults / f"{self.trainer.done + 1:08d}"
+        save_bundle(folder, self.model, inputs, targets, {"error": str(error), "fault": fault_to_json(fault)})
+        where = "which does not happen again with the same batch" if fault is None else f"first in {fault}"
+        text = f"{error}, {where}\nsee it again: normscope replay {folder}"
+        if self.config.on_nan == "stop" or self.rewinds == MOST_REWINDS:
+            many = f"after {MOST_REWINDS} times back " if self.rewinds else ""
+            raise NotFiniteError(f"{text}\n{many}nothing was changed; the last checkpoint is whole") from error
+        self.rewinds += 1
+        self._begin(self.run.checkpoints.last(), [*self.trainer.passed_over, number])
+        self._tell(Noticed(self.trainer.done, f"{text}\nback at step {self.trainer.done}; that batch is passed over"))
+
+    def _tell_start(self) -> None:
+        corpus = self.corpus
+        facts = {
+            "model": model_in_words(config_to_json(self.run.config.model)),
+            "device": str(self.device),
+            "precision": f"{str(self.precision.dtype).removeprefix('torch.')} ({self.precision.why})",
+            "threads": str(torch.get_num_threads()),
+        }
+        self._tell(
+            Started(
+                self.trainer.done,
+                folder=str(self.run.folder),
+                steps=self.config.steps,
+                parameters=self.model.parameter_count(),
+                vocab_size=self.run.config.model.vocab_size,
+                batch_tokens=self.config.batch * self.run.config.model.context,
+                bytes_per_token=self._bytes_per_token(),
+                floor=corpus.floor_bits_per_byte,
+                facts=facts,
+            )
+        )
+        if self.trainer.done == 0:
+            for notice in corpus.notices:
+                self._tell(Noticed(0, notice))
+
+    def _tell(self, event: Event) -> None:
+        for observer in self.observers:
+            observer.see(event)
+
+    def _bytes_per_token(self) -> float:
+        held_out = self.corpus.record.validation
+        return held_out.bytes / held_out.tokens
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self.clock

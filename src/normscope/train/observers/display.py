@@ -1,0 +1,24 @@
+"""Which display fits where a run is watched."""
+
+from typing import TextIO
+
+from normscope.train.events import Observer
+from normscope.train.observers.lines import PlainLines
+
+
+def choose_display(stream: TextIO) -> Observer:
+    """Live on a terminal, lines anywhere else: in a file, a pipe, or a terminal that cannot draw.
+
+    >>> import io
+    >>> type(choose_display(io.StringIO())).__name__
+    'PlainLines'
+    """
+    if not stream.isatty():
+        return PlainLines(stream)
+    from rich.console import Console
+
+    from normscope.train.observers.live import LiveDisplay
+
+    console = Console(file=stream)
+    can_draw = not console.is_dumb_terminal and console.encoding.startswith("utf")
+    return LiveDisplay(console) if can_draw else PlainLines(stream)

@@ -1,0 +1,1 @@
+"""How weights learn: Muon for matrices, AdamW for the rest."""

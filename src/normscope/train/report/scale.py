@@ -1,0 +1,88 @@
+"""Axes: where a value goes, and where the round numbers are."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to places on the page.
+
+    Args:
+        low, high: the values at the ends; on a logarithmic scale above zero.
+        start, end: the places of the ends.
+        log: whether equal distances are equal ratios.
+
+    >>> scale = Scale(0, 10, start=100, end=200)
+    >>> scale.place(5), scale.ticks(5)
+    (150.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int) -> list[float]:
+        """Round values on the scale, about so many at most."""
+        return _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
+
+
+def fit(values: list[float], start: float, end: float, *, log: bool = False, air: float = 0.05) -> Scale:
+    """A scale on which all of the values have room, with some air at both ends.
+
+    >>> fit([2.0, 2.0], 0, 100)
+    Scale(low=1.5, high=2.5, start=0, end=100, log=False)
+    """
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    low, high = (min(known), max(known)) if known else (1.0, 2.0)
+    if log:
+        factor = max((high / low) ** air, 1.0001) if high > low else 2.0
+        return Scale(low / factor, high * factor, start, end, log=True)
+    extra = (high - low) * air if high - low > 1e-9 * max(abs(high), abs(low)) else max(abs(high) / 4, 1e-9)
+    return Scale(low - extra, high + extra, start, end)
+
+
+def tick_label(value: float) -> str:
+    """A round value in few characters.
+
+    >>> [tick_label(v) for v in (0.0, 0.25, 2.0, 1500.0, 20000.0, 3e6, 1e-4, 2.5e-5)]
+    ['0', '0.25', '2', '1500', '20k', '3M', '1e-4', '2.5e-5']
+    """
+    size = abs(value)
+    if size != 0 and size < 1e-3:
+        mantissa, exponent = f"{value:e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    for unit, one in (("M", 1e6), ("k", 1e3)):
+        if size >= 10 * one or (unit == "M" and size >= one):
+            return f"{value / one:g}{unit}"
+    return f"{value:g}"
+
+
+def _linear_ticks(low: float, high: float, most: int) -> list[float]:
+    rough = (high - low) / max(1, most)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) <= most:
+            break
+    if len(inside) < 2:  # within a decade: equal steps are easier to read than none
+        return _linear_ticks(low, high, most)
+    return inside[:: math.ceil(len(inside) / most)]

@@ -1,0 +1,180 @@
+"""A run is a folder: config.json, the tokens it learns from, metrics.jsonl, checkpoints and report.html."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from normscope._version import __version__
+from normscope.data.corpus import Corpus, open_corpus
+from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.files import write_atomically
+from normscope.models.as_json import config_from_json, config_to_json
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.train.checkpoints import Checkpoints
+from normscope.train.config import TrainConfig
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All that decides what comes out of a run.
+
+    Args:
+        corpus: the prepared folder, relative to the run's or absolute.
+        fingerprint: what the tokens were when the run began.
+        model, train: the settings of the model and of its training.
+        prompt: what samples during the training begin with.
+    """
+
+    corpus: str
+    fingerprint: Mapping[str, str]
+    model: GPTConfig
+    train: TrainConfig
+    prompt: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "normscope": __version__,
+            "corpus": {"folder": self.corpus, **self.fingerprint},
+            "model": config_to_json(self.model),
+            "train": self.train.to_json(),
+            "prompt": self.prompt,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
+        if content.get("format") != _FORMAT:
+            raise ConfigError(f"a run's config has format {_FORMAT}, but this one {content.get('format')!r}")
+        corpus = dict(content["corpus"])
+        return cls(
+            corpus=corpus.pop("folder"),
+            fingerprint=corpus,
+            model=config_from_json(content["model"]),
+            train=TrainConfig.from_json(content["train"]),
+            prompt=content["prompt"],
+        )
+
+
+class Run:
+    """An open run folder.
+
+    Args:
+        folder: where it is.
+        config: what config.json says.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder, self.config = folder, config
+        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.metrics = folder / "metrics.jsonl"
+        self.faults = folder / "faults"
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig) -> "Run":
+        """Make a new run in a folder that has none; the tokens may be there already."""
+        if is_run(folder):
+            raise FileError(
+                f"{folder} holds a run already, and nothing is overwritten\n"
+                f"fix: normscope resume {folder}, or another folder with --out"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "config.json", json.dumps(config.to_json(), indent=1))
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        path = folder / "config.json"
+        if not path.is_file():
+            raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(folder, RunConfig.from_json(content))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is not the config of a run: {error}") from error
+
+    def corpus(self, *, verify: bool = False) -> Corpus:
+        """The tokens, refused if they are not those that the run began with."""
+        corpus = open_corpus(self.folder / self.config.corpus, verify=verify)
+        now = fingerprint(corpus)
+        changed = [name for name, value in self.config.fingerprint.items() if now.get(name) != value]
+        if changed:
+            raise CheckpointError(
+                f"the corpus in {self.folder / self.config.corpus} is not the one that this run began with: "
+                f"{', '.join(changed)} changed\nfix: put the old one back, or start a new run"
+            )
+        return corpus
+
+    def load_model(self, which: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
+        """The model of the best, the last or any saved step, in eval mode, and the step."""
+        step = self._step(which)
+        tensors, _ = self.checkpoints.load(step)
+        model = GPT(self.config.model)
+        model.load_state_dict(tensors["model"])
+        return model.to(device).eval(), step
+
+    def _step(self, which: str | int) -> int:
+        last = self.checkpoints.last()
+        if last is None:
+            raise CheckpointError(f"{self.folder} has no checkpoint yet\nfix: normscope resume {self.folder}")
+        if which == "best":
+            best = self.checkpoints.best()
+            return last if best is None else best
+        if which == "last":
+            return last
+        if str(which).isdecimal() and int(which) in self.checkpoints.steps():
+            return int(which)
+        there = ", ".join(map(str, self.checkpoints.steps()))
+        raise CheckpointError(f"{self.folder} has no checkpoint {which!r}; there are best, last and step {there}")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process from training in the same folder; the lock goes with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows, where the user has to take care
+            yield
+            return
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FileError(f"{self.folder} is being trained by another process\nfix: wait for it") from None
+            yield
+
+
+def fingerprint(corpus: Corpus) -> dict[str, str]:
+    """The checksums of what a run learns from."""
+    record = corpus.record
+    return {
+        "train": record.train.sha256,
+        "validation": record.validation.sha256,
+        "tokenizer": record.tokenizer_sha256,
+    }
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def refuse_other_config(run: Run, saved: Mapping[str, Any]) -> None:
+    """Refuse a config that changed since a checkpoint was written, by the names of its settings."""
+    changes = list(_differences(saved, run.config.to_json()))
+    if changes:
+        raise CheckpointError(
+            f"config.json is not the one that this run began with: {'; '.join(changes)}\n"
+            f"fix: put it back, or start a new run with the new settings"
+        )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{prefix}{name}.")
+        elif old != new and (prefix, name) != ("", "normscope"):
+            yield f"{prefix}{name} was {old!r} and is {new!r}"

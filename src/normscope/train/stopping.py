@@ -1,0 +1,38 @@
+"""Ctrl-C and SIGTERM as a wish: the step is finished, the run saved, and then it stops."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Stopping:
+    """Inside this context the first signal is noted; a second one interrupts at once.
+
+    >>> with Stopping() as stopping:
+    ...     signal.raise_signal(signal.SIGTERM)
+    ...     stopping.requested
+    <Signals.SIGTERM: 15>
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Stopping":
+        if threading.current_thread() is threading.main_thread():  # Python lets no other thread set them
+            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested is not None:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number)

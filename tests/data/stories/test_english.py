@@ -1,0 +1,117 @@
+"""What every story keeps to: plain text, right grammar, and a memory."""
+
+import re
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from normscope.data.stories import stories
+from normscope.data.stories.plots import RULES
+from normscope.data.stories.words import ANIMALS, LOOKS, PEOPLE, TABLES, THINGS
+
+TEXTS = [story.text for story in islice(stories(seed=2), 3000)]
+HEROES = {person.text: person for person in PEOPLE}
+
+
+def any_of(words: list[str]) -> str:
+    return f"(?:{'|'.join(words)})"
+
+
+def hero_of(text: str) -> str:
+    """The first name of the story."""
+    name = re.search(rf"\b{any_of(list(HEROES))}\b", text)
+    assert name is not None
+    return name[0]
+
+
+def offenders(pattern: str) -> list[str]:
+    """The places, with a little around them, where the stories hold what they should not."""
+    return [
+        text[max(0, found.start() - 20) : found.end() + 20] for text in TEXTS for found in re.finditer(pattern, text)
+    ]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(r"[^\n -~]", id="not plain ASCII"),
+        pytest.param(r"  |\n\n| \n|\n ", id="doubled blanks"),
+        pytest.param(r"^\s|\s$", id="blanks at the ends"),
+        pytest.param(r" [.,!?]", id="a blank before a mark"),
+        pytest.param(r"[.,!?][.,;:]", id="doubled marks"),
+        pytest.param(r"[{}<>|\[\]=]", id="left over notation"),
+        pytest.param(r"\b[Aa] [aeiou]", id="a before a vowel"),
+        pytest.param(r"\b[Aa]n (?!hour\b)[^aeiou]", id="an before a consonant"),
+        pytest.param(r"\b([Tt]he|[Aa]n?|[Ii]n|[Tt]o|and|was|[Tt]hen|[Ss]o|it) \1\b", id="the same word twice"),
+        pytest.param(r"[.!?] [a-z]", id="a small letter after a full stop"),
+        pytest.param(r"(^|\n)[^A-Z\"]", id="a small letter at the beginning"),
+        pytest.param(r"[^.!?\"](\n|$)", id="no mark at the end"),
+        pytest.param(r", (The|Something|Then|So|Now|It|They|Let|Who|At|In|He|She)\b", id="a capital after a comma"),
+    ],
+)
+def test_never(pattern: str) -> None:
+    assert offenders(pattern)[:5] == []
+
+
+def test_what_is_said_begins_and_ends() -> None:
+    for text in TEXTS:
+        for paragraph in text.split("\n"):
+            said = paragraph.split('"')[1::2]
+            assert paragraph.count('"') % 2 == 0
+            assert all(re.fullmatch(r"[A-Z].*[,.!?]", words) for words in said), paragraph
+
+
+def test_he_and_she_are_the_hero() -> None:
+    for text in TEXTS:
+        wanted = HEROES[hero_of(text)].form("he")
+        assert {word.lower() for word in re.findall(r"\b([Hh]e|[Ss]he)\b", text)} <= {wanted}, text
+
+
+def test_girls_are_girls_and_boys_are_boys() -> None:
+    for text in TEXTS:
+        assert HEROES[hero_of(text)].form("child") in re.findall(r"\b(girl|boy)\b", text.split("\n")[0])
+
+
+def test_what_was_lost_is_what_is_found() -> None:
+    pair = rf"\b{any_of([word.text for word in LOOKS])} {any_of([word.text for word in THINGS])}\b"
+    pairs = [re.findall(pair, text) for text in TEXTS]
+    assert all(len(set(found)) <= 1 for found in pairs)
+    assert sum(len(found) >= 3 for found in pairs) > 500
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(r"\w+ ribbon", id="ribbon"),
+        pytest.param(r"\b[A-Z][a-z]+-[a-z]+-[a-z]+", id="magic word"),
+        pytest.param(rf"\b{any_of([word.text for word in ANIMALS])}\b(?! tree)", id="animal"),
+    ],
+)
+def test_what_comes_back_is_the_same(pattern: str) -> None:
+    found = [re.findall(pattern, text) for text in TEXTS]
+    assert all(len(set(words)) <= 1 for words in found)
+    assert sum(len(words) >= 2 for words in found) > 150
+
+
+def test_two_people_are_two() -> None:
+    for text in TEXTS:
+        names = set(re.findall(rf"\b{any_of(list(HEROES))}\b", text))
+        assert len(names) == (2 if re.search(r"ribbon|\brace\b", text) else 1), text
+
+
+def test_stories_are_short_and_varied() -> None:
+    lengths = sorted(map(len, TEXTS))
+    assert lengths[30] > 350
+    assert lengths[-30] < 850
+    words = Counter(re.findall(r"[a-z]+", "\n".join(TEXTS)))
+    assert 500 < len(words) < 1500
+    assert len(words) - list(words.values()).count(1) > 500  # and they come again
+    starts = Counter(text.split("\n")[1][:12] for text in TEXTS)
+    assert starts.most_common(1)[0][1] < len(TEXTS) / 10
+
+
+def test_no_rule_and_no_table_is_written_in_vain() -> None:
+    notation = "".join(text for texts in RULES.values() for text in texts)
+    assert {name for name in RULES if f"<{name}>" not in notation} == {"story"}
+    assert {name for name in TABLES if not re.search(rf"={name}\b", notation)} == set()

@@ -1,0 +1,128 @@
+"""Batches: each token once an epoch, in an order that is a formula; and all of them once for validation."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.data.batches import Batches, windows
+from normscope.data.token_file import TokenFile
+from normscope.errors import ConfigError, CorpusError, DtypeError, NormscopeError
+from tests.support import every_refusal
+
+seeded = settings(derandomize=True, deadline=None)
+
+sizes = {"length": st.integers(2, 400), "context": st.integers(1, 40), "batch": st.integers(1, 9)}
+
+
+@settings(seeded, max_examples=40)
+@given(**sizes, seed=st.integers(0, 2**70))
+def test_each_window_once_an_epoch(length: int, context: int, batch: int, seed: int) -> None:
+    if length < context + 1:
+        return
+    batches = Batches(np.arange(length), context, batch, seed)
+    epochs = 3
+    rows = np.concatenate([batches.batch(i)[0] for i in range(-(-epochs * batches.windows // batch))])
+    for epoch in range(epochs):
+        starts = np.sort(rows[epoch * batches.windows : (epoch + 1) * batches.windows, 0])
+        assert 0 <= starts[0] < 2 * context
+        assert (np.diff(starts) == context).all(), "the windows lie side by side"
+        assert starts[-1] + context < length
+    assert batches.windows >= length // context - 1
+
+
+@seeded
+@given(**sizes, number=st.integers(0, 10**9))
+def test_a_target_is_the_token_after_its_input(length: int, context: int, batch: int, number: int) -> None:
+    if length < context + 1:
+        return
+    inputs, targets = Batches(np.arange(length, dtype=np.uint16), context, batch).batch(number)
+    assert inputs.shape == targets.shape == (batch, context)
+    assert inputs.dtype == targets.dtype == np.int64
+    assert inputs.flags.c_contiguous
+    assert targets.flags.c_contiguous
+    assert (targets == inputs + 1).all()
+    assert (np.diff(inputs, axis=1) == 1).all()
+
+
+def test_every_token_is_seen_in_the_long_run() -> None:
+    batches = Batches(np.arange(35), context=8, batch=4, seed=1)
+    seen = np.concatenate([np.concatenate(batches.batch(i)).ravel() for i in range(60)])
+    assert set(seen.tolist()) == set(range(35))
+
+
+def test_a_run_goes_on_from_any_step() -> None:
+    first, second = (Batches(np.arange(1000), 16, 4, seed=3) for _ in range(2))
+    wanted = [first.batch(i)[0].tolist() for i in range(30)]
+    assert [second.batch(i)[0].tolist() for i in reversed(range(30))] == wanted[::-1]
+
+
+def test_seeds_and_epochs_differ() -> None:
+    tokens = np.arange(1000)
+    orders = [Batches(tokens, 10, 99, seed).batch(i)[0][:, 0].tolist() for seed in (0, 1) for i in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert len({min(order) for order in orders}) > 1, "another start each time"
+
+
+def test_the_same_in_every_process() -> None:
+    code = (
+        "import sys, numpy as np; from normscope.data.batches import Batches\n"
+        "print(Batches(np.arange(10_000), 4, 2, seed=7).batch(12_345)[0].tolist(), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[[3297, 3298, 3299, 3300], [8497, 8498, 8499, 8500]] False\n"
+
+
+def test_the_epoch_grows_with_the_batches() -> None:
+    batches = Batches(np.arange(1000), context=9, batch=11)
+    assert batches.windows == 110
+    assert [batches.epoch(i) for i in (0, 5, 10, 25)] == [0.0, 0.5, 1.0, 2.5]
+
+
+@seeded
+@given(**sizes)
+def test_validation_predicts_every_token_but_the_first_once(length: int, context: int, batch: int) -> None:
+    pairs = list(windows(np.arange(length), context, batch))
+    targets = np.concatenate([targets.ravel() for _, targets in pairs])
+    assert targets.tolist() == list(range(1, length))
+    assert all((targets == inputs + 1).all() for inputs, targets in pairs)
+    whole, rest = divmod(length - 1, context)
+    rows = [inputs.shape for inputs, _ in pairs]
+    assert rows == [(min(batch, whole - i), context) for i in range(0, whole, batch)] + [(1, rest)] * (rest > 0)
+
+
+def test_a_file_gives_what_its_array_gives(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(0, 60_000, 1000).astype("<u2")
+    path = tmp_path / "train.bin"
+    path.write_bytes(array.tobytes())
+    file = TokenFile(path, "uint16", 1000)
+    for i in range(5):
+        np.testing.assert_array_equal(Batches(file, 16, 4).batch(i), Batches(array, 16, 4).batch(i))
+    for ours, theirs in zip(windows(file, 16, 4), windows(array, 16, 4), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+TOKENS: Any = np.arange(10)
+
+
+@every_refusal(
+    ("short", CorpusError, r"has 10 tokens, .* context=10 needs 11\nfix: .* at most 9", lambda: Batches(TOKENS, 10, 1)),
+    ("context", ConfigError, "context=0 must be", lambda: Batches(TOKENS, 0, 1)),
+    ("batch", ConfigError, "batch=1.5 must be", lambda: Batches(TOKENS, 2, 1.5)),  # type: ignore[arg-type]
+    ("seed", ConfigError, "seed=-1 must be", lambda: Batches(TOKENS, 2, 1, seed=-1)),
+    ("number", ConfigError, "from 0 on, but got -1", lambda: Batches(TOKENS, 2, 1).batch(-1)),
+    ("list", DtypeError, "TokenFile or a row .*, but got list", lambda: Batches([1, 2], 1, 1)),  # type: ignore[arg-type]
+    ("table", DtypeError, r"but got int64 of shape \(2, 5\)", lambda: Batches(TOKENS.reshape(2, 5), 1, 1)),
+    ("floats", DtypeError, "but got float64", lambda: windows(TOKENS / 2, 1, 1)),
+    ("one", CorpusError, "has 1 tokens, and at least 2 are needed\nfix: ", lambda: windows(TOKENS[:1], 1, 1)),
+    ("window", ConfigError, "context=-1 must be", lambda: windows(TOKENS, -1, 1)),
+)
+def test_refusals(error: type[NormscopeError], words: str, mistake: Callable[[], Any]) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

@@ -1,0 +1,119 @@
+"""A prepared folder that is damaged, altered or no such folder is refused, by the name of what is wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.data.corpus import open_corpus
+from normscope.data.prepare import prepare
+from normscope.errors import FileError
+from tests.data.texts import POEM, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prepare(write(tmp_path / "texts", poem=POEM), tmp_path / "prepared", tokenizer="bytes")
+    return tmp_path / "prepared"
+
+
+def fault(folder: Path, **options: Any) -> str:
+    with pytest.raises(FileError) as caught:
+        open_corpus(folder, **options)
+    assert "\nfix: " in str(caught.value)
+    return str(caught.value)
+
+
+def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    record = json.loads((folder / "corpus.json").read_text())
+    change(record)
+    (folder / "corpus.json").write_text(json.dumps(record))
+
+
+def test_no_folder_and_no_corpus(tmp_path: Path) -> None:
+    assert fault(tmp_path / "x").startswith(f"there is no folder {tmp_path / 'x'}")
+    assert fault(tmp_path).startswith(f"{tmp_path} is not a prepared corpus (it has no corpus.json)")
+
+
+def test_a_preparation_that_did_not_end(folder: Path) -> None:
+    (folder / "corpus.json").unlink()
+    assert "is not whole: its preparation did not come to an end" in fault(folder)
+
+
+@pytest.mark.parametrize("name", ["train.bin", "validation.bin", "tokenizer.json"])
+def test_a_missing_file(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    assert fault(folder).startswith(f"{folder / name} is missing")
+
+
+@pytest.mark.parametrize("name", ["train.bin", "validation.bin"])
+def test_a_file_of_another_length(name: str, folder: Path) -> None:
+    path = folder / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-2])
+    count = len(data) // 2
+    words = f"it is truncated: it has {count - 1} tokens, not the {count} of corpus.json"
+    assert fault(folder).startswith(f"{path} is damaged or was altered: {words}")
+    path.write_bytes(data[:-1])
+    assert "no whole number of uint16" in fault(folder)
+    path.write_bytes(data + b"ab")
+    assert "it is too long" in fault(folder)
+    path.write_bytes(b"")
+    assert "it is truncated: it has 0 tokens" in fault(folder)
+
+
+@pytest.mark.parametrize("name", ["train.bin", "validation.bin"])
+def test_other_bytes_are_found_if_asked_for(name: str, folder: Path) -> None:
+    open_corpus(folder, verify=True)
+    data = bytearray((folder / name).read_bytes())
+    data[10] ^= 1
+    (folder / name).write_bytes(data)
+    open_corpus(folder)
+    assert fault(folder, verify=True).startswith(f"{folder / name} is damaged or was altered: its checksum")
+
+
+def test_another_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"kind": "characters", "alphabet": "abc"}')
+    assert "tokenizer.json is damaged or was altered: its checksum" in fault(folder)
+
+
+def test_a_tokenizer_of_another_size_than_the_record_says(folder: Path) -> None:
+    change_record(folder, lambda record: record.update(vocab_size=300))
+    assert "it has 257 tokens, not the 300 of corpus.json" in fault(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe"])
+def test_a_record_that_cannot_be_read(content: bytes, folder: Path) -> None:
+    (folder / "corpus.json").write_bytes(content)
+    assert fault(folder).startswith(f"{folder / 'corpus.json'} is damaged: it cannot be read")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "another"}'])
+def test_a_record_of_something_else(content: str, folder: Path) -> None:
+    (folder / "corpus.json").write_text(content)
+    assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a corpus of normscope's")
+
+
+def test_a_record_of_another_version(folder: Path) -> None:
+    change_record(folder, lambda record: record.update(version=2))
+    assert "has version 2 of the format, but version 1 is known here" in fault(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.pop("train"),
+        lambda record: record["train"].pop("tokens"),
+        lambda record: record["train"].update(tokens="many"),
+        lambda record: record.update(dtype="float32"),
+        lambda record: record.update(settings=None),
+        lambda record: record["settings"].update(seed=[1]),
+        lambda record: record["sources"].append({"name": "x"}),
+        lambda record: record.update(floor_bits_per_byte="low"),
+    ],
+)
+def test_a_record_with_something_missing_or_wrong(change: Callable[[dict[str, Any]], object], folder: Path) -> None:
+    change_record(folder, change)
+    assert "corpus.json is damaged: something is missing or wrong in it: " in fault(folder)

@@ -1,0 +1,177 @@
+"""Files become documents in pieces, and a fault is told with its place."""
+
+import codecs
+import hashlib
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.data import readers
+from normscope.data.readers import read
+from normscope.data.sources import Source, find_sources
+from normscope.errors import ConfigError, FileError
+
+seeded = settings(derandomize=True, deadline=None)
+
+pa: Any = importlib.import_module("pyarrow")  # which has no types
+pq: Any = importlib.import_module("pyarrow.parquet")
+
+
+def source(path: Path, column: str = "text") -> Source:
+    return find_sources(path, column=column)[0][0]
+
+
+def documents(path: Path, column: str = "text") -> list[str]:
+    """The documents of a file; its bytes have been shown to the watcher, all and in order."""
+    digest = hashlib.sha256()
+    found, this = [], ""
+    for piece in read(source(path, column), digest.update):
+        if piece is None:
+            found.append(this)
+            this = ""
+        else:
+            this += piece
+    assert this == "", "a document ends with a None"
+    assert digest.digest() == hashlib.sha256(path.read_bytes()).digest()
+    return found
+
+
+def fault(path: Path, column: str = "text") -> str:
+    with pytest.raises(FileError) as caught:
+        documents(path, column)
+    return str(caught.value)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "CHUNK", 3)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("texts")
+
+
+@seeded
+@given(text=st.text().filter(lambda text: not text.startswith("\ufeff")), chunk=st.integers(1, 7))
+def test_a_text_file_is_one_document_and_stays_as_it_is(text: str, chunk: int, place: Path) -> None:
+    path = place / "a.txt"
+    path.write_bytes(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "CHUNK", chunk)
+        assert documents(path) == [text]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_line_ends_stay_and_the_byte_order_mark_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(codecs.BOM_UTF8 + "a\r\nb\rc\n\ufeff".encode())
+    assert documents(path) == ["a\r\nb\rc\n\ufeff"]
+
+
+@seeded
+@given(before=st.text(max_size=12), chunk=st.integers(1, 9))
+def test_a_fault_in_the_text_is_told_with_its_place(before: str, chunk: int, place: Path) -> None:
+    path = place / "b.txt"
+    good = before.encode()
+    path.write_bytes(good + b"\xe9tude")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "CHUNK", chunk)
+        message = fault(path)
+    assert f"byte 0xE9 at offset {len(good)}, in line {good.count(10) + 1}, is no part" in message
+
+
+def test_the_fix_fits_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntwo \xe9")
+    assert fault(path) == (
+        f"{path} is not UTF-8: byte 0xE9 at offset 8, in line 2, is no part of a character\n"
+        f"fix: iconv -f WINDOWS-1252 -t UTF-8 {path} > utf8.txt, with the encoding that it really has"
+    )
+    path.write_bytes("wide".encode("utf-16"))
+    assert "fix: iconv -f UTF-16 -t UTF-8" in fault(path)
+    path.write_bytes(b"\x89PNG\0\0\0")
+    assert "fix: it has zero bytes, so it is probably no text at all" in fault(path)
+
+
+def test_a_character_cut_by_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("né".encode()[:-1])
+    assert "byte 0xC3 at offset 1, in line 1" in fault(path)
+
+
+def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": "one\ntwo", "id": 1}, {"text": ""}, {"text": "🐈", "other": None}]
+    path.write_bytes(codecs.BOM_UTF8 + "\n\n".join(map(json.dumps, rows)).encode())
+    assert documents(path) == ["one\ntwo", "", "🐈"]
+    path.write_text('{"body": "x"}\n')
+    assert documents(path, column="body") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "fix"),
+    [
+        (b'{"text": ', "it is not JSON", "mend or delete the line"),
+        (b"[" * 100_000, "it is not JSON", "mend or delete the line"),
+        (b'["text"]', "it is list, not an object", 'write each line as an object: {"text": "..."}'),
+        (b'{"body": "x"}', "it has no 'text', but 'body'", "name the column that has the text"),
+        (b'{"text": null}', "'text' is null, not a text", "name the column that has the text, or leave the line out"),
+        (b'{"text": 3}', "'text' is 3, not a text", "name the column that has the text, or leave the line out"),
+        (b'{"text": "\xff"}', "byte 0xFF at place 10 is not UTF-8", "write the file as UTF-8"),
+        (b'{"text": "a\\ud83d"}', "the text has half a character at place 1: '\\ud83d'", "write both halves"),
+    ],
+)
+def test_faults_in_a_jsonl_are_told_with_their_line(line: bytes, problem: str, fix: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "fine"}\n\n' + line + b"\n")
+    message = fault(path)
+    assert message.startswith(f"{path}, line 3: {problem}")
+    assert f"\nfix: {fix}" in message
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_each_row_of_a_parquet_is_a_document(kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"row {i} é🐈\n" for i in range(700)]
+    table = pa.table({"id": range(700), "text": pa.array(texts, type=kind)})
+    pq.write_table(table, path, row_group_size=100)
+    assert documents(path) == texts
+
+
+def test_faults_in_a_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
+    assert fault(path) == f"{path}, row 2: 'text' is null, not a text\nfix: leave such rows out"
+    assert (
+        fault(path, "body") == f"{path} has no column 'body', but 'id', 'text'\nfix: name the column that has the text"
+    )
+    assert fault(path, "id") == f"column 'id' of {path} holds int64, not text\nfix: name the column that has the text"
+    path.write_bytes(b"nothing of the kind")
+    assert f"{path} cannot be read as parquet" in fault(path)
+
+
+def test_a_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"]}), path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"reading .*a\.parquet needs pyarrow\nfix: pip install pyarrow"):
+        documents(path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may read any file, so the refusal is made here and not by the system.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(FileError, match=r"cannot read .*a\.txt: Permission denied\nfix: check that you may read it"):
+        list(read(source(path), lambda _: None))

@@ -1,0 +1,104 @@
+"""Names of files, folders and patterns, as files in a settled order."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.data.sources import Source, find_sources
+from normscope.errors import ConfigError, DtypeError, FileError
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Path:
+    for name in ("b.txt", "a.TXT", "sub/c.md", "sub/deep/d.py", "e.jsonl", "f.parquet", "g.png", "h.log", "README"):
+        path = tmp_path / "books" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    for name in (".hidden.txt", ".git/inside.txt", "sub/.cache/x.txt"):
+        path = tmp_path / "books" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("hidden")
+    return tmp_path / "books"
+
+
+def found(*names: Any, **options: Any) -> list[str]:
+    return [source.path.name for source in find_sources(list(names), **options)[0]]
+
+
+def test_a_folder_gives_known_files_from_all_depths_sorted(books: Path) -> None:
+    sources, notices = find_sources(books)
+    assert [str(source.path.relative_to(books)) for source in sources] == [
+        "a.TXT",
+        "b.txt",
+        "e.jsonl",
+        "f.parquet",
+        "sub/c.md",
+        "sub/deep/d.py",
+    ]
+    assert [source.format for source in sources] == ["text", "text", "jsonl", "parquet", "text", "text"]
+    assert notices == [
+        f"{books}: 3 files skipped that do not end in .txt, .md, .py, .jsonl, .parquet: README, g.png, h.log"
+    ]
+
+
+def test_a_file_that_is_named_may_have_any_ending(books: Path) -> None:
+    sources, notices = find_sources(str(books / "h.log"))
+    assert sources == [Source(str(books / "h.log"), books / "h.log", "text")]
+    assert notices == []
+    assert found(books / ".hidden.txt", books / "README") == [".hidden.txt", "README"]
+
+
+def test_names_keep_their_order(books: Path) -> None:
+    assert found(books / "sub", books / "b.txt") == ["c.md", "d.py", "b.txt"]
+
+
+def test_patterns(books: Path) -> None:
+    assert found(books / "*.txt") == ["b.txt"]
+    assert found(f"{books}/**/*.py") == ["d.py"]
+    assert found(f"{books}/*.log") == ["h.log"]
+    sources, notices = find_sources(f"{books}/[f-h]*")
+    assert [source.path.name for source in sources] == ["f.parquet"]
+    assert "2 files skipped" in notices[0]
+    assert "g.png, h.log" in notices[0]
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "[a].txt").write_text("x")
+    assert found(tmp_path / "[a].txt") == ["[a].txt"]
+
+
+def test_a_file_is_read_once(books: Path) -> None:
+    os.symlink(books / "b.txt", books / "z.txt")
+    sources, notices = find_sources([books / "b.txt", books / "sub" / ".." / "b.txt", books / "z.txt"])
+    assert [source.path.name for source in sources] == ["b.txt"]
+    assert len(notices) == 2
+    assert notices[1] == f"{books / 'z.txt'} is {books / 'b.txt'}, which is there already, and is read once"
+
+
+def test_what_is_piped_in_has_a_name(tmp_path: Path) -> None:
+    sources, _ = find_sources(["-"], piped=tmp_path / "kept")
+    assert sources == [Source("-", tmp_path / "kept", "text")]
+
+
+def test_a_column_is_kept(books: Path) -> None:
+    assert find_sources(books / "e.jsonl", column="body")[0][0].column == "body"
+
+
+def test_mistakes(books: Path) -> None:
+    with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean .*books/b\.txt\?"):
+        find_sources(books / "bb.txt")
+    with pytest.raises(FileError, match=r"there is no file or folder .*xyz/a\nfix: check the path"):
+        find_sources(books / "xyz" / "a")
+    with pytest.raises(FileError, match=r"no text file matches .*\*\.rst\nfix: check the pattern"):
+        find_sources(books / "*.rst")
+    with pytest.raises(FileError, match="no text was named\nfix: name a file"):
+        find_sources([])
+    (books / "empty").mkdir()
+    with pytest.raises(FileError, match=r"the folder .*empty has no text: .*\.parquet\nfix: .*empty/\*\.log"):
+        find_sources(books / "empty")
+    with pytest.raises(DtypeError, match="a source is a path, but got 3\nfix: "):
+        find_sources([3])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="column='' must be the name of a column\nfix: "):
+        find_sources(books, column="")

@@ -1,0 +1,52 @@
+"""Characters as tokens: sorted, told by name when they are unknown."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.data.tokenizers import Alphabet, CharacterTokenizer
+from normscope.errors import ConfigError, TokenError
+
+seeded = settings(derandomize=True, deadline=None)
+
+
+@seeded
+@given(texts=st.lists(st.text()))
+def test_an_alphabet_is_each_character_once_and_sorted(texts: list[str]) -> None:
+    alphabet = Alphabet()
+    for text in texts:
+        alphabet.add(text)
+    assert str(alphabet) == "".join(sorted(set("".join(texts))))
+
+
+@seeded
+@given(text=st.text(alphabet="abxyé🐈", min_size=1), alphabet=st.sets(st.sampled_from("abxyé🐈"), min_size=1))
+def test_the_first_unknown_character_is_the_one_that_is_named(text: str, alphabet: set[str]) -> None:
+    tokenizer = CharacterTokenizer("".join(sorted(alphabet)))
+    unknown = [i for i, character in enumerate(text) if character not in alphabet]
+    if not unknown:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+        return
+    with pytest.raises(TokenError, match=rf"'{text[unknown[0]]}' .* at position {unknown[0]} of the text"):
+        tokenizer.encode(text)
+
+
+def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
+    with pytest.raises(TokenError) as caught:
+        CharacterTokenizer.of(["the cat "]).encode("the cat\t")
+    assert str(caught.value) == (
+        r"'\t' (U+0009, a character without a name) is not in the tokenizer's alphabet of 6 characters; it is at "
+        r"position 7 of the text: 'the cat\t'"
+        "\nfix: leave it out, add text that has it to the corpus, or use the tokenizer 'bytes' or 'bpe', which know "
+        "every character"
+    )
+    with pytest.raises(TokenError, match=r"^'🐈' \(U\+1F408, CAT\) .*…'the the the the the 🐈 the the the the th'…"):
+        CharacterTokenizer(" eht").encode("the " * 50 + "🐈" + " the" * 50)
+
+
+@pytest.mark.parametrize("wrong", ["", "ba", "aa", None, ["a", "b"]])
+def test_what_is_no_alphabet_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="an alphabet is each character once, in the order of Unicode, but got "):
+        CharacterTokenizer(wrong)

@@ -1,0 +1,158 @@
+"""What holds for every tokenizer: texts come back, streams give what `decode` gives, files hold all of it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.data.tokenizers import CharacterTokenizer, Tokenizer, load_tokenizer
+from normscope.errors import DtypeError, TokenError
+from tests.data.tokenizers.examples import TEXT, every_tokenizer
+
+seeded = settings(derandomize=True, deadline=None)
+
+TOKENIZERS = every_tokenizer()
+each = pytest.mark.parametrize("name", TOKENIZERS)
+each_that_knows_all = pytest.mark.parametrize("name", ["bytes", "bpe", "gpt2", "llama"])
+
+
+def streamed(tokenizer: Tokenizer, tokens: Any) -> list[str]:
+    stream = tokenizer.stream()
+    return [*(stream.push(token) for token in tokens), stream.finish()]
+
+
+@each_that_knows_all
+@seeded
+@given(text=st.text())
+def test_any_text_comes_back(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode(text)
+    assert tokens.dtype == tokenizer.dtype
+    assert tokenizer.end not in tokens
+    assert tokenizer.decode(tokens) == text
+
+
+@seeded
+@given(text=st.text(min_size=1))
+def test_characters_give_back_any_text_of_their_alphabet(text: str) -> None:
+    tokenizer = CharacterTokenizer.of([text])
+    tokens = tokenizer.encode(text)
+    assert tokenizer.decode(tokens) == text
+    assert len(tokens) == len(text)
+    assert [tokenizer.alphabet[token] for token in tokens] == list(text)
+
+
+@each
+@seeded
+@given(data=st.data())
+def test_a_stream_gives_what_decode_gives_for_any_tokens(name: str, data: st.DataObject) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=40))
+    assert "".join(streamed(tokenizer, tokens)) == tokenizer.decode(tokens)
+    assert tokenizer.decode(np.array(tokens, dtype=np.int64)) == tokenizer.decode(tokens)
+
+
+@each_that_knows_all
+@seeded
+@given(text=st.text(max_size=30))
+def test_a_stream_never_shows_half_a_character(name: str, text: str) -> None:
+    text = text.replace("\N{REPLACEMENT CHARACTER}", "")
+    tokenizer = TOKENIZERS[name]
+    pieces = streamed(tokenizer, tokenizer.encode(text))
+    assert "".join(pieces) == text
+    assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
+
+
+@each_that_knows_all
+def test_text_comes_as_soon_as_it_is_whole(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    stream = tokenizer.stream()
+    pieces = [stream.push(int(token)) for token in tokenizer.encode("the \u732b sat")]
+    assert "".join(pieces) == "the 猫 sat"
+    assert stream.finish() == ""
+    assert len([piece for piece in pieces if piece]) > 3
+
+
+@each
+def test_the_end_is_a_token_without_text(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    assert 0 <= tokenizer.end < tokenizer.vocab_size
+    words = tokenizer.encode("the cat")
+    assert tokenizer.decode([*words, tokenizer.end]) == "the cat"
+    assert tokenizer.decode([]) == ""
+    assert len(tokenizer.encode("")) == 0
+
+
+@each_that_knows_all
+@pytest.mark.parametrize("word", ["<|end|>", "<|endoftext|>", "</s>", "<unk>"])
+def test_the_name_of_a_special_token_is_text_like_any_other(name: str, word: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode(f"the {word} cat")
+    assert tokenizer.end not in tokens
+    assert tokenizer.decode(tokens) == f"the {word} cat"
+
+
+@each
+def test_a_saved_tokenizer_is_the_same(name: str, tmp_path: Path) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path)
+    assert (again.kind, again.vocab_size, again.end) == (tokenizer.kind, tokenizer.vocab_size, tokenizer.end)
+    text = "the cat sat" if name == "bert" else TEXT
+    np.testing.assert_array_equal(again.encode(text), tokenizer.encode(text))
+    tokens = list(range(tokenizer.vocab_size))
+    assert again.decode(tokens) == tokenizer.decode(tokens)
+    assert again.to_json() == tokenizer.to_json()
+
+
+@each
+def test_several_texts_at_once_are_each_by_itself(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    texts = ["the cat", "", "sat the"]
+    for text, tokens in zip(texts, tokenizer.encode_many(texts), strict=True):
+        np.testing.assert_array_equal(tokens, tokenizer.encode(text))
+    assert tokenizer.encode_many([]) == []
+
+
+@each
+@pytest.mark.parametrize("wrong", [-1, 10**6, 1.5, "a", True])
+def test_what_is_no_token_is_refused(name: str, wrong: Any) -> None:
+    tokenizer = TOKENIZERS[name]
+    with pytest.raises(
+        TokenError, match=rf"is not a token: the vocabulary has the ids 0 to {tokenizer.vocab_size - 1}"
+    ):
+        tokenizer.stream().push(wrong)
+    with pytest.raises((TokenError, DtypeError)):
+        tokenizer.decode([wrong])
+
+
+@each
+def test_a_table_of_tokens_is_refused(name: str) -> None:
+    with pytest.raises(DtypeError, match=r"a row of whole numbers, but got int64 of shape \(1, 2\)\nfix: "):
+        TOKENIZERS[name].decode(np.array([[0, 1]]))
+
+
+@each
+def test_half_a_character_is_refused(name: str) -> None:
+    with pytest.raises(TokenError, match=r"half a character at position 2: U\+D83D in 'a \\ud83d b'\nfix: "):
+        TOKENIZERS[name].encode("a \ud83d b")
+
+
+@each
+def test_bytes_are_no_text(name: str) -> None:
+    with pytest.raises(DtypeError, match="text is a str, but got bytes\nfix: "):
+        TOKENIZERS[name].encode(b"abc")  # type: ignore[arg-type]
+
+
+def test_types_are_the_smallest_that_will_do() -> None:
+    sizes = {name: (tokenizer.vocab_size, tokenizer.dtype.name) for name, tokenizer in TOKENIZERS.items()}
+    assert sizes["bytes"] == (257, "uint16")
+    assert sizes["bpe"] == (300, "uint16")
+    assert sizes["characters"][1] == "uint8"
+    assert CharacterTokenizer("".join(map(chr, range(255)))).dtype == np.uint8
+    assert CharacterTokenizer("".join(map(chr, range(256)))).dtype == np.uint16
+    large = CharacterTokenizer("".join(chr(i) for i in range(70_000) if not 0xD800 <= i < 0xE000))
+    assert large.dtype == np.uint32

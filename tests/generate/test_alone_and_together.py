@@ -1,0 +1,100 @@
+"""The same seed gives the same text, bit by bit: alone, or beside any others.
+
+In float32, with sizes that fill no vector and a head so flat that all tokens are about equally likely: here a number
+that is rounded otherwise soon chooses another token, and the texts part.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.generate.engine import Generation, generate_tokens
+from normscope.generate.reading import Reader
+from normscope.generate.row import Row
+from normscope.generate.sampling import SamplingConfig
+from normscope.models.gpt import GPT
+from tests.generate.writers import VOCABULARY, every_form, every_preset, writer
+
+LENGTH = 104
+
+
+def flat(form: str) -> GPT:
+    return writer(form, torch.float32, context=48)
+
+
+def prompts_for(count: int, seed: int = 0) -> list[list[int]]:
+    """Of 1 to 60 tokens: some longer than the context."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(VOCABULARY, size=int(rng.integers(1, 60))).tolist() for _ in range(count)]
+
+
+@every_preset
+def test_in_any_batch(name: str) -> None:
+    model, prompts = flat(name), prompts_for(14)
+    sampling = SamplingConfig(temperature=1.1, repetition_penalty=1.1)
+    alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, sampling=sampling)[0].tokens for prompt in prompts]
+    assert len({token for text in alone for token in text}) == VOCABULARY
+    for at_once, count in ((3, 5), (8, 14)):
+        together = generate_tokens(model, prompts[:count], max_new_tokens=LENGTH, sampling=sampling, at_once=at_once)
+        assert [text.tokens for text in together] == alone[:count]
+
+
+@every_form
+def test_with_texts_that_end_early_beside_them(form: str) -> None:
+    model, prompts = flat(form), prompts_for(6, seed=1)
+    alone = [generate_tokens(model, [prompt], max_new_tokens=30, stop_tokens=[1])[0] for prompt in prompts]
+    together = generate_tokens(model, prompts[::-1], max_new_tokens=30, stop_tokens=[1], samples=2)
+    assert len({len(text.tokens) for text in alone}) > 1
+    assert [text.tokens for text in together[::2]][::-1] == [text.tokens for text in alone]
+
+
+@every_form
+def test_the_logits_are_the_same_bits(form: str) -> None:
+    """What is behind it; and prompts that are read once for several samples are no exception."""
+
+    def rows(prompts: list[list[int]]) -> list[Row]:
+        return [Row(prompt, prompt=0, sample=0, context=48, vocabulary=VOCABULARY) for prompt in prompts]
+
+    model, prompts = flat(form), prompts_for(5, seed=2)
+    together, reader = rows(prompts), Reader(model, 5, 48)
+    lone = [(rows([prompt]), Reader(model, 1, min(48, len(prompt) + 9))) for prompt in prompts]
+    for step in range(9):
+        found = reader.read(together)
+        for i, (row, lone_reader) in enumerate(lone):
+            assert found[i].tobytes() == lone_reader.read(row)[0].tobytes()
+        if step == 4:
+            reader.keep([3, 3, 0])
+            together, lone = [together[i] for i in (3, 0)], [lone[i] for i in (3, 0)]
+            reader.keep([0, 2])
+        for i, (row, _) in enumerate(lone):
+            together[i].add((step + i) % VOCABULARY)
+            row[0].add((step + i) % VOCABULARY)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_with_several_threads_too() -> None:
+    model, prompts = flat("gpt2"), prompts_for(3, seed=3)
+    alone = [generate_tokens(model, [prompt], max_new_tokens=15)[0].tokens for prompt in prompts]
+    assert [text.tokens for text in generate_tokens(model, prompts, max_new_tokens=15)] == alone
+
+
+def test_in_any_order_of_events() -> None:
+    """A caller that stops one text changes no other."""
+    model, prompts = flat("llama"), prompts_for(4, seed=4)
+    whole = generate_tokens(model, prompts, max_new_tokens=20)
+    generation = Generation(model, prompts, max_new_tokens=20)
+    for count, event in enumerate(generation):
+        if count > 25 and event.text == 1:
+            generation.stop(1)
+    assert [row.written for row in generation.rows][2:] == [text.tokens for text in whole][2:]
+    assert generation.rows[1].written == whole[1].tokens[: generation.rows[1].count]

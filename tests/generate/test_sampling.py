@@ -1,0 +1,156 @@
+"""Sampling against the definitions, told in loops; and frequencies against probabilities."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from normscope.errors import ConfigError, NormscopeError, NotFiniteError
+from normscope.generate.chance import uniform
+from normscope.generate.sampling import SamplingConfig, choose, draw, probabilities
+from tests.support import every_refusal
+
+# Few different values, so that many tokens are equally likely, and some that never come.
+logit_lists = st.lists(
+    st.sampled_from([-math.inf, -3.0, -1.0, -0.5, 0.0, 0.25, 1.0, 4.0]), min_size=1, max_size=9
+).filter(lambda logits: max(logits) > -math.inf)
+configs = st.builds(
+    SamplingConfig,
+    temperature=st.sampled_from([0.3, 1.0, 2.5]),
+    top_k=st.none() | st.integers(1, 10),
+    top_p=st.none() | st.sampled_from([0.05, 0.31, 0.57, 0.93]),
+    min_p=st.none() | st.sampled_from([0.02, 0.2, 0.7]),
+)
+
+
+def by_definition(logits: list[float], config: SamplingConfig) -> list[float]:
+    """The probability of each token: temperature, then top_k, top_p and min_p, one after the other, by the book."""
+    left = {i: math.exp(logit / config.temperature) for i, logit in enumerate(logits)}
+    ranked = sorted(left, key=lambda i: (-left[i], i))
+    if config.top_k is not None:
+        ranked = ranked[: config.top_k]
+    if config.top_p is not None:
+        total, kept, reached = sum(left[i] for i in ranked), [], 0.0
+        for i in ranked:
+            kept.append(i)
+            reached += left[i] / total
+            if reached >= config.top_p:
+                break
+        ranked = kept
+    if config.min_p is not None:
+        ranked = [i for i in ranked if left[i] >= config.min_p * left[ranked[0]]]
+    total = sum(left[i] for i in ranked)
+    return [left[i] / total if i in ranked else 0.0 for i in range(len(logits))]
+
+
+@settings(max_examples=400, derandomize=True)
+@given(logits=logit_lists, config=configs)
+@example(logits=[0.0, 0.0, 0.0], config=SamplingConfig(top_k=2))  # of equals the first are kept
+@example(logits=[0.0, 1.0, 1.0, 0.0], config=SamplingConfig(top_k=3))
+def test_what_is_left_is_what_the_definitions_leave(logits: list[float], config: SamplingConfig) -> None:
+    found = probabilities(np.array(logits), config)
+    np.testing.assert_allclose(found, by_definition(logits, config), rtol=1e-12, atol=0)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(
+    weights=st.lists(st.sampled_from([0.0, 1e-300, 0.125, 0.3, 1.0]), min_size=1, max_size=8).filter(
+        lambda w: sum(w) > 0
+    ),
+    chance=st.floats(0, 1, exclude_max=True) | st.just(1 - 2.0**-53),
+)
+def test_a_draw_walks_the_tokens_by_id_and_never_takes_an_impossible_one(weights: list[float], chance: float) -> None:
+    token = draw(np.array(weights), chance)
+    assert weights[token] > 0
+    before, upto = np.cumsum([0.0, *weights])[[token, token + 1]]
+    assert before <= chance * sum(weights) < upto or math.isclose(upto, chance * sum(weights))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SamplingConfig(),
+        SamplingConfig(temperature=0.5),
+        SamplingConfig(temperature=1.7, top_k=5),
+        SamplingConfig(top_p=0.8),
+        SamplingConfig(min_p=0.3),
+        SamplingConfig(temperature=2.0, top_k=7, top_p=0.9, min_p=0.1),
+    ],
+    ids=repr,
+)
+def test_tokens_come_as_often_as_they_are_probable(config: SamplingConfig) -> None:
+    """Chi-square: below the value that chance alone passes one time in a thousand (Wilson and Hilferty's formula)."""
+    logits, count = np.linspace(-1.5, 1.0, 9)[[4, 0, 7, 2, 8, 1, 6, 3, 5]], 5000
+    wanted = probabilities(logits, config) * count
+    found = np.bincount([choose(logits, config, uniform(5, 0, i)) for i in range(count)], minlength=9)
+    possible = wanted > 0
+    assert not found[~possible].any()
+    freedom = int(possible.sum()) - 1
+    bound = freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+    assert ((found - wanted)[possible] ** 2 / wanted[possible]).sum() < bound
+
+
+@given(logits=logit_lists, chance=st.floats(0, 1, exclude_max=True))
+def test_at_temperature_zero_the_first_of_the_likeliest_is_taken(logits: list[float], chance: float) -> None:
+    for config in (SamplingConfig(temperature=0), SamplingConfig(temperature=0.0, top_k=3, top_p=0.5, min_p=0.9)):
+        assert choose(np.array(logits), config, chance) == logits.index(max(logits))
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
+def test_a_tiny_temperature_is_nearly_zero_and_no_accident(temperature: float) -> None:
+    logits = np.array([-1e30, 3.0, 5.0, 1e-9, -math.inf])
+    assert choose(logits, SamplingConfig(temperature=temperature, top_p=0.9), 0.5) == 2
+
+
+@given(logits=logit_lists, seen=st.sets(st.integers(0, 8)), penalty=st.sampled_from([0.5, 1.0, 1.3, 2.0]))
+def test_the_penalty_is_as_it_is_usually_defined(logits: list[float], seen: set[int], penalty: float) -> None:
+    seen = {i for i in seen if i < len(logits)}
+    changed = [
+        logit if i not in seen else logit / penalty if logit > 0 else logit * penalty for i, logit in enumerate(logits)
+    ]
+    given_logits = np.array(logits)
+    for chance in (0.1, 0.5, 0.9):
+        found = choose(
+            given_logits, SamplingConfig(repetition_penalty=penalty), chance, np.array(sorted(seen), dtype=int)
+        )
+        assert found == choose(np.array(changed), SamplingConfig(), chance)
+    assert given_logits.tolist() == logits  # the caller's numbers are the caller's
+
+
+def test_the_penalty_comes_before_the_choice_of_the_likeliest() -> None:
+    logits, greedy = np.array([1.0, 1.5]), SamplingConfig(temperature=0, repetition_penalty=2.0)
+    assert choose(logits, greedy, 0.0, np.array([1])) == 0
+    assert choose(logits, greedy, 0.0) == 1
+
+
+def make(**settings: Any) -> Any:
+    return lambda: SamplingConfig(**settings)
+
+
+def of(*logits: float, **settings: Any) -> Any:
+    return lambda: choose(np.array(logits), SamplingConfig(**settings), 0.5, np.array([0]))
+
+
+@every_refusal(
+    ("cold", ConfigError, r"temperature=-0\.1 must be a finite number, 0 or above\nfix:", make(temperature=-0.1)),
+    ("hot", ConfigError, "temperature=inf must be", make(temperature=math.inf)),
+    ("no-number", ConfigError, "temperature=nan must be", make(temperature=math.nan)),
+    ("truth", ConfigError, "temperature=True must be", make(temperature=True)),
+    ("text", ConfigError, "temperature='1' must be", make(temperature="1")),
+    ("k-zero", ConfigError, "top_k=0 must be", make(top_k=0)),
+    ("k-half", ConfigError, r"top_k=2\.5 must be", make(top_k=2.5)),
+    ("p-zero", ConfigError, "top_p=0 must be above 0 and at most 1", make(top_p=0)),
+    ("p-much", ConfigError, r"top_p=95 must be.*\nfix: top_p=0\.95", make(top_p=95)),
+    ("min-p", ConfigError, r"min_p=1\.01 must be.*\nfix: min_p=0\.05", make(min_p=1.01)),
+    ("penalty", ConfigError, "repetition_penalty=0 must be", make(repetition_penalty=0)),
+    ("nan", NotFiniteError, "logits are infinite or not numbers.*\nfix:", of(0.0, math.nan)),
+    ("inf", NotFiniteError, "logits are infinite", of(math.inf, 0.0)),
+    ("nothing", NotFiniteError, "logits are infinite", of(-math.inf, -math.inf)),
+    ("penalised-away", NotFiniteError, "logits are infinite", of(1e10, 0.0, repetition_penalty=1e-305)),
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

@@ -1,0 +1,186 @@
+"""Text: pieces that add up to it, stop strings over several tokens, characters over several bytes, beginnings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.generate.sampling import SamplingConfig
+from normscope.generate.text import Generated, TextSettings, generate_text
+from normscope.models.gpt import GPT
+from tests.generate.writers import BYTES, LETTERS, every_preset, slow_continuation, writer
+from tests.support import every_refusal
+
+
+def streamed(
+    model: GPT, tokenizer: Any, prompts: str | Sequence[str], **options: Any
+) -> tuple[list[Generated], list[str]]:
+    """The texts, and the pieces of each joined."""
+    pieces: dict[int, str] = {}
+
+    def listen(text: int, piece: str) -> None:
+        assert piece
+        pieces[text] = pieces.get(text, "") + piece
+
+    found = generate_text(model, tokenizer, prompts, stream=listen, **options)
+    return found, [pieces.get(i, "") for i in range(len(found))]
+
+
+@every_preset
+def test_the_text_is_that_of_the_tokens(name: str) -> None:
+    model = writer(name)
+    found, pieces = streamed(model, LETTERS, ["hello", "a b"], samples=2, max_new_tokens=30, seed=3)
+    assert [text.prompt for text in found] == ["hello", "hello", "a b", "a b"]
+    for i, text in enumerate(found):
+        assert text.text == pieces[i] == LETTERS.decode(text.tokens)
+        wanted = slow_continuation(
+            model.eval(), LETTERS.encode(text.prompt).tolist(), 30, SamplingConfig(), seed=3, sample=i % 2
+        )
+        ended = LETTERS.end in wanted
+        assert text.stopped_by == ("end" if ended else "length")
+        assert text.tokens == (wanted[: wanted.index(LETTERS.end)] if ended else wanted)
+
+
+def bytes_writer() -> GPT:
+    """A model that writes any bytes: some of them characters, most of them halves."""
+    return writer("llama", vocab_size=300)
+
+
+def test_bytes_become_characters_when_they_are_whole() -> None:
+    found, pieces = streamed(bytes_writer(), BYTES, ["", "é"], samples=3, max_new_tokens=60)
+    for text, joined in zip(found, pieces, strict=True):
+        assert text.text == joined == bytes(text.tokens).decode("utf-8", "replace")
+    assert any("\N{REPLACEMENT CHARACTER}" in text.text for text in found)
+    assert max(token for text in found for token in text.tokens) < BYTES.vocab_size  # of the model's 300
+
+
+def parrot(text: bytes) -> GPT:
+    """A model that can do nothing but write these bytes, none of which is there twice: each says which comes next."""
+    model = writer("llama", vocab_size=260, width=260, depth=1)
+    head = model.head
+    assert head is not None
+    with torch.no_grad():
+        model.embedding.weight.copy_(torch.eye(260))
+        for silent in (model.blocks[0].attention.out, model.blocks[0].mlp.down, head):  # type: ignore[union-attr]
+            silent.weight.zero_()  # type: ignore[union-attr, operator]
+        for parameter in model.final_norm.parameters():
+            parameter.fill_(1.0)
+        for one, other in zip((BYTES.end, *text[:-1]), text, strict=True):
+            head.weight[other, one] = 1.0
+    return model
+
+
+def test_a_character_comes_in_one_piece_and_at_once() -> None:
+    text, heard = "ab€𝄞é".encode(), list[str]()
+    (found,) = generate_text(
+        parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0, stream=lambda _, piece: heard.append(piece)
+    )
+    assert found.tokens == list(text)
+    assert heard == ["a", "b", "€", "𝄞", "é"]
+
+
+def test_half_a_character_at_the_end_is_shown_as_one_that_is_missing() -> None:
+    text = "a€".encode()[:-1]
+    (found,), (pieces,) = streamed(parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0)
+    assert found.text == pieces == "a\N{REPLACEMENT CHARACTER}"
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(stops=st.lists(st.text("abcdefgh ", min_size=1, max_size=2), min_size=1, max_size=3), seed=st.integers(0, 3))
+def test_a_stop_string_ends_the_text_before_it(stops: list[str], seed: int) -> None:
+    model = MODEL
+    (free,), _ = streamed(model, LETTERS, "hello", max_new_tokens=40, seed=seed)
+    (text,), (pieces,) = streamed(model, LETTERS, "hello", max_new_tokens=40, seed=seed, stop=stops)
+    assert text.text == pieces
+    assert free.tokens[: len(text.tokens)] == text.tokens
+    assert not any(stop in text.text for stop in stops)
+    if text.stopped_by == "stop":
+        assert any(LETTERS.decode(text.tokens) == text.text + stop for stop in stops)
+    else:
+        assert text == free
+
+
+MODEL = writer()
+
+
+def test_a_stop_string_over_several_tokens_stops_as_soon_as_it_is_whole() -> None:
+    (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
+    assert len(free.text) == 20
+    stop = free.text[7:11]
+    at = free.text.index(stop)
+    (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=stop)
+    assert text.text == pieces == free.text[:at]
+    assert text.stopped_by == "stop"
+    assert len(text.tokens) == at + 4
+
+
+def test_what_was_held_back_is_shown_at_the_end() -> None:
+    (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
+    (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=[free.text[15:] + "zz"])
+    assert text.text == pieces == free.text
+    assert text.stopped_by == "length"
+
+
+def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
+    (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
+    last = free.text[-3:]
+    assert free.text.count(last) == 1
+    (text,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=last)
+    assert (text.text, text.stopped_by) == (free.text[:-3], "stop")
+
+
+def test_an_empty_prompt_begins_after_an_end() -> None:
+    (text,) = generate_text(MODEL, LETTERS, "", max_new_tokens=10, temperature=0.0)
+    wanted = slow_continuation(MODEL.eval(), [LETTERS.end], 10, SamplingConfig(temperature=0))
+    assert text.prompt == ""
+    assert text.tokens == wanted[: len(text.tokens)]
+
+
+def test_long_prompts_and_long_texts_are_noticed() -> None:
+    short, long = generate_text(MODEL, LETTERS, ["a", "abc " * 10], max_new_tokens=3)
+    assert short.notices == ()
+    assert long.notices[0] == "the prompt has 40 tokens, but the model sees 16: its newest 16 are used"
+
+
+def test_settings_reach_the_choice_of_tokens() -> None:
+    options: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.0},
+        {"top_k": 2},
+        {"top_p": 0.3},
+        {"min_p": 0.9},
+        {"repetition_penalty": 3.0},
+        {"seed": 9},
+    ]
+    found = [generate_text(MODEL, LETTERS, "hello", max_new_tokens=25, **option)[0].text for option in options]
+    assert len(set(found)) == len(found)
+
+
+def test_no_prompts_no_texts() -> None:
+    assert generate_text(MODEL, LETTERS, []) == []
+
+
+def ask(prompts: Any = "hello", model: Any = None, tokenizer: Any = LETTERS, **options: Any) -> Any:
+    return lambda: generate_text(model or MODEL, tokenizer, prompts, **{"max_new_tokens": 2, **options})
+
+
+@every_refusal(
+    ("model", ConfigError, "by a GPT, but got Linear", ask(model=torch.nn.Linear(2, 2))),
+    ("tokenizer", DtypeError, "by a Tokenizer, but got str\nfix: load_tokenizer", ask(tokenizer="bytes")),
+    ("other", ConfigError, "the tokenizer has 257 tokens, but the model knows 29\nfix:", ask(tokenizer=BYTES)),
+    ("tokens", DtypeError, "a prompt is a str, but got list\nfix: for tokens there is", ask([[1, 2]])),
+    ("letter", TokenError, "is not in the tokenizer's alphabet", ask("é")),
+    ("stop", ConfigError, "a stop string is empty", ask(stop=("",))),
+    ("temperature", ConfigError, "temperature=-1 must be", ask(temperature=-1)),
+    ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
+    ("length", ConfigError, "max_new_tokens=-1 must be", ask(max_new_tokens=-1)),
+    ("seed", ConfigError, "seed=0.5 must be", lambda: TextSettings(seed=0.5)),  # type: ignore[arg-type]
+    ("sampling", ConfigError, "made from a SamplingConfig", lambda: TextSettings(sampling=0.8)),  # type: ignore[arg-type]
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

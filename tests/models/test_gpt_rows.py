@@ -1,0 +1,139 @@
+"""Rows of unequal length in one cache: each gets the logits that it gets alone."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from normscope.errors import CacheError, NormscopeError, ShapeError
+from normscope.models.gpt import GPT
+from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, made, tiny
+from tests.support import every_refusal, random_tokens
+
+TOKENS = random_tokens(VOCABULARY, 4, CONTEXT)
+
+
+@cache
+def model_and_logits(form: str) -> tuple[GPT, Tensor]:
+    """In float64, so that only a fault and no rounding can make a difference."""
+    model = made(form, torch.float64)
+    with torch.no_grad():
+        return model, model(TOKENS)
+
+
+def go_on_together(form: str, prompts: list[int], steps: list[int]) -> None:
+    """Read each prompt into its row, then some tokens of all the rows at each step; compare with a row by itself."""
+    model, logits = model_and_logits(form)
+    memory = model.new_cache(len(prompts))
+    with torch.no_grad():
+        for i, length in enumerate(prompts):
+            if length:
+                alone = model(TOKENS[i : i + 1, :length], cache=memory.row(i))
+                torch.testing.assert_close(alone, logits[i : i + 1, :length], rtol=1e-9, atol=1e-9)
+        lengths = list(prompts)
+        for step in steps:
+            new = torch.stack([TOKENS[i, length : length + step] for i, length in enumerate(lengths)])
+            together = model(new, cache=memory)
+            for i, length in enumerate(lengths):
+                torch.testing.assert_close(together[i], logits[i, length : length + step], rtol=1e-9, atol=1e-9)
+            lengths = [length + step for length in lengths]
+        assert memory.lengths == tuple(lengths)
+
+
+@every_form
+@pytest.mark.parametrize("prompts", [[3, 1, 5, 2], [0, 6, 1, 0], [4, 4, 4, 4]], ids=str)
+def test_token_by_token(form: str, prompts: list[int]) -> None:
+    go_on_together(form, prompts, [1, 1, 1, 1])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    form=st.sampled_from(list(FORMS)),
+    prompts=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    steps=st.lists(st.integers(1, 3), max_size=2),
+)
+def test_any_lengths_and_several_tokens_at_once(form: str, prompts: list[int], steps: list[int]) -> None:
+    go_on_together(form, prompts, [min(step, CONTEXT - 5 - sum(steps[:i])) for i, step in enumerate(steps)])
+
+
+@pytest.mark.parametrize("form", ["gpt2", "nanochat", "llama"])
+def test_rows_may_leave_and_begin_anew(form: str) -> None:
+    model, logits = model_and_logits(form)
+    memory = model.new_cache(4)
+    with torch.no_grad():
+        for i, length in enumerate((2, 5, 3, 4)):
+            model(TOKENS[i : i + 1, :length], cache=memory.row(i))
+        memory = memory.select([3, 1, 1])  # rows 0 and 2 leave, and row 1 goes two ways
+        memory.row(2).rewind(2)
+        assert memory.lengths == (4, 5, 2)
+        together = model(torch.stack((TOKENS[3, 4:5], TOKENS[1, 5:6], TOKENS[1, 2:3])), cache=memory)
+        wanted = torch.stack((logits[3, 4:5], logits[1, 5:6], logits[1, 2:3]))
+        torch.testing.assert_close(together, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_what_was_forgotten_is_not_seen_even_if_it_was_no_number() -> None:
+    model, logits = model_and_logits("llama")
+    memory = model.new_cache(2)
+    with torch.no_grad():
+        model(TOKENS[:1, :6], cache=memory.row(0))
+        model(TOKENS[1:2, :5], cache=memory.row(1))
+        for layer in memory.layers:
+            layer.values[1, :, 3] = torch.inf
+        memory.row(1).rewind(1)
+        together = model(torch.stack((TOKENS[0, 6:7], TOKENS[1, 1:2])), cache=memory)
+    torch.testing.assert_close(together, torch.stack((logits[0, 6:7], logits[1, 1:2])), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["gpt2", "nanochat", "llama"])
+def test_in_float32_the_kernels_serve_such_rows(form: str) -> None:
+    model, memory = made(form), made(form).new_cache(2)
+    with torch.no_grad():
+        for i, length in enumerate((2, 5)):
+            model(TOKENS[i : i + 1, :length], cache=memory.row(i))
+        together = model(torch.stack((TOKENS[0, 2:3], TOKENS[1, 5:6])), cache=memory)
+        whole = model(TOKENS)
+    torch.testing.assert_close(together, torch.stack((whole[0, 2:3], whole[1, 5:6])), rtol=1e-4, atol=1e-5)
+
+
+def unequal(capacity: int | None = None, **options: Any) -> tuple[GPT, Any]:
+    model = GPT(tiny("llama", **options))
+    memory = model.new_cache(2, capacity)
+    with torch.no_grad():
+        model(TOKENS[:1, :4], cache=memory.row(0))
+        model(TOKENS[:1, :1], cache=memory.row(1))
+    return model, memory
+
+
+def go_on(count: int, **options: Any) -> Any:
+    def call() -> None:
+        model, memory = unequal(**options)
+        model(TOKENS[:2, :count], cache=memory)
+
+    return call
+
+
+@every_refusal(
+    ("context", ShapeError, "11 tokens are more than the model's context of 10", go_on(7)),
+    ("full", CacheError, "room for 5 tokens, holds 4 and cannot take 2 more", go_on(2, capacity=5)),
+    ("length", CacheError, r"unequal numbers of tokens, \(4, 1\); ask for its lengths", lambda: unequal()[1].length),
+    ("row", CacheError, "no row 2: there are the rows 0 to 1", lambda: unequal()[1].row(2)),
+    ("row-before", CacheError, "no row -1", lambda: unequal()[1].row(-1)),
+    ("select", CacheError, "no row 5", lambda: unequal()[1].select([0, 5])),
+    ("select-none", CacheError, "none was chosen", lambda: unequal()[1].select([])),
+    ("rewind", CacheError, "rewind to length=2: a row remembers 1 tokens", lambda: unequal()[1].rewind(2)),
+    ("rewind-before", CacheError, "rewind to length=-1", lambda: unequal()[1].rewind(-1)),
+    ("rewind-half", CacheError, r"rewind to length=0\.5", lambda: unequal()[1].rewind(0.5)),
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+def test_a_norm_that_looks_along_the_tokens_says_that_it_cannot_be_cached() -> None:
+    assert made("llama").cacheable
+    assert not GPT(tiny("llama", norm="instance", allow_future_leak=True)).cacheable
+    assert GPT(tiny("llama", norm="batch", allow_future_leak=True)).cacheable  # in eval mode

@@ -1,0 +1,127 @@
+"""Charts: well-formed, within their frame, with every line, gap and name where it belongs."""
+
+import json
+import math
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.train.report.chart import MOST_POINTS, Chart, Line, draw_chart
+
+seeded = settings(derandomize=True, deadline=None)
+anything = st.floats(-1e12, 1e12) | st.just(math.nan) | st.just(math.inf)
+
+
+def parse(chart: Chart) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_chart(chart))  # a figure is well-formed XML too
+
+
+def places(figure: ElementTree.Element, number: int = 0) -> list[tuple[float, float]]:
+    """The points of a line's path."""
+    path = figure.findall(".//path")[number].attrib["d"]
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML](\S+) (\S+)", path)]
+
+
+def hover(figure: ElementTree.Element) -> Any:
+    (svg,) = figure.findall("svg")
+    return json.loads(svg.attrib["data-lines"])
+
+
+@seeded
+@given(st.lists(anything, max_size=30), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_any_numbers_stay_in_the_frame(ys: list[float], log_x: bool, log_y: bool, rough: bool, zero: bool) -> None:
+    line = Line("a", [(float(x), y) for x, y in enumerate(ys)], dots=True, rough=rough)
+    figure = parse(Chart("t", "x", "y", [line], log_x=log_x, log_y=log_y, from_zero=zero and not log_y))
+    for path in figure.findall(".//path"):
+        for x, y in re.findall(r"[ML](\S+) (\S+)", path.attrib["d"]):
+            assert 0 <= float(x) <= 480
+            assert 0 <= float(y) <= 240
+    for text in figure.findall(".//text"):
+        assert -20 <= float(text.attrib["x"]) <= 480
+        assert 0 <= float(text.attrib["y"]) <= 240
+
+
+def test_a_higher_value_is_higher_on_the_page() -> None:
+    line = Line("a", [(1, 1.0), (2, 3.0), (3, 2.0)])
+    (_, low), (_, high), (_, middle) = places(parse(Chart("t", "x", "y", [line])))
+    assert high < middle < low
+    assert middle == pytest.approx((low + high) / 2, abs=0.2)
+
+
+def test_a_logarithmic_axis_has_equal_ratios() -> None:
+    line = Line("a", [(1, 1.0), (10, 10.0), (100, 100.0)])
+    points = places(parse(Chart("t", "x", "y", [line], log_x=True, log_y=True)))
+    (x1, y1), (x2, y2), (x3, y3) = points
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+    assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+
+
+def test_what_is_not_finite_leaves_a_gap() -> None:
+    line = Line("a", [(1, 1.0), (2, 2.0), (3, math.nan), (4, 1.0), (5, 2.0)])
+    (path,) = parse(Chart("t", "x", "y", [line])).findall(".//path")
+    assert [part[0] for part in path.attrib["d"].split() if part[0] in "ML"] == ["M", "L", "M", "L"]
+
+
+def test_a_rough_line_may_leave_and_a_calm_one_may_not() -> None:
+    points = [(float(x), 1000.0 if x == 500 else 1 + math.sin(x)) for x in range(1000)]
+    rough = places(parse(Chart("t", "x", "y", [Line("a", points, rough=True)])))
+    calm = places(parse(Chart("t", "x", "y", [Line("a", points)])))
+    assert max(y for _, y in rough) - sorted(y for _, y in rough)[1] > 100  # the waves fill the height
+    assert all(10 <= y <= 200 for _, y in rough)  # and the peak stays at the edge
+    assert max(y for _, y in calm) - sorted(y for _, y in calm)[1] < 10  # the peak presses them flat
+
+
+def test_levels_have_a_line_and_a_name_and_room() -> None:
+    figure = parse(Chart("t", "x", "y", [Line("a", [(1, 4.0), (2, 3.0)])], levels=[("floor 1.5", 1.5)]))
+    (level,) = [line for line in figure.findall(".//line") if line.attrib["class"] == "level"]
+    assert max(y for _, y in places(figure)) < float(level.attrib["y1"]) < 240 - 40
+    assert [text.text for text in figure.findall(".//text") if text.attrib["class"] == "level"] == ["floor 1.5"]
+
+
+def test_names_stand_below_the_axis() -> None:
+    chart = Chart("t", "layer", "y", [Line("a", [(0, 1.0), (1, 2.0)])], names=["embedding", "0"])
+    words = [text.text for text in parse(chart).findall(".//text")]
+    assert "embedding" in words
+    assert hover(parse(chart))[0]["points"][0][1:] == ["layer embedding", "1"]
+
+
+def test_the_pointer_finds_every_line() -> None:
+    lines = [Line("one", [(1, 1.0), (2, 2.0)]), Line("two", [(1, 30_000.0), (2, math.nan)])]
+    found = hover(parse(Chart("t", "step", "y", lines)))
+    assert [line["label"] for line in found] == ["one", "two"]
+    assert [point[1:] for point in found[0]["points"]] == [["step 1", "1"], ["step 2", "2"]]
+    assert [point[1:] for point in found[1]["points"]] == [["step 1", "30,000"]]
+
+
+def test_dots_say_their_value_without_a_script() -> None:
+    titles = [node.text for node in parse(Chart("t", "step", "y", [Line("a", [(50, 1.25)])])).findall(".//title")]
+    assert titles == ["a: 1.25 at step 50"]
+    many = Line("a", [(float(x), float(x)) for x in range(200)], dots=True)
+    assert parse(Chart("t", "step", "y", [many])).findall(".//circle") == []
+
+
+def test_a_long_curve_is_thinned() -> None:
+    long = Line("a", [(float(x), math.sin(x)) for x in range(50_000)])
+    figure = parse(Chart("t", "x", "y", [long]))
+    assert len(places(figure)) <= MOST_POINTS
+    assert len(draw_chart(Chart("t", "x", "y", [long]))) < 60_000
+
+
+def test_words_are_escaped() -> None:
+    evil = "</svg><script>alert('x')</script>\""
+    chart = Chart(evil, evil, evil, [Line(evil, [(0, 1.0)]), Line("b", [(0, 1.0)])], [(evil, 1.0)], [evil])
+    assert "<script" not in draw_chart(chart)
+    assert evil in "".join(parse(chart).itertext())
+
+
+def test_a_screen_reader_hears_where_the_lines_go() -> None:
+    (svg,) = parse(Chart("Loss", "x", "y", [Line("training", [(1, 4.0), (2, 1.5)])])).findall("svg")
+    assert svg.attrib["aria-label"] == "Loss: training from 4 to 1.5"
+
+
+def test_no_lines_at_all() -> None:
+    assert parse(Chart("t", "x", "y", [])).findall(".//path") == []

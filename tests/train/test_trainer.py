@@ -1,0 +1,176 @@
+"""One step: exact accumulation, clipping, schedules, frozen weights, and a state from which it goes on the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.data.batches import Batches
+from normscope.errors import CheckpointError, ConfigError, NotFiniteError, WeightsError
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.presets import gpt2, llama, nanochat, preset
+from normscope.train.config import TrainConfig
+from normscope.train.optimisers.team import gradient_norm
+from normscope.train.trainer import Trainer
+from tests.support import random_tokens, scramble
+
+SIZES: dict[str, Any] = {"vocab_size": 11, "context": 8, "depth": 2, "width": 16, "heads": 2}
+
+
+def new_trainer(model: GPTConfig | None = None, dtype: torch.dtype = torch.float32, **settings: Any) -> Trainer:
+    torch.manual_seed(0)
+    gpt = GPT(model or nanochat(**SIZES)).to(dtype)
+    scramble(gpt)
+    config = TrainConfig(**{"steps": 20, "batch": 6, **settings})
+    tokens = random_tokens(11, 500, seed=3).numpy()
+    return Trainer(gpt, config, Batches(tokens, 8, config.batch, seed=1))
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in trainer.model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "nanochat", "llama"])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4, 5])
+def test_parts_of_a_batch_add_up_to_the_whole(name: str, micro_batch: int) -> None:
+    whole = new_trainer(preset(name, **SIZES), torch.float64)
+    parts = new_trainer(preset(name, **SIZES), torch.float64, micro_batch=micro_batch)
+    for _ in range(3):
+        one, other = whole.step(), parts.step()
+        assert one.loss == pytest.approx(other.loss, rel=1e-12)
+        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-10)
+    # Muon's orthogonal steps magnify roundings, and AdamW's of gradients near zero too.
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_of_the_parts_is_that_of_the_whole() -> None:
+    whole, parts = new_trainer(dtype=torch.float64), new_trainer(dtype=torch.float64, micro_batch=4)
+    inputs, targets = whole.load_batch(0)
+    for trainer in (whole, parts):
+        trainer._accumulate(inputs, targets)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert one.grad is not None
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
+def test_a_model_learns_a_line_by_heart(optimiser: str) -> None:
+    trainer = new_trainer(steps=60, optimiser=optimiser, matrix_rate=0.02)
+    trainer.batches = Batches(np.tile(np.arange(11), 30), 8, 6, seed=0)
+    losses = [trainer.step().loss for _ in range(60)]
+    assert losses[-1] < 0.3 < 2 < losses[0]
+
+
+def test_gradients_are_clipped_to_their_norm() -> None:
+    free, bound = new_trainer(clip=None, optimiser="adamw"), new_trainer(clip=1e-3, optimiser="adamw")
+    inputs, targets = free.load_batch(0)
+    bound._accumulate(inputs, targets)
+    before = gradient_norm(bound.team.parameters).item()
+    bound.team.zero_grad()
+    seen: list[float] = []
+    step = bound.team.step
+
+    def watched(factor: float) -> None:
+        seen.append(gradient_norm(bound.team.parameters).item())
+        step(factor)
+
+    bound.team.step = watched  # type: ignore[method-assign]
+    assert bound.step().gradient_norm == pytest.approx(before)
+    assert seen == [pytest.approx(1e-3, rel=1e-4)]
+    assert free.step().gradient_norm == pytest.approx(before)
+
+
+def test_the_rate_follows_the_schedule() -> None:
+    trainer = new_trainer(steps=4, decay=1.0)
+    assert [trainer.step().rate for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_a_frozen_weight_stays_and_needs_no_memory() -> None:
+    trainer = new_trainer()
+    trainer.model.blocks[0].requires_grad_(False)
+    trainer = Trainer(trainer.model, trainer.config, trainer.batches)
+    before = [weight.clone() for weight in trainer.model.blocks[0].parameters()]
+    trainer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, trainer.model.blocks[0].parameters(), strict=True))
+    assert not any(name.startswith("blocks.0") for name in trainer.team.tensors())
+
+
+@pytest.mark.parametrize("model", [nanochat(**SIZES), gpt2(**SIZES), llama(**SIZES, dropout=0.2)])
+@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
+def test_from_a_state_it_goes_on_bit_for_bit(model: GPTConfig, optimiser: str) -> None:
+    straight = new_trainer(model, optimiser=optimiser)
+    for _ in range(3):
+        straight.step()
+    tensors, facts = straight.state()
+    tensors = {name: {key: value.clone() for key, value in group.items()} for name, group in tensors.items()}
+    losses = [straight.step().loss for _ in range(3)]
+    resumed = new_trainer(model, optimiser=optimiser)
+    scramble(resumed.model, seed=5)
+    resumed.restore(tensors, facts)
+    assert [resumed.step().loss for _ in range(3)] == losses
+    assert all(torch.equal(*pair) for pair in zip(weights(straight), weights(resumed), strict=True))
+
+
+def test_a_batch_that_is_passed_over_is_not_learnt_from() -> None:
+    trainer, other = new_trainer(), new_trainer()
+    trainer.passed_over = [0, 1]
+    other.next_batch = 2
+    assert trainer.step().loss == other.step().loss
+    assert trainer.next_batch == other.next_batch == 3
+
+
+def test_not_finite_raises_before_a_weight_changes() -> None:
+    trainer = new_trainer()
+    with torch.no_grad():
+        trainer.model.get_parameter("blocks.1.mlp.down.weight")[0, 0] = torch.inf
+    before = weights(trainer)
+    with pytest.raises(NotFiniteError, match="at step 1, batch 0"):
+        trainer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, weights(trainer), strict=True))
+    assert all(weight.grad is None for weight in trainer.model.parameters())
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    trainer = new_trainer()
+    tensors, facts = new_trainer(nanochat(**{**SIZES, "width": 32})).state()
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        trainer.restore(tensors, facts)
+    with pytest.raises(WeightsError, match="'strange' that the model does not have"):
+        trainer.team.load({"strange:momentum": torch.ones(1)})
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
+def test_compiled_it_learns_the_same() -> None:
+    torch.compiler.reset()
+    plain, compiled = new_trainer(), new_trainer(compile=True)
+    for _ in range(2):
+        assert plain.step().loss == pytest.approx(compiled.step().loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"micro_batch": 0}, "micro_batch=0"),
+        ({"optimiser": "sgd"}, "optimiser='sgd': choose one of muon, adamw"),
+        ({"rate": -1.0}, "rate=-1.0"),
+        ({"beta2": 1.0}, "beta2=1.0"),
+        ({"clip": 0.0}, "clip=0.0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"on_nan": "ignore"}, "on_nan='ignore': choose one of stop, rewind"),
+        ({"decay": 2.0}, "decay=2.0"),
+        ({"weight_decay": float("nan")}, "weight_decay=nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig(**{"steps": 5, "batch": 2, **settings})
+
+
+def test_a_config_goes_through_json() -> None:
+    config = TrainConfig(steps=5, batch=2, clip=None, optimiser="adamw")
+    assert TrainConfig.from_json(config.to_json()) == config
+    with pytest.raises(ConfigError, match="no training setting 'colour'"):
+        TrainConfig.from_json({"steps": 5, "batch": 2, "colour": "red"})
