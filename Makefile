@@ -6,10 +6,13 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help tour test bench lint types format clean
+.PHONY: help train tour test bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+train: $(READY)  ## train a GPT on the built-in stories, in about a minute; TEXT=FILE for your own
+	@$(BIN)/normscope train $(TEXT)
 
 tour: $(READY)  ## a worked example: the norms, their scopes and the models, checked against PyTorch
 	@$(BIN)/python examples/tour.py
@@ -17,8 +20,8 @@ tour: $(READY)  ## a worked example: the norms, their scopes and the models, che
 test: lint types  ## everything that CI runs: lint, types and tests
 	$(BIN)/pytest -n auto
 
-bench: $(READY)  ## the kernels against PyTorch, into docs/performance.md; ten minutes on a machine with nothing else to do
-	@$(BIN)/python benchmarks/report.py
+bench: $(READY)  ## speed against others, into docs/performance.md; NANOGPT=CHECKOUT TEXT=FILE for all of it
+	@$(BIN)/python benchmarks/report.py $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))
 
 lint: $(READY)  ## style, by ruff
 	$(BIN)/ruff check .

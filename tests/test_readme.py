@@ -25,7 +25,7 @@ def test_what_it_points_at_is_there() -> None:
     local = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     folders = re.findall(r"^\| `(src/[^`]+)`", text, re.MULTILINE)
     targets = set(re.findall(r"^make (\w+)", text, re.MULTILINE))
-    assert targets == {"tour", "test"}
+    assert targets == {"train", "test"}
     makefile = (README.parent / "Makefile").read_text(encoding="utf-8")
     assert all(f"\n{target}:" in makefile for target in targets)
     missing = [path for path in local + folders if not (README.parent / path).exists()]

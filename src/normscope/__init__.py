@@ -38,9 +38,14 @@ if TYPE_CHECKING:
     from normscope.blocks.norm import normalize as normalize
     from normscope.blocks.norm import rms_norm as rms_norm
     from normscope.blocks.rotary import Rotary as Rotary
+    from normscope.data.tokenizers.loading import load_tokenizer as load_tokenizer
     from normscope.errors import NormscopeError as NormscopeError
     from normscope.errors import ScopeError as ScopeError
     from normscope.explain.scope_drawing import draw as draw
+    from normscope.generate.conversation import Conversation as Conversation
+    from normscope.generate.engine import generate_tokens as generate_tokens
+    from normscope.generate.sampling import SamplingConfig as SamplingConfig
+    from normscope.generate.text import generate_text as generate_text
     from normscope.interop.fuse import fuse as fuse
     from normscope.interop.huggingface import load_huggingface as load_huggingface
     from normscope.models.convnet import ConvNet as ConvNet
@@ -57,6 +62,8 @@ if TYPE_CHECKING:
     from normscope.models.vit import ViTConfig as ViTConfig
     from normscope.scope import Plan as Plan
     from normscope.scope import Scope as Scope
+    from normscope.train.optimisers.muon import Muon as Muon
+    from normscope.train.trained import load_run as load_run
 
 # Where each public name lives.
 _HOMES = {
@@ -71,8 +78,13 @@ _HOMES = {
         "InstanceNorm3d LayerNorm Norm NormSpec PowerNorm RMSNorm as_norm layer_norm normalize rms_norm"
     ),
     "normscope.blocks.rotary": "Rotary",
+    "normscope.data.tokenizers.loading": "load_tokenizer",
     "normscope.errors": "NormscopeError ScopeError",
     "normscope.explain.scope_drawing": "draw",
+    "normscope.generate.conversation": "Conversation",
+    "normscope.generate.engine": "generate_tokens",
+    "normscope.generate.sampling": "SamplingConfig",
+    "normscope.generate.text": "generate_text",
     "normscope.interop.fuse": "fuse",
     "normscope.interop.huggingface": "load_huggingface",
     "normscope.models.convnet": "ConvNet ConvNetConfig",
@@ -81,6 +93,8 @@ _HOMES = {
     "normscope.models.presets": "gpt2 llama nanochat preset",
     "normscope.models.vit": "ViT ViTConfig",
     "normscope.scope": "Plan Scope",
+    "normscope.train.optimisers.muon": "Muon",
+    "normscope.train.trained": "load_run",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

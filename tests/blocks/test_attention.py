@@ -9,10 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.blocks.attention import Attention
+from normscope.blocks.cache import Cache
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
+from normscope.kernels.fused import attention as loops
+from normscope.kernels.switch import only_steps
 from tests.blocks.slow_attention import slow_attention
+from tests.kernels.recording import recorded
 from tests.support import every_refusal, randn, real_tokens, scramble
 
 WIDTH, HEADS = 16, 4
@@ -181,3 +185,25 @@ def ask(*shape: int, mask: Any = None) -> Any:
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
+
+
+def test_the_kernel_serves_a_plain_pass_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = recorded(monkeypatch, [("kernel", loops, "forward")])
+    x, mask = randn(2, 8, WIDTH, dtype=torch.float32), real_tokens([8, 5], 8)
+    for form in FORMS:
+        attention = made(**FORMS[form]).float()
+        y = attention(x)
+        assert calls == ["kernel"]
+        with only_steps():
+            torch.testing.assert_close(y, attention(x))
+        attention(x, mask)
+        attention.double()(x.double())
+        assert calls == ["kernel"]
+        del calls[:]
+    dropping = made(dropout=0.5).float()
+    dropping(x)
+    assert calls == []
+    torch.testing.assert_close(dropping.eval()(x), made().float()(x))
+    cache = Cache(1, 2, HEADS, 8, WIDTH // HEADS, x)
+    torch.testing.assert_close(dropping(x, cache=cache.layers[0]), dropping(x))
+    assert calls == 3 * ["kernel"]

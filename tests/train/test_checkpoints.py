@@ -1,5 +1,6 @@
 """Which checkpoints stay, which go, and what is said of a damaged one."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,27 @@ def test_what_was_never_finished_does_not_count(tmp_path: Path) -> None:
     assert checkpoints.last() == 10
     checkpoints.forget_after(10)
     assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["00000010"]
+
+
+@pytest.mark.parametrize("how", ["save", "forget_after"])
+def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    checkpoints = saved(tmp_path, 10, 20)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    if how == "save":
+        checkpoints.save(30, {}, {})
+    else:
+        checkpoints.forget_after(10)
+    assert checkpoints.steps() == ([20, 30] if how == "save" else [10])
+
+
+def test_a_best_that_is_forgotten_is_not_the_best_of_a_later_try(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 10, 20)
+    checkpoints.mark_best(20, 1.5)
+    checkpoints.forget_after(10)
+    checkpoints.save(20, {}, {})
+    assert checkpoints.best() is None
 
 
 def test_a_best_that_is_gone_is_no_best(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """`normscope chat`: write with a trained model, turn by turn."""
 
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
+from normscope.cli.options import read_arguments
 from normscope.cli.writing import Writing
 from normscope.errors import NormscopeError
 from normscope.generate.conversation import Conversation
@@ -20,13 +23,15 @@ class Chat(Writing):
     A model that was trained on stories continues stories. Lines that begin with / are for the program: see /help.
     """
 
-    tokens: int = 100
+    tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 100
     """How many tokens an answer gets at most."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = tyro.cli(Chat, prog="normscope chat", args=list(arguments))
+    command = read_arguments(Chat, "chat", arguments)
     model, tokenizer = command.load()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # bytes that are no text become '?', not a traceback
     talk = Conversation(model, tokenizer, command.settings())
     print(HELP)
     while True:

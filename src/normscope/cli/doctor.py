@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
 from normscope.train.config import Precision, TrainConfig
 from normscope.train.doctor import Line, choices, machine, measure
@@ -21,20 +23,36 @@ class Doctor:
     For instance: normscope doctor --depth 8
     """
 
-    recipe: str = "dial"
-    depth: int | None = None
-    preset: str | None = None
-    context: int | None = None
-    batch: int | None = None
-    vocab_size: int | None = None
-    device: str = "auto"
+    recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
+    """dial or sprint."""
+
+    depth: Whole = None
+    """How many blocks."""
+
+    preset: Name = None
+    """The GPT: nanochat, gpt2 or llama."""
+
+    context: Whole = None
+    """How many tokens the model sees."""
+
+    batch: Whole = None
+    """How many windows of text each step learns from."""
+
+    vocab_size: Whole = None
+    """How many tokens there are."""
+
+    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
+    """cpu, cuda, mps and so on."""
+
     precision: Precision = "auto"
-    seconds: float = 4.0
+    """The type of the products."""
+
+    seconds: Annotated[float, tyro.conf.arg(metavar="X")] = 4.0
     """How long to measure."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = tyro.cli(Doctor, prog="normscope doctor", args=list(arguments))
+    command = read_arguments(Doctor, "doctor", arguments)
     chosen = overridden(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
     model = {**chosen.model, "vocab_size": chosen.vocab_size}
     train = {**chosen.train, "device": command.device, "precision": command.precision}

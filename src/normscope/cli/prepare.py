@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from normscope.cli.options import Number, Whole, read_arguments
 from normscope.cli.training import preparation
 from normscope.data.prepare import prepare
 
@@ -18,32 +19,33 @@ class Prepare:
     For instance: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
     """
 
-    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...")]
+    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")]
     """Files, folders or patterns (.txt .md .py .jsonl .parquet), or - for what is piped in."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     """Where the tokens go."""
 
-    tokenizer: str = "bpe"
+    tokenizer: Annotated[str, tyro.conf.arg(metavar="NAME")] = "bpe"
     """characters, bytes, bpe, or the path of a tokenizer.json."""
 
-    vocab_size: int | None = None
+    vocab_size: Whole = None
     """How many tokens bpe learns."""
 
-    column: str = "text"
+    column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
 
     split: Literal["seed", "tail"] = "seed"
     """What is held out for validation: pieces from everywhere, or the end of the text."""
 
-    share: float | None = None
+    share: Number = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
 
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Decides which pieces are held out."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = tyro.cli(Prepare, prog="normscope prepare", args=list(arguments))
+    command = read_arguments(Prepare, "prepare", arguments)
     with preparation() as progress:
         corpus = prepare(
             command.sources,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from normscope.cli.options import read_arguments
 from normscope.train.guard import replay
 
 
@@ -19,7 +20,7 @@ class Replay:
 
 
 def main(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Replay, prog="normscope replay", args=list(arguments))
+    command = read_arguments(Replay, "replay", arguments)
     fault, facts = replay(command.bundle)
     print(f"then  {facts['error']}")
     print(f"now   {'all numbers are finite' if fault is None else fault}")

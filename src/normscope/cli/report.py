@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from normscope.cli.options import read_arguments
 from normscope.train.report.page import write_report
 from normscope.train.run import Run
 
@@ -20,5 +21,5 @@ class Report:
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = tyro.cli(Report, prog="normscope report", args=list(arguments))
+    command = read_arguments(Report, "report", arguments)
     print(f"wrote {write_report(Run.open(command.run).folder)}")

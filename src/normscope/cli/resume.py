@@ -1,13 +1,14 @@
 """`normscope resume`: go on with a run, exactly where it was; or prove that this is so."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from normscope.cli.training import watch_and_train
+from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.cli.training import Watching, watch_and_train
 from normscope.train.run import Run
 from normscope.train.verify import prove_resume
 
@@ -19,33 +20,23 @@ class Resume:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
 
-    from_step: int | None = None
-    """Go on from this checkpoint instead of the last; later ones are forgotten."""
+    from_step: Whole = None
+    """Go on from this checkpoint instead of the last; later ones are forgotten. 0 is the beginning."""
 
-    until: int | None = None
+    until: Whole = None
     """Pause after this many steps."""
 
-    verify: bool = False
+    verify: Flag = False
     """Train some steps straight, and the same ones with a kill in the middle, in copies; and compare every bit."""
 
-    tensorboard: bool = False
-    """Write for TensorBoard too."""
-
-    wandb: Literal["off", "offline", "online"] = "off"
-    """Write for Weights & Biases too."""
+    watching: Watching = field(default_factory=Watching)
 
 
 def main(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Resume, prog="normscope resume", args=list(arguments))
+    command = read_arguments(Resume, "resume", arguments)
     run = Run.open(command.run)
     if command.verify:
         proof = prove_resume(run, tell=print)
         print(proof)
         return 0 if proof.holds else 1
-    return watch_and_train(
-        run,
-        tensorboard=command.tensorboard,
-        wandb=command.wandb,
-        from_step=command.from_step,
-        until=command.until,
-    )
+    return watch_and_train(run, command.watching, from_step=command.from_step, until=command.until)

@@ -1,144 +1,232 @@
 """`normscope train`: from text to a run folder."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from normscope.cli.training import preparation, watch_and_train
+from normscope.cli.options import Flag, Name, Number, Whole, read_arguments
+from normscope.cli.training import Watching, preparation, watch_and_train
 from normscope.errors import ConfigError
-from normscope.train.config import OnNaN, OptimiserName, Precision, TrainConfig
-from normscope.train.recipes import overridden, recipe
+from normscope.train.config import OnNaN, OptimiserName, Precision
+from normscope.train.recipes import Recipe, overridden, recipe
 from normscope.train.run import is_run
 from normscope.train.schedule import Shape
-from normscope.train.start import start
+from normscope.train.start import is_prepared, start
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is read, and how it becomes tokens."""
+
+    tokenizer: Name = None
+    """characters, bytes, bpe, or the path of a tokenizer.json."""
+
+    vocab_size: Whole = None
+    """How many tokens bpe learns."""
+
+    column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    """Where the text is in .jsonl and .parquet files."""
+
+    split: Annotated[Literal["seed", "tail"] | None, tyro.conf.arg(metavar="{seed,tail}", help_behavior_hint="")] = None
+    """What is held out for validation: pieces from everywhere, or the end of the text."""
+
+    share: Number = None
+    """How much of the text is held out; a tenth, or a megabyte if that is less."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained. The recipe and --depth decide, unless told otherwise."""
+
+    preset: Name = None
+    """The GPT: nanochat, gpt2 or llama."""
+
+    width: Whole = None
+    """How many numbers stand for a token."""
+
+    heads: Whole = None
+    """How many heads the attention has; a divisor of the width."""
+
+    context: Whole = None
+    """How many tokens the model sees."""
+
+    model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
+    """Any other setting, for instance activation=swiglu norm=layer wiring=post."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How it learns. What is not given comes from the recipe."""
+
+    steps: Whole = None
+    """How many times the weights change."""
+
+    batch: Whole = None
+    """How many windows of text each step learns from."""
+
+    micro_batch: Whole = None
+    """How many of them at a time: fewer need less memory and give the same result."""
+
+    optimiser: Annotated[OptimiserName | None, tyro.conf.arg(metavar="{muon,adamw}", help_behavior_hint="")] = None
+    """Muon for the matrices and AdamW for the rest, or AdamW for all."""
+
+    matrix_rate: Number = None
+    """The learning rate of the matrices."""
+
+    rate: Number = None
+    """The learning rate of everything else."""
+
+    weight_decay: Number = None
+    """What matrices lose in each step, times their learning rate."""
+
+    momentum: Number = None
+    """How much of the past Muon keeps."""
+
+    muon_steps: Whole = None
+    """How many products make Muon's step orthogonal, 1 to 5."""
+
+    beta1: Number = None
+    """How long AdamW remembers gradients."""
+
+    beta2: Number = None
+    """How long AdamW remembers their squares."""
+
+    schedule: Annotated[Shape | None, tyro.conf.arg(metavar="{linear,cosine,constant}", help_behavior_hint="")] = None
+    """How the rates fall at the end."""
+
+    warmup: Number = None
+    """The share of the steps in which the rates rise."""
+
+    decay: Number = None
+    """The share of the steps in which they fall."""
+
+    final_rate: Number = None
+    """Where they end, as a share of the peak."""
+
+    clip: Number = None
+    """The largest norm of all gradients together; 0 for any."""
+
+    seed: Whole = None
+    """Of the first weights, of the order of the text, and of what is held out."""
+
+    on_nan: Annotated[OnNaN | None, tyro.conf.arg(metavar="{stop,rewind}", help_behavior_hint="")] = None
+    """At a number that is not finite: stop, or rewind to the last checkpoint and pass the batch over."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """After how many steps; 0 is only at the end."""
+
+    evaluate_every: Whole = None
+    """Validate."""
+
+    sample_every: Whole = None
+    """Let the model write something."""
+
+    save_every: Whole = None
+    """Save a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs; `normscope doctor` says what there is."""
+
+    device: Name = None
+    """cpu, cuda, mps and so on; auto takes an accelerator if there is one."""
+
+    precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
+        None
+    )
+    """The type of the products; auto takes what is fast and safe."""
+
+    compile: Flag = False
+    """Let torch.compile work on the model first."""
 
 
 @dataclass(frozen=True)
 class Train:
     """Train a GPT on your text, or, without any, on the built-in stories.
 
-    For instance: normscope train my.txt; normscope train books/ notes/*.md --depth 6; cat log | normscope train -
+    For instance:
+      normscope train
+      normscope train my.txt
+      normscope train books/ notes/*.md --depth 6
+      cat log | normscope train -
 
-    What is not given comes from the recipe. Ctrl-C saves and stops; `normscope resume` goes on.
+    Ctrl-C saves and stops; `normscope resume` goes on.
     """
 
-    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]")] = ()
+    sources: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]", help_behavior_hint="")
+    ] = ()
     """Files, folders or patterns (.txt .md .py .jsonl .parquet), - for what is piped in, or one prepared folder."""
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Where the run goes; by default a new folder in runs/."""
 
-    recipe: str = "dial"
+    recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
     """dial: a model as large as --depth says. sprint: characters, small and fast."""
 
-    depth: int | None = None
+    depth: Whole = None
     """The dial: how many blocks. Width, heads, rates and the number of steps follow from it."""
 
-    preset: str | None = None
-    """The GPT: nanochat, gpt2 or llama."""
-
-    width: int | None = None
-    heads: int | None = None
-    context: int | None = None
-    """How many tokens the model sees."""
-
-    model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Any other setting of the model, for instance activation=swiglu norm=layer wiring=post."""
-
-    tokenizer: str | None = None
-    """characters, bytes, bpe, or the path of a tokenizer.json."""
-
-    vocab_size: int | None = None
-    """How many tokens bpe learns."""
-
-    column: str = "text"
-    """Where the text is in .jsonl and .parquet files."""
-
-    split: Literal["seed", "tail"] | None = None
-    """What is held out for validation: pieces from everywhere, or the end of the text."""
-
-    share: float | None = None
-    """How much of the text is held out; a tenth, or a megabyte if that is less."""
-
-    prompt: str = ""
+    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
     """What samples begin with."""
 
-    steps: int | None = None
-    batch: int | None = None
-    """Windows of text a step."""
-
-    micro_batch: int | None = None
-    """Windows at a time: fewer need less memory and give the same result."""
-
-    optimiser: OptimiserName | None = None
-    matrix_rate: float | None = None
-    """The learning rate of the matrices."""
-
-    rate: float | None = None
-    """The learning rate of everything else."""
-
-    weight_decay: float | None = None
-    momentum: float | None = None
-    muon_steps: int | None = None
-    beta1: float | None = None
-    beta2: float | None = None
-    schedule: Shape | None = None
-    warmup: float | None = None
-    """The share of the steps in which the rate rises."""
-
-    decay: float | None = None
-    """The share of the steps in which it falls."""
-
-    final_rate: float | None = None
-    clip: float | None = None
-    """The largest norm of all gradients together; 0 for any."""
-
-    seed: int | None = None
-    evaluate_every: int | None = None
-    sample_every: int | None = None
-    save_every: int | None = None
-    device: str | None = None
-    precision: Precision | None = None
-    compile: bool | None = None
-    """Let torch.compile work on the model first."""
-
-    on_nan: OnNaN | None = None
-    """At a number that is not finite: stop, or rewind to the last checkpoint."""
-
-    tensorboard: bool = False
-    """Write for TensorBoard too."""
-
-    wandb: Literal["off", "offline", "online"] = "off"
-    """Write for Weights & Biases too."""
+    text: Text = field(default_factory=Text)
+    gpt: Model = field(default_factory=Model)
+    learning: Learning = field(default_factory=Learning)
+    times: Times = field(default_factory=Times)
+    machine: Machine = field(default_factory=Machine)
+    watching: Watching = field(default_factory=Watching)
 
 
 def main(arguments: Sequence[str]) -> int:
-    command = tyro.cli(Train, prog="normscope train", args=list(arguments))
+    command = read_arguments(Train, "train", arguments)
     chosen = overridden(
         recipe(command.recipe, command.depth),
-        preset=command.preset,
-        tokenizer=command.tokenizer,
-        vocab_size=command.vocab_size,
-        split=command.split,
+        preset=command.gpt.preset,
+        tokenizer=command.text.tokenizer,
+        vocab_size=command.text.vocab_size,
+        split=command.text.split,
     )
+    _refuse_idle_settings(command, chosen)
+    command.watching.check()
     folder = _new_folder(command) if command.out is None else command.out
     with preparation() as progress:
         run = start(
             folder,
             command.sources,
             chosen,
-            column=command.column,
-            share=command.share,
-            model=_model_settings(command),
+            column=command.text.column,
+            share=command.text.share,
+            model=_model_settings(command.gpt),
             train=_train_settings(command),
             prompt=command.prompt,
             progress=progress,
         )
-    return watch_and_train(run, tensorboard=command.tensorboard, wandb=command.wandb)
+    return watch_and_train(run, command.watching)
+
+
+def _refuse_idle_settings(command: Train, chosen: Recipe) -> None:
+    """Refuse what would be passed over in silence: a prepared folder has its tokens, and stories come as they are."""
+    settings = {f"--{name.replace('_', '-')}": value for name, value in vars(command.text).items() if name != "column"}
+    given = [name for name, value in settings.items() if value is not None]
+    if is_prepared(command.sources):
+        problem = f"{command.sources[0]} is prepared: its text is tokens already"
+        idle = given
+    elif not command.sources:
+        problem = "the built-in stories have their own validation stories"
+        idle = [name for name in given if name in ("--split", "--share")]
+    else:
+        problem, idle = "", []
+    if "--vocab-size" in given and chosen.tokenizer != "bpe" and not idle:
+        problem, idle = f"the tokenizer {chosen.tokenizer!r} has the tokens that it has", ["--vocab-size"]
+    if idle:
+        raise ConfigError(f"{problem}, and {' and '.join(idle)} would change nothing\nfix: leave it out")
 
 
 def _new_folder(command: Train) -> Path:
@@ -153,14 +241,14 @@ def _new_folder(command: Train) -> Path:
 
 
 def _train_settings(command: Train) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(TrainConfig)}
-    given = {name: value for name, value in vars(command).items() if name in names and value is not None}
-    if given.get("clip") == 0:
-        given["clip"] = None
-    return given
+    given = {**vars(command.learning), **vars(command.times), **vars(command.machine)}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if settings.get("clip") == 0:
+        settings["clip"] = None
+    return settings
 
 
-def _model_settings(command: Train) -> dict[str, Any]:
+def _model_settings(command: Model) -> dict[str, Any]:
     given = {name: getattr(command, name) for name in ("width", "heads", "context")}
     settings = {name: value for name, value in given.items() if value is not None}
     for text in command.model:

@@ -3,16 +3,52 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
+import tyro
+
+from normscope.cli.options import Flag
 from normscope.data.reading import Progress
+from normscope.errors import ConfigError, NotFiniteError
 from normscope.train.events import Observer
 from normscope.train.loop import train
 from normscope.train.observers.display import choose_display
+from normscope.train.observers.tracked import import_tracker
 from normscope.train.report.page import write_report
 from normscope.train.run import Run
 
 STOPPED = 130  # as a shell says of a command that Ctrl-C ended
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who else is told how it goes."""
+
+    tensorboard: Flag = False
+    """Write for TensorBoard too."""
+
+    wandb: Annotated[Literal["off", "offline", "online"], tyro.conf.arg(help_behavior_hint="")] = "off"
+    """Write for Weights & Biases too."""
+
+    def check(self) -> None:
+        """Refuse a tracker that is not installed, before a run is made for it."""
+        if self.tensorboard:
+            import_tracker("torch.utils.tensorboard", "tensorboard")
+        if self.wandb != "off":
+            import_tracker("wandb", "wandb")
+
+    def observers(self, run: Run) -> list[Observer]:
+        found: list[Observer] = [choose_display(sys.stdout)]
+        if self.tensorboard:
+            from normscope.train.observers.tensorboard import TensorBoard
+
+            found.append(TensorBoard(run.folder / "tensorboard"))
+        if self.wandb != "off":
+            from normscope.train.observers.weights_and_biases import WeightsAndBiases
+
+            found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
+        return found
 
 
 @contextmanager
@@ -31,24 +67,24 @@ def preparation() -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def watch_and_train(
-    run: Run,
-    *,
-    tensorboard: bool = False,
-    wandb: Literal["off", "offline", "online"] = "off",
-    from_step: int | None = None,
-    until: int | None = None,
-) -> int:
+def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = None, until: int | None = None) -> int:
     """Train with a display; writes the report in the end, and returns the exit code."""
-    observers: list[Observer] = [choose_display(sys.stdout)]
-    if tensorboard:
-        from normscope.train.observers.tensorboard import TensorBoard
-
-        observers.append(TensorBoard(run.folder / "tensorboard"))
-    if wandb != "off":
-        from normscope.train.observers.weights_and_biases import WeightsAndBiases
-
-        observers.append(WeightsAndBiases(run.folder, mode=wandb, config=run.config.to_json()))
-    reason = train(run, observers, from_step=from_step, until=until)
+    try:
+        reason = train(run, watching.observers(run), from_step=from_step, until=until)
+    except NotFiniteError:
+        write_report(run.folder)  # it shows how it came to that
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        raise ConfigError(
+            f"there is not enough memory for this run: {str(error).splitlines()[0]:.120}\n"
+            f"fix: a new run with a smaller --micro-batch, --context, --width or --depth; what was saved is whole"
+        ) from error
     write_report(run.folder)
     return STOPPED if reason == "stopped" else 0
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words

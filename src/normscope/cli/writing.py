@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from normscope.cli.options import Number, Whole
 from normscope.data.tokenizers import Tokenizer
 from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
@@ -21,31 +22,31 @@ class Writing:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
 
-    checkpoint: str = "best"
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "best"
     """best, last, or the number of a step."""
 
-    tokens: int = 256
+    tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 256
     """How many tokens a text gets at most."""
 
-    temperature: float = 0.8
+    temperature: Annotated[float, tyro.conf.arg(metavar="X")] = 0.8
     """Below 1 likely tokens become likelier; 0 always takes the likeliest."""
 
-    top_k: int | None = None
+    top_k: Whole = None
     """Choose among so many of the likeliest tokens."""
 
-    top_p: float | None = None
+    top_p: Number = None
     """Choose among the likeliest that together have this probability."""
 
-    min_p: float | None = None
+    min_p: Number = None
     """Choose among those of at least this share of the likeliest one's probability."""
 
-    repetition_penalty: float = 1.0
+    repetition_penalty: Annotated[float, tyro.conf.arg(metavar="X")] = 1.0
     """Above 1 what is there already becomes less likely."""
 
-    stop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")] = ()
+    stop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")] = ()
     r"""A text ends before any of these; \n is a line break."""
 
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Another seed gives other texts."""
 
     weights: Weights = "float32"

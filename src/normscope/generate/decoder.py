@@ -1,6 +1,7 @@
 """A GPT laid out for decoding: with its tables of addresses, one call takes a token of each text through the model."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -9,16 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from normscope.blocks.attention import Attention
 from normscope.blocks.block import Block
 from normscope.blocks.cache import Cache
-from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.mlp import MLP
 from normscope.blocks.norm.engine import Norm
-from normscope.blocks.norm.spec import NoNorm
-from normscope.blocks.rotary import Rotary
-from normscope.blocks.watched import is_watched
-from normscope.kernels.switch import form_for
+from normscope.generate.decodable import can_decode, tensors_of
+from normscope.kernels import switch
 from normscope.kernels.threads import pool_for
 from normscope.models.gpt import GPT
 
@@ -30,53 +26,22 @@ _MANY = 1 << 30  # numbers: the kernel decides for itself which of its parts are
 Table = NDArray[np.int64]
 
 
-def can_decode(model: GPT) -> bool:
-    """Whether the kernel knows all that the model is made of, and no one waits for its modules to be called.
-
-    It knows pre-wired blocks with norms over each token's width and each head, in float32 on the CPU: all presets.
-    """
-    config = model.config
-    parts = [module for module in model.modules() if not isinstance(module, nn.ModuleList)]
-    known = (GPT, Block, Attention, MLP, Linear, Embedding, nn.Dropout, NoNorm)
-    norms = [part for part in parts if isinstance(part, Norm)]
-    others = [part for part in parts if type(part) not in known and not isinstance(part, Norm)]
-    return (
-        config.wiring == "pre"
-        and config.norm is not None
-        and all(type(part) is Rotary for part in others)
-        and all(_is_over_its_last_axis(norm) for norm in norms)
-        and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in model.state_dict().values())
-        and not is_watched(*parts)
-        and form_for(*model.parameters()) == "fused"
-    )
-
-
-def _is_over_its_last_axis(norm: Norm) -> bool:
-    reduced = [axis for axis in norm.scope.axes if axis.bracketed]
-    last = norm.scope.axes[-1]
-    return norm.state is None and len(reduced) == 1 and last.bracketed and not norm.sync and _is_plain(norm)
-
-
-def _is_plain(norm: Norm) -> bool:
-    """Whether the scope has no groups, and the gain, if any, lies along the axis that is reduced."""
-    return "(" not in norm.scope.text and (norm.axes is None or norm.axes.names == (norm.scope.axes[-1].name,))
-
-
 class Layout:
     """Where the kernel finds a model's weights, and in which format.
 
     Args:
         model: one that `can_decode` lets through. Its weights are read where they are.
         weights: float32 as they are; or rounded copies, which are read in half or a quarter of the time.
+        loops: the kernel.
     """
 
-    def __init__(self, model: GPT, weights: Weights) -> None:
-        from normscope.kernels.fused import decoding as loops  # brings numba
-
-        self.loops = loops
-        self.versions = _versions(model)
-        self._weights: Weights = weights
-        self._kept: list[Tensor] = []  # tables hold addresses; what lies there must stay
+    def __init__(self, model: GPT, weights: Weights, loops: ModuleType) -> None:
+        self.loops, self.weights = loops, weights
+        self._state = _state(model)
+        # Tables hold addresses, so what lies there must stay, even if the model's own tensors get other memory. That
+        # also keeps an address from being given to another weight, which would then be taken for the one before.
+        self._kept: list[Tensor] = []
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # weights of which there is a copy, and their prints
         self.layers = np.stack([self._layer(block) for block in model.blocks])
         self.sizes, self.fractions = self._model(model)
 
@@ -88,15 +53,15 @@ class Layout:
         size[at.LAYERS], size[at.WIDTH], size[at.WINDOW] = config.depth, config.width, config.window or 0
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
         size[at.HIDDEN], size[at.VOCABULARY] = mlp.up.out_features, config.vocab_size
-        size[at.KIND] = get_args(Weights).index(self._weights)
+        size[at.KIND] = get_args(Weights).index(self.weights)
         size[at.CENTRED] = norm.statistic == "standardise"
         size[at.QK_NORM] = qk_norm is not None
         size[at.QK_CENTRED] = qk_norm is not None and qk_norm.statistic == "standardise"
         size[at.ACTIVATION] = _ACTIVATIONS.index(_GATES.get(mlp.activation.name, mlp.activation.name))
-        size[at.EMBEDDING_NORM] = config.embedding_norm
+        size[at.EMBEDDING_NORM] = isinstance(model.embedding_norm, Norm)
         size[at.EMBEDDING] = self._address(model.embedding.weight)
         size[at.POSITION] = self._address(None if model.position is None else model.position.weight)
-        if config.embedding_norm:
+        if isinstance(model.embedding_norm, Norm):
             self._put_norm(size, at.FIRST_NORM, model.embedding_norm)
         self._put_norm(size, at.LAST_NORM, norm)
         head = (model.embedding.weight, None) if model.head is None else (model.head.weight, model.head.bias)
@@ -133,25 +98,48 @@ class Layout:
         table[place : place + 2] = self._address(norm.weight), self._address(norm.bias)
 
     def _put_matrix(self, table: Table, place: int, weight: Tensor, bias: Tensor | None) -> None:
-        packed, scale = pack(weight.detach(), self._weights)
+        packed, scale = pack(weight.detach(), self.weights)
+        if self.weights != "float32":
+            self._rounded.append((weight.detach(), _print(weight)))
         table[place : place + 3] = self._address(packed), self._address(scale), self._address(bias)
 
     def _address(self, tensor: Tensor | None) -> int:
         if tensor is None:
             return 0
-        self._kept.append(tensor)
+        self._kept.append(tensor.detach())
         return tensor.data_ptr()
 
+    def is_of(self, model: GPT) -> bool:
+        """Whether it is the layout of the model as it is now: nothing has moved, and no rounded weight has changed."""
+        return self._state == _state(model) and all(torch.equal(_print(weight), old) for weight, old in self._rounded)
 
-_layouts: "WeakKeyDictionary[GPT, dict[Weights, Layout]]" = WeakKeyDictionary()
+
+_layouts: "WeakKeyDictionary[GPT, Layout]" = WeakKeyDictionary()
 
 
-def layout_of(model: GPT, weights: Weights) -> Layout:
-    """The layout of a model as it is now: a new one only where a weight has changed or moved since the last."""
-    known = _layouts.setdefault(model, {})
-    if weights not in known or known[weights].versions != _versions(model):
-        known[weights] = Layout(model, weights)
-    return known[weights]
+def layout_of(model: GPT, weights: Weights) -> Layout | None:
+    """The layout of a model as it is now, a new one only where it has changed; None if the kernel cannot run it."""
+    loops = _kernel() if can_decode(model) else None
+    if loops is None:
+        _layouts.pop(model, None)  # would keep the memory of weights that the model may no longer have
+        return None
+    layout = _layouts.get(model)
+    if layout is None or layout.weights != weights or not layout.is_of(model):
+        layout = _layouts[model] = Layout(model, weights, loops)
+    return layout
+
+
+def _kernel() -> ModuleType | None:
+    """The kernel, compiled; None, after one notice, where numba is missing or fails."""
+    try:
+        from normscope.kernels.fused import decoding
+    except Exception as error:  # whatever numba's reason may be, the model does without it
+        switch.give_up(error)
+        return None
+    # A model of nothing for no rows: this compiles it, and so it cannot fail later, between two tokens.
+    sizes, fractions = np.zeros(decoding.SIZES, dtype=np.int64), np.zeros(decoding.FRACTIONS)
+    arguments = (*pool_for(_MANY), sizes.ctypes.data, fractions.ctypes.data)
+    return decoding if switch.attempt(decoding.advance, *arguments) else None
 
 
 class Decoder:
@@ -206,13 +194,16 @@ def pack(weight: Tensor, kind: Weights) -> tuple[Tensor, Tensor | None]:
     """A weight (d_out, d_in) in the format of the kernel, and the scale of each row for int8.
 
     bfloat16: the halves of a row beside each other, so that one shift and one mask make two vectors of float32 of them.
+    Of an odd row the first half is longer by one.
     """
     if kind == "float32":
         return weight, None
     if kind == "int8":
         scale = weight.abs().amax(dim=1).clamp_min(1e-30) / 127
         return (weight / scale[:, None]).round().to(torch.int8).contiguous(), scale.contiguous()
-    low, high = (half.bfloat16().view(torch.int16).to(torch.int32) for half in weight.chunk(2, dim=1))
+    bits = weight.bfloat16().view(torch.int16).to(torch.int32)
+    half = -(-bits.shape[1] // 2)
+    low, high = bits[:, :half], torch.nn.functional.pad(bits[:, half:], (0, bits.shape[1] % 2))
     return ((low & 0xFFFF) | (high << 16)).contiguous(), None
 
 
@@ -222,9 +213,16 @@ def _eps(norm: Norm | None) -> float:
     return torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
 
 
-def _versions(model: GPT) -> list[tuple[int, int]]:
-    """Where each weight is, and how often it was changed in place."""
-    return [(weight.data_ptr(), weight._version) for weight in model.parameters()]
+def _state(model: GPT) -> tuple[object, ...]:
+    """What a layout depends on: the config, where each tensor is, and how often torch saw it changed in place."""
+    tensors = tensors_of(model)
+    versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+    return model.config, [tensor.data_ptr() for tensor in tensors], versions
+
+
+def _print(weight: Tensor) -> Tensor:
+    """A number for each row that changes with the row: torch does not count what is changed by way of `.data`."""
+    return torch.mv(weight.detach(), torch.linspace(1, 2, weight.shape[1], dtype=weight.dtype, device=weight.device))
 
 
 def _norm(module: nn.Module) -> Norm:

@@ -61,7 +61,8 @@ class Generation:
     A text depends on the model, its prompt, the settings, the seed and the number of its sample, and on nothing else:
     not on the prompts beside it, nor on how many are written at once. (On another number of threads, or another
     machine, torch may round otherwise.) The chance for a token depends on its place in the whole text, so a text that
-    is cut off and given as a prompt goes on as it would have, as long as it fits the context.
+    is cut off and given as a prompt goes on as it would have, as long as it fits the context and no choice hangs on a
+    rounding: a prompt is read at once and with the model's own weights, what is written token by token.
 
     Between two events the model is as it was found: in its own mode, and with gradients if they were on. No generator
     of random numbers is touched.

@@ -9,7 +9,8 @@ falls into the rest of a loop over vectors (SiLU and GELU do), and adds otherwis
 | one token                  | the decoder, of all rows together: it computes each row alike, beside any others |
 | more, or a model that the decoder does not know | the model, each row alone, in shapes that depend on no other |
 
-`Reader.read` is the one place that decides this, and by the row alone.
+`Reader.read` is the one place that decides this, and by the row alone. Whether the decoder knows the model is asked
+when a reader is made, and not again for each token: a hook that comes later does not see the tokens of this reader.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.cache import Cache
-from normscope.generate.decoder import Decoder, Weights, can_decode, layout_of
+from normscope.generate.decoder import Decoder, Weights, layout_of
 from normscope.generate.row import Row
 from normscope.generate.sampling import Numbers
 from normscope.models.gpt import GPT
@@ -44,7 +45,7 @@ class Reader:
         self._modules = list(model.modules())
         self._cache = model.new_cache(rows, capacity) if model.cacheable else None
         self._begins = [0] * rows  # where in its text each row of the cache begins
-        self._layout = layout_of(model, weights) if self._cache is not None and can_decode(model) else None
+        self._layout = None if self._cache is None else layout_of(model, weights)
         self._decoder: Decoder | None = None  # of all rows; made when they are first read together
 
     def read(self, rows: Sequence[Row]) -> list[Numbers]:
@@ -53,9 +54,7 @@ class Reader:
             with undisturbed(self._modules):
                 return [_numbers(self._model(self._tensor(row.window), last_only=True)) for row in rows]
         new = [self._new_tokens(i, row) for i, row in enumerate(rows)]
-        if self._layout is None:
-            return [self._read_alone(i, tokens) for i, tokens in enumerate(new)]
-        if new and all(len(tokens) == 1 for tokens in new):
+        if self._layout is not None and new and all(len(tokens) == 1 for tokens in new):
             if self._decoder is None:
                 self._decoder = Decoder(self._layout, self._cache)
             return list(self._decoder.advance([token for (token,) in new]).astype(np.float64))

@@ -76,27 +76,46 @@ def choose(logits: Numbers, config: SamplingConfig, chance: float, seen: NDArray
     logits = _checked(_penalise(logits, seen, config.repetition_penalty))
     if config.temperature == 0:
         return int(np.argmax(logits))
-    return draw(probabilities(logits, config), chance)
+    return draw(_likelihoods(logits, config), chance)
 
 
 def probabilities(logits: Numbers, config: SamplingConfig) -> Numbers:
     """The probability of each token after temperature, top_k, top_p and min_p."""
+    likelihood = _likelihoods(logits, config)
+    result: Numbers = likelihood / np.cumsum(likelihood)[-1]
+    return result
+
+
+def _likelihoods(logits: Numbers, config: SamplingConfig) -> Numbers:
+    """What the probabilities are in proportion to: to draw one, their sum is enough."""
     # A large difference over a small temperature leaves float64, and is a probability of zero.
     with np.errstate(over="ignore"):
-        likelihood = np.exp((logits - logits.max()) / config.temperature)  # of the likeliest: 1
+        likelihood: Numbers = np.exp((logits - logits.max()) / config.temperature)  # of the likeliest: 1
     if config.top_k is not None and config.top_k < len(likelihood):
         least = np.partition(likelihood, -config.top_k)[-config.top_k]  # so that few have to be sorted
         ranked = _ranked(likelihood, np.flatnonzero(likelihood >= least))
         likelihood = _only(likelihood, ranked[: config.top_k])
     if config.top_p is not None:
-        ranked = _ranked(likelihood, np.flatnonzero(likelihood))
-        reached = np.cumsum(likelihood[ranked])
-        count = int(np.searchsorted(reached, config.top_p * reached[-1])) + 1
-        likelihood = _only(likelihood, ranked[:count])
+        likelihood = _only(likelihood, _nucleus(likelihood, config.top_p))
     if config.min_p is not None:
         likelihood = np.where(likelihood >= config.min_p, likelihood, 0.0)
-    result: Numbers = likelihood / np.cumsum(likelihood)[-1]
-    return result
+    return likelihood
+
+
+def _nucleus(likelihood: Numbers, share: float) -> NDArray[np.intp]:
+    """The fewest of the likeliest tokens that together have this share of the sum.
+
+    Most often a few hundred are enough, so not more are sorted than it takes.
+    """
+    needed = share * np.cumsum(likelihood)[-1]
+    most = 256
+    while True:
+        least = np.partition(likelihood, -most)[-most] if most < len(likelihood) else 0.0
+        ranked = _ranked(likelihood, np.flatnonzero(likelihood >= least if least > 0 else likelihood > 0))
+        reached = np.cumsum(likelihood[ranked])
+        if reached[-1] >= needed or most >= len(likelihood):
+            return ranked[: int(np.searchsorted(reached, needed)) + 1]
+        most *= 8
 
 
 def draw(probability: Numbers, chance: float) -> int:
@@ -107,7 +126,7 @@ def draw(probability: Numbers, chance: float) -> int:
 
 def _checked(logits: Numbers) -> Numbers:
     """Refuse numbers that are none; minus infinity is one: a token that never comes."""
-    if np.isnan(logits).any() or not np.isfinite(logits.max()):
+    if not np.isfinite(logits.max()):  # which is NaN if any of them is
         raise NotFiniteError(
             "the model's logits are infinite or not numbers, so no token can be chosen\n"
             "fix: use weights from before the training diverged"

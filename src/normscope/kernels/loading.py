@@ -1,5 +1,7 @@
 """The kernels themselves, which bring numba: loaded when one is first needed, and not at all where that fails."""
 
+import os
+from pathlib import Path
 from types import ModuleType
 
 from normscope.kernels import switch
@@ -17,3 +19,10 @@ def kernels(name: str) -> ModuleType | None:
             return None
         _loaded.update(channels=channels, rotary=rotary, rows=rows)
     return _loaded[name]
+
+
+def are_compiled() -> bool:
+    """Whether numba has kept compiled kernels from an earlier process, so that the first call takes no time."""
+    beside = Path(__file__).parent / "fused" / "__pycache__"
+    places = [Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [beside]
+    return any(next(place.rglob("*.nbi"), None) is not None for place in places)

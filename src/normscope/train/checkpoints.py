@@ -8,12 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
+from normscope.checks import is_whole
 from normscope.errors import CheckpointError
 from normscope.files import write_atomically
 from normscope.train import sealed
 
 KEPT = 2
 """How many of the newest stay: the one that was just written, and one to fall back to."""
+_BEST = "best.json"
 
 
 class Checkpoints:
@@ -38,10 +40,7 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """The step with the lowest validation loss so far; None before the first validation."""
-        try:
-            step = json.loads((self.folder / "best.json").read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        step = self._marked()
         return step if step in self.steps() else None
 
     def path(self, step: int) -> Path:
@@ -53,7 +52,7 @@ class Checkpoints:
         self._drop_old()
 
     def mark_best(self, step: int, loss: float) -> None:
-        write_atomically(self.folder / "best.json", json.dumps({"step": step, "loss": loss}))
+        write_atomically(self.folder / _BEST, json.dumps({"step": step, "loss": loss}))
         self._drop_old()
 
     def load(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -62,22 +61,40 @@ class Checkpoints:
             return sealed.unseal(self.path(step))
         except CheckpointError as error:
             others = [str(other) for other in self.steps() if other != step]
-            instead = f"fix: there are others, at step {' and '.join(others)}" if others else "there is no other one"
-            raise CheckpointError(f"{error}\n{instead}") from error
+            if not others:
+                raise CheckpointError(f"{error}\nfix: there is no other one; start a new run") from error
+            raise CheckpointError(
+                f"{error}\nfix: there are others, at step {' and '.join(others)}: "
+                f"go on from one with --from-step, or sample it with --checkpoint"
+            ) from error
 
     def forget_after(self, step: int) -> None:
         """Drop what comes after a step from which a run goes on, and what was never finished."""
         if not self.folder.is_dir():
             return
+        marked = self._marked()
+        if marked is not None and marked > step:  # the step will come again, and need not be the best then
+            (self.folder / _BEST).unlink(missing_ok=True)
         for path in self.folder.iterdir():
             if path.name.isdecimal() and (int(path.name) > step or not sealed.is_sealed(path)):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
+
+    def _marked(self) -> int | None:
+        try:
+            step = json.loads((self.folder / _BEST).read_text(encoding="utf-8"))["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return step if is_whole(step, least=0) else None
 
     def _drop_old(self) -> None:
         steps = self.steps()
         kept = {*steps[-KEPT:], self.best()}
         for step in steps:
             if step not in kept:
-                # The manifest first: a removal that is cut short must not leave a folder that looks whole.
-                (self.path(step) / sealed.MANIFEST).unlink(missing_ok=True)
-                shutil.rmtree(self.path(step), ignore_errors=True)
+                _remove(self.path(step))
+
+
+def _remove(checkpoint: Path) -> None:
+    # The manifest first: a removal that is cut short must not leave a folder that looks whole.
+    (checkpoint / sealed.MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint, ignore_errors=True)

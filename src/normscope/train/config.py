@@ -1,12 +1,15 @@
 """What a training run is told: one frozen value, checked when it is made and written in full beside the weights."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from normscope.checks import check_above_zero, check_flags, check_positive, is_number, is_whole
 from normscope.errors import ConfigError
+from normscope.generate.chance import SEEDS
+from normscope.train.optimisers.orthogonal import POLAR_EXPRESS
 from normscope.train.schedule import Schedule, Shape
 
 OptimiserName = Literal["muon", "adamw"]
@@ -72,15 +75,21 @@ class TrainConfig:
             value = getattr(self, name)
             if not (is_number(value) and least <= value < most):
                 raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        for name in ("evaluate_every", "sample_every", "save_every", "seed"):
+        for name in ("evaluate_every", "sample_every", "save_every"):
             if not is_whole(getattr(self, name), least=0):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
+        if not (is_whole(self.seed, least=0) and self.seed < SEEDS):
+            raise ConfigError(f"seed={self.seed!r} must be a whole number from 0 to 2^64 - 1")
+        if not (is_whole(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
+            raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
+        if not isinstance(self.device, str):
+            raise ConfigError(f"device={self.device!r} must be a name, for instance 'cpu'")
         if self.micro_batch is not None:
             check_positive(micro_batch=self.micro_batch)
         if self.clip is not None:
             check_above_zero(clip=self.clip)
-        if not (is_number(self.weight_decay) and self.weight_decay >= 0):
-            raise ConfigError(f"weight_decay={self.weight_decay!r} must be zero or more")
+        if not (is_number(self.weight_decay) and 0 <= self.weight_decay < math.inf):
+            raise ConfigError(f"weight_decay={self.weight_decay!r} must be a finite number, zero or more")
         for name, choices in (("optimiser", OptimiserName), ("precision", Precision), ("on_nan", OnNaN)):
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")

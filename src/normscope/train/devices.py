@@ -12,7 +12,8 @@ def resolve_device(name: str) -> torch.device:
         return found if found is not None else torch.device("cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device={name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        torch.zeros(1, device=device).item()  # a device that computes nothing, as meta does, fails here
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or ["it does not work"])[0]
+        raise ConfigError(f"device={name!r} cannot be used here: {reason}\nfix: cpu, or auto") from None
     return device

@@ -17,6 +17,7 @@ from normscope.data.batches import Batches
 from normscope.kernels.switch import form_for
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.allocator import hold_memory
+from normscope.train.compiler import cpp_compiler
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
 from normscope.train.observers.memory import memory_now, memory_peak
@@ -56,7 +57,7 @@ def choices(config: TrainConfig, *, probe: bool = True) -> Iterator[Line]:
         tried = probe_bfloat16()
         advice = "" if tried.ratio is None or tried.ratio < 1.1 else "; --precision bfloat16 may pay"
         yield Line("bfloat16", "no" if tried.ratio is None else f"{tried.ratio:.2f}x", tried.words + advice)
-    compiler = next((name for name in ("c++", "g++", "clang++", "cl") if shutil.which(name)), None)
+    compiler = cpp_compiler()
     if compiler is None:
         yield Line("compile", "not possible", "torch.compile needs a C++ compiler, and none was found")
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from normscope.errors import CorpusError
 from normscope.models.gpt import GPT
 
 
@@ -43,4 +44,6 @@ def evaluate(
                 count += targets.size
     finally:
         model.train(was_training)
+    if not count:
+        raise CorpusError("there is no validation text\nfix: hold more of the text out, or add some")
     return Validation(nats / count, nats / count / bytes_per_token / math.log(2))

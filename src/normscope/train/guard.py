@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normscope.errors import CheckpointError
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT
 from normscope.train import sealed
@@ -37,29 +38,39 @@ class Fault:
         return f"{self.where}: {happened[self.when]} ({self.what})"
 
 
-def find_fault(model: GPT, inputs: Tensor, targets: Tensor) -> Fault | None:
+def find_fault(model: GPT, inputs: Tensor, targets: Tensor, micro_batch: int | None = None) -> Fault | None:
     """Run a batch again and watch every module; None if all stays finite this time.
 
-    Gradients are left empty.
+    Gradients are left empty, and the random numbers as they were.
     """
     for name, weight in model.named_parameters():
         if not _finite(weight):
             return Fault(name, "weights", _kind(weight))
+    size = micro_batch or len(inputs)
     try:
-        with _watch(model) as faults:
-            loss = model.loss(inputs, targets)
-            if not faults and not _finite(loss):
-                return Fault("the loss", "forward", _kind(loss))
-            if not faults:
-                loss.backward()
-        if faults:
-            return faults[0]
-        for name, weight in model.named_parameters():
-            if weight.grad is not None and not _finite(weight.grad):
-                return Fault(name, "backward", _kind(weight.grad))
+        with torch.random.fork_rng(devices=()):
+            for part, wanted in zip(inputs.split(size), targets.split(size), strict=True):
+                fault = _find_in_part(model, part, wanted)
+                if fault is not None:
+                    return fault
         return None
     finally:
         model.zero_grad(set_to_none=True)
+
+
+def _find_in_part(model: GPT, inputs: Tensor, targets: Tensor) -> Fault | None:
+    with _watch(model) as faults:
+        loss = model.loss(inputs, targets)
+        if not faults and not _finite(loss):
+            return Fault("the loss", "forward", _kind(loss))
+        if not faults:
+            loss.backward()
+    if faults:
+        return faults[0]
+    for name, weight in model.named_parameters():
+        if weight.grad is not None and not _finite(weight.grad):
+            return Fault(name, "backward", _kind(weight.grad))
+    return None
 
 
 @contextmanager
@@ -100,11 +111,18 @@ def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts
 
 def replay(folder: Path) -> tuple[Fault | None, dict[str, Any]]:
     """Run the batch of a saved bundle again; returns what is found now, and what was noted then."""
+    fix = "fix: name a folder such as RUN/faults/00000123"
+    if not sealed.is_sealed(folder):
+        raise CheckpointError(f"{folder} does not hold a fault: it has no {sealed.MANIFEST}\n{fix}")
     tensors, facts = sealed.unseal(folder)
+    if "batch" not in tensors or "error" not in facts:
+        raise CheckpointError(f"{folder} does not hold a fault, though it is whole\n{fix}")
     model = GPT(config_from_json(facts["config"]))
     model.load_state_dict(tensors["model"])
-    torch.set_rng_state(tensors["random"]["torch"])
-    return find_fault(model.train(), tensors["batch"]["inputs"], tensors["batch"]["targets"]), facts
+    batch = tensors["batch"]
+    with torch.random.fork_rng(devices=()):
+        torch.set_rng_state(tensors["random"]["torch"])
+        return find_fault(model.train(), batch["inputs"], batch["targets"], facts.get("micro_batch")), facts
 
 
 def fault_to_json(fault: Fault | None) -> dict[str, str] | None:

@@ -4,6 +4,7 @@ What is due after a step happens before the next one, saving first. A run that i
 checkpoint and does what was due there again, so it ends with the same weights and the same metrics.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from normscope.checks import check_positive
 from normscope.data.batches import Batches, windows
 from normscope.errors import NotFiniteError
 from normscope.generate.text import generate_text
@@ -33,10 +35,11 @@ from normscope.train.events import (
 )
 from normscope.train.guard import fault_to_json, find_fault, save_bundle
 from normscope.train.layer_signal import layer_signal
+from normscope.train.lock import locked
 from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.observers.model_in_words import model_in_words
 from normscope.train.precision import choose_precision
-from normscope.train.run import Run, refuse_other_config
+from normscope.train.run import Run, refuse_changed_text, refuse_other_config
 from normscope.train.stopping import Stopping
 from normscope.train.trainer import Trainer
 
@@ -44,6 +47,7 @@ SIGNAL_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
 """After which shares of the run the report shows the signal per layer."""
 SAMPLE_TOKENS = 200
 MOST_REWINDS = 10
+_ADVICE = "a new run with a lower --matrix-rate and --rate"
 
 Reason = Literal["done", "stopped", "paused"]
 
@@ -56,47 +60,50 @@ def train(
     Args:
         run: an open run folder.
         observers: who is told what happens; metrics.jsonl is written in any case.
-        from_step: go on from this checkpoint instead of the last; later ones are forgotten.
+        from_step: go on from this checkpoint instead of the last; later ones are forgotten. 0 is the beginning.
         until: pause after this many steps, saved.
 
     Returns:
         done; or stopped, after Ctrl-C or SIGTERM, with everything saved; or paused, at `until`.
     """
+    if until is not None:
+        check_positive(until=until)
     with ExitStack() as stack:
-        stack.enter_context(run.locked())
-        stopping = stack.enter_context(Stopping())
         for observer in observers:
             stack.callback(observer.close)
-        loop = _Loop(run, list(observers), stopping, from_step)
-        stack.callback(loop.metrics.close)
+        stack.enter_context(locked(run.folder))
+        stopping = stack.enter_context(Stopping())
+        metrics = MetricsFile(run.metrics)
+        stack.callback(metrics.close)
+        loop = _Loop(run, metrics, observers, stopping)
+        loop.begin(run.checkpoints.last() if from_step is None else from_step)
         return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
 
 
 class _Loop:
-    """A run in motion. Everything is built by `_begin`, whether the run starts, goes on or goes back."""
+    """A run in motion. Everything is built by `begin`, whether the run starts, goes on or goes back."""
 
-    def __init__(self, run: Run, observers: Sequence[Observer], stopping: Stopping, from_step: int | None) -> None:
+    def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer], stopping: Stopping) -> None:
         hold_memory()
         self.run, self.config, self.stopping = run, run.config.train, stopping
         self.corpus = run.corpus(verify=True)
+        self.missing_text = refuse_changed_text(self.corpus)
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         context = run.config.model.context
         self.batches = Batches(self.corpus.train, context, self.config.batch, self.config.seed)
-        self.metrics = MetricsFile(run.metrics)
-        self.observers = [self.metrics, *observers]
+        self.metrics, self.observers = metrics, [metrics, *observers]
         self.rewinds = 0
-        self._begin(run.checkpoints.last() if from_step is None else from_step)
 
-    def _begin(self, step: int | None, passed_over: Sequence[int] = ()) -> None:
-        """Be where the checkpoint of a step was taken; None is the beginning."""
+    def begin(self, step: int | None, passed_over: Sequence[int] = ()) -> None:
+        """Be where the checkpoint of a step was taken; None is the beginning, and so is 0 if it was never saved."""
         torch.manual_seed(self.config.seed)
         self.model = GPT(self.run.config.model).to(self.device)
         self.trainer = Trainer(self.model, self.config, self.batches, self.precision.autocast(self.device))
         self.trainer.passed_over = list(passed_over)
         self.best: float | None = None
         seconds, metrics_bytes = 0.0, 0
-        if step is not None:
+        if step is not None and (step != 0 or step in self.run.checkpoints.steps()):
             tensors, facts = self.run.checkpoints.load(step)
             refuse_other_config(self.run, facts["config"])
             self.trainer.restore(tensors, facts)
@@ -108,14 +115,15 @@ class _Loop:
     def go(self, until: int) -> Reason:
         self._tell_start()
         while True:
-            self._do_what_is_due()
-            if self.stopping.requested or self.trainer.done >= until:
-                break
             try:
+                self.told_before = self.run.metrics.stat().st_size
+                self._do_what_is_due()
+                if self.stopping.requested or self.trainer.done >= until:
+                    self._save()
+                    break
                 self._step()
             except NotFiniteError as error:
                 self._meet_fault(error)
-        self._save()
         done = self.trainer.done >= self.config.steps
         reason: Reason = "stopped" if self.stopping.requested and not done else "done" if done else "paused"
         self._tell(Finished(self.trainer.done, reason, self._elapsed()))
@@ -153,11 +161,12 @@ class _Loop:
         if self.run.checkpoints.last() == step:
             return
         tensors, facts = self.trainer.state()
+        self.metrics.size()  # brings them to the disk
         facts |= {
             "config": self.run.config.to_json(),
             "best": self.best,
             "seconds": self._elapsed(),
-            "metrics_bytes": self.metrics.size(),
+            "metrics_bytes": self.told_before,  # whoever goes on from here does what is due here, and tells it
         }
         self.run.checkpoints.save(step, tensors, facts)
         self._tell(Saved(step, str(self.run.checkpoints.path(step))))
@@ -173,7 +182,7 @@ class _Loop:
             self._bytes_per_token(),
             self.precision.autocast(self.device),
         )
-        best = self.best is None or found.loss < self.best
+        best = math.isfinite(found.loss) and (self.best is None or found.loss < self.best)
         if best:
             self._save()  # the best must be there to be had
             self.best = found.loss
@@ -202,19 +211,27 @@ class _Loop:
 
     def _meet_fault(self, error: NotFiniteError) -> None:
         """Name what made the number, keep what it takes to see it again, and stop or go back."""
-        number = self.trainer.next_batch
+        problem = str(error).splitlines()[0]
+        number, micro_batch = self.trainer.next_batch, self.config.micro_batch
         inputs, targets = self.trainer.load_batch(number)
-        fault = find_fault(self.model.train(), inputs, targets)
+        torch.set_rng_state(self.trainer.random_before)
+        with self.precision.autocast(self.device)():
+            fault = find_fault(self.model.train(), inputs, targets, micro_batch)
         folder = self.run.faults / f"{self.trainer.done + 1:08d}"
-        save_bundle(folder, self.model, inputs, targets, {"error": str(error), "fault": fault_to_json(fault)})
-        where = "which does not happen again with the same batch" if fault is None else f"first in {fault}"
-        text = f"{error}, {where}\nsee it again: normscope replay {folder}"
-        if self.config.on_nan == "stop" or self.rewinds == MOST_REWINDS:
-            many = f"after {MOST_REWINDS} times back " if self.rewinds else ""
-            raise NotFiniteError(f"{text}\n{many}nothing was changed; the last checkpoint is whole") from error
+        facts = {"error": problem, "fault": fault_to_json(fault), "micro_batch": micro_batch}
+        save_bundle(folder, self.model, inputs, targets, facts)
+        where = "though each number is finite when that batch is run again" if fault is None else f"first in {fault}"
+        text = f"{problem}, {where}\nsee it again: normscope replay {folder}"
+        if fault is not None and fault.when == "weights":
+            number = self.trainer.last_batch()  # the one that made them so
+        if self.config.on_nan == "stop" or self.rewinds == MOST_REWINDS or number < 0:
+            self.metrics.see(Noticed(self.trainer.done, text))
+            many = f"the run went back {self.rewinds} times, and it came again\n" if self.rewinds else ""
+            raise NotFiniteError(f"{text}\n{many}fix: {_ADVICE}; what was saved before is whole") from error
         self.rewinds += 1
-        self._begin(self.run.checkpoints.last(), [*self.trainer.passed_over, number])
-        self._tell(Noticed(self.trainer.done, f"{text}\nback at step {self.trainer.done}; that batch is passed over"))
+        self.begin(self.run.checkpoints.last(), [*self.trainer.passed_over, number])
+        back = f"back at step {self.trainer.done}; batch {number} is passed over"
+        self._tell(Noticed(self.trainer.done, f"{text}\n{back}"))
 
     def _tell_start(self) -> None:
         corpus = self.corpus
@@ -237,9 +254,12 @@ class _Loop:
                 facts=facts,
             )
         )
-        if self.trainer.done == 0:
-            for notice in corpus.notices:
-                self._tell(Noticed(0, notice))
+        notices = [*corpus.notices] if self.trainer.done == 0 else []
+        if self.missing_text:
+            names = ", ".join(self.missing_text)
+            notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
+        for notice in notices:
+            self._tell(Noticed(self.trainer.done, notice))
 
     def _tell(self, event: Event) -> None:
         for observer in self.observers:

@@ -1,5 +1,6 @@
 """Which type the products run in: what is fast and safe on the device, found out and not guessed."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -78,8 +79,9 @@ class Probe:
     words: str
 
 
+@functools.cache
 def probe_bfloat16() -> Probe:
-    """Multiply in another process, which may die of it; takes a few seconds."""
+    """Multiply in another process, which may die of it; takes a few seconds, once."""
     try:
         done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
@@ -87,7 +89,7 @@ def probe_bfloat16() -> Probe:
     if done.returncode < 0:
         return Probe(None, f"a product kills the process (signal {-done.returncode})")
     if done.returncode:
-        return Probe(None, f"a product fails: {done.stderr.strip().splitlines()[-1]}")
+        return Probe(None, f"a product fails: {(done.stderr.strip().splitlines() or ['nobody says why'])[-1]}")
     times = json.loads(done.stdout)
     ratio = times["float32"] / times["bfloat16"]
     return Probe(ratio, f"a product in bfloat16 is {ratio:.2f} times as fast as in float32")

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
 from normscope.data.corpus import Corpus, open_corpus
+from normscope.data.fingerprints import changed_sources
 from normscope.errors import CheckpointError, ConfigError, FileError
 from normscope.files import write_atomically
 from normscope.models.as_json import config_from_json, config_to_json
@@ -77,12 +77,8 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: RunConfig) -> "Run":
         """Make a new run in a folder that has none; the tokens may be there already."""
-        if is_run(folder):
-            raise FileError(
-                f"{folder} holds a run already, and nothing is overwritten\n"
-                f"fix: normscope resume {folder}, or another folder with --out"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
+        refuse_run(folder)
+        make_folder(folder)
         write_atomically(folder / "config.json", json.dumps(config.to_json(), indent=1))
         return cls(folder, config)
 
@@ -93,8 +89,12 @@ class Run:
             raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ConfigError(f"it holds {type(content).__name__}, not an object")
             return cls(folder, RunConfig.from_json(content))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
+            raise ConfigError(f"{path} is not the config of a run: it lacks {error}") from error
+        except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{path} is not the config of a run: {error}") from error
 
     def corpus(self, *, verify: bool = False) -> Corpus:
@@ -129,22 +129,7 @@ class Run:
         if str(which).isdecimal() and int(which) in self.checkpoints.steps():
             return int(which)
         there = ", ".join(map(str, self.checkpoints.steps()))
-        raise CheckpointError(f"{self.folder} has no checkpoint {which!r}; there are best, last and step {there}")
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep a second process from training in the same folder; the lock goes with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows, where the user has to take care
-            yield
-            return
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FileError(f"{self.folder} is being trained by another process\nfix: wait for it") from None
-            yield
+        raise CheckpointError(f"{self.folder} has no checkpoint {str(which)!r}\nfix: choose one of best, last, {there}")
 
 
 def fingerprint(corpus: Corpus) -> dict[str, str]:
@@ -159,6 +144,40 @@ def fingerprint(corpus: Corpus) -> dict[str, str]:
 
 def is_run(folder: Path) -> bool:
     return (folder / "config.json").is_file()
+
+
+def refuse_run(folder: Path) -> None:
+    if is_run(folder):
+        raise FileError(
+            f"{folder} holds a run already, and nothing is overwritten\n"
+            f"fix: normscope resume {folder}, or another folder with --out"
+        )
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another with --out"
+        ) from error
+
+
+def refuse_changed_text(corpus: Corpus) -> list[str]:
+    """Refuse text that changed since it was read, by name; returns the names of what is missing.
+
+    The tokens are safe in the corpus, so a text that is gone does no harm. One that changed is most likely not what
+    its user thinks the run learns from.
+    """
+    changes = changed_sources(corpus.record.sources)
+    changed = [name for name, change in changes.items() if change == "changed"]
+    if changed:
+        raise CheckpointError(
+            f"{', '.join(changed)} changed since this run read it, and the run learns from what it was then\n"
+            f"fix: start a new run to learn from what it is now; or put the old text back, or move the new one away, "
+            f"to go on as it was"
+        )
+    return list(changes)
 
 
 def refuse_other_config(run: Run, saved: Mapping[str, Any]) -> None:

@@ -69,12 +69,6 @@ def unseal(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     return tensors, _read_json(folder / FACTS)
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """The facts alone, checked."""
-    _verify(folder, FACTS, _manifest(folder))
-    return _read_json(folder / FACTS)
-
-
 def checksums(folder: Path) -> dict[str, str]:
     """What the manifest says of each file."""
     return {name: entry["sha256"] for name, entry in _manifest(folder).items()}

@@ -1,20 +1,30 @@
 """From text and a recipe to a run that is ready to be trained."""
 
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from normscope.data.corpus import Corpus, open_corpus
+from normscope.data.batches import Batches, windows
+from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.prepare import prepare
 from normscope.data.reading import Progress
 from normscope.data.record import RECORD_NAME
+from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
 from normscope.errors import FileError
 from normscope.models.presets import preset
+from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
+from normscope.train.devices import resolve_device
+from normscope.train.lock import LOCK_NAME, locked
+from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
-from normscope.train.run import Run, RunConfig, fingerprint, is_run
+from normscope.train.run import Run, RunConfig, fingerprint, make_folder, refuse_run
+
+_DATA = "data"
 
 
 def start(
@@ -41,24 +51,58 @@ def start(
         progress: is told how many bytes have been read, of how many.
     """
     folder = Path(folder)
-    if is_run(folder):
-        raise FileError(
-            f"{folder} holds a run already, and nothing is overwritten\n"
-            f"fix: normscope resume {folder}, or another folder with --out"
+    settings = {**recipe.model, **(model or {})}
+    # Whatever can be refused is, before hours of preparation and not after.
+    training = TrainConfig(**{**recipe.train, **(train or {})})
+    device = resolve_device(training.device)
+    choose_precision(training.precision, device)
+    check_compile(training.compile, device)
+    preset(recipe.preset, **settings)
+    refuse_run(folder)
+    with _claimed(folder):
+        corpus = _corpus(folder, sources, recipe, training.seed, column, share, progress)
+        corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
+        config = RunConfig(
+            corpus=_relative(corpus.folder, folder),
+            fingerprint=fingerprint(corpus),
+            model=preset(recipe.preset, **{**settings, "vocab_size": corpus.tokenizer.vocab_size}),
+            train=training,
+            prompt=prompt,
         )
-    training = TrainConfig(**{**recipe.train, **(train or {})})  # before hours of preparation, not after
-    preset(recipe.preset, **{**recipe.model, **(model or {})})
-    corpus = _corpus(folder, sources, recipe, training.seed, column, share, progress)
-    corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
-    settings = {**recipe.model, **(model or {}), "vocab_size": corpus.tokenizer.vocab_size}
-    config = RunConfig(
-        corpus=_relative(corpus.folder, folder),
-        fingerprint=fingerprint(corpus),
-        model=preset(recipe.preset, **settings),
-        train=training,
-        prompt=prompt,
-    )
-    return Run.create(folder, config)
+        Batches(corpus.train, config.model.context, training.batch, training.seed)  # refuses a text that is too short
+        windows(corpus.validation, config.model.context, training.batch)
+        return Run.create(folder, config)
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """A folder for this process alone. After an error nothing that was made is left, unless by one that was killed."""
+    found = [path for path in (folder, folder / _DATA) if path.is_dir()]
+    make_folder(folder)
+    with locked(folder):
+        _refuse_other_things(folder)
+        try:
+            yield
+        except BaseException:
+            for path in (folder / _DATA, folder):
+                if path not in found:
+                    shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+def _refuse_other_things(folder: Path) -> None:
+    """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
+    refuse_run(folder)  # again, for another process may have been faster
+    tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
+    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME)]
+    if (folder / _DATA).is_dir():
+        inside = [path.name for path in (folder / _DATA).iterdir()]
+        strange += [f"{_DATA}/{name}" for name in inside if name not in tokens and not name.startswith(".")]
+    if strange:
+        raise FileError(
+            f"{folder} is not empty: it has {', '.join(sorted(strange)[:3])}\n"
+            f"fix: a run needs a folder of its own; name a new one with --out"
+        )
 
 
 def _corpus(
@@ -70,9 +114,9 @@ def _corpus(
     share: float | None,
     progress: Progress | None,
 ) -> Corpus:
-    if len(sources) == 1 and (Path(sources[0]) / RECORD_NAME).is_file():
+    if is_prepared(sources):
         return open_corpus(sources[0])
-    data = folder / "data"
+    data = folder / _DATA
     vocab_size = recipe.vocab_size if recipe.tokenizer == "bpe" else None
     if not sources:
         return prepare_stories(data, seed=seed, tokenizer=recipe.tokenizer, vocab_size=vocab_size, progress=progress)
@@ -87,6 +131,11 @@ def _corpus(
         share=share,
         progress=progress,
     )
+
+
+def is_prepared(sources: Sequence[str | Path]) -> bool:
+    """Whether the one source that is named is a folder that `prepare` wrote."""
+    return len(sources) == 1 and (Path(sources[0]) / RECORD_NAME).is_file()
 
 
 def _relative(corpus: Path, run: Path) -> str:

@@ -65,11 +65,13 @@ class Trainer:
         self.done = 0  # steps
         self.next_batch = 0
         self.passed_over: list[int] = []  # batches that must not be learnt from
+        self.random_before = torch.get_rng_state()  # as the random numbers stood before the last step was tried
         self._schedule = config.rates()
         self._loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
     def step(self) -> Step:
         """Learn from the next batch. Numbers that are not finite raise before any weight has changed."""
+        self.random_before = torch.get_rng_state()
         inputs, targets = self.load_batch(self._coming_batch())
         loss = self._accumulate(inputs, targets)
         length = gradient_norm(self.team.parameters).item()
@@ -110,8 +112,21 @@ class Trainer:
             total += loss.item()
         return total
 
+    def last_batch(self) -> int:
+        """The number of the batch that was learnt from last; -1 before the first."""
+        number = self.next_batch - 1
+        while number in self.passed_over:
+            number -= 1
+        return number
+
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Everything that the next step depends on: tensors, and facts for JSON."""
+        """Everything that the next step depends on: tensors, and facts for JSON.
+
+        Weights that are not finite, because a finite gradient times a huge rate was not, raise: nothing good can come
+        of them any more.
+        """
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            raise NotFiniteError(f"a weight is not finite after step {self.done}, batch {self.last_batch()}")
         tensors = {
             "model": dict(self.model.state_dict()),
             "optimiser": self.team.tensors(),

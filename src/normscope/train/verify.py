@@ -69,7 +69,7 @@ def _span(run: Run) -> tuple[int, int]:
     steps = run.config.train.steps
     begins = [step for step in [0, *run.checkpoints.steps()] if steps - step >= 2]
     if not begins:
-        raise CheckpointError(f"{run.folder} has {steps} steps in all, and the proof needs two")
+        raise CheckpointError(f"{run.folder} has {steps} steps in all, and the proof needs two\nfix: a run with more")
     roomy = [step for step in begins if steps - step >= 2 * STEPS]
     begin = max(roomy or begins)
     return begin, min(STEPS, (steps - begin) // 2)
@@ -99,8 +99,13 @@ def _resume(run: Run, until: int, kill_after: float | None = None) -> float:
         process.kill()
         process.communicate()
         return time.monotonic() - start
+    except BaseException:  # Ctrl-C: nobody is left behind who writes into a folder that is about to go
+        process.kill()
+        process.communicate()
+        raise
     if process.returncode not in (0, -signal.SIGKILL):
-        raise CheckpointError(f"the run cannot go on: {errors.decode(errors='replace').strip()}")
+        words = errors.decode(errors="replace").strip().removeprefix("error: ")
+        raise CheckpointError(f"the run cannot go on: {words}")
     return time.monotonic() - start
 
 

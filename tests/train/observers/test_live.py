@@ -73,7 +73,7 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
         "floor 0.800",
         "tokens/s",
         "rate 1.00, gradient 0.402, epoch 1.08",
-        "MB now",
+        "B now, ",
         "sample, step 100",
         "little fox",
         "<script>",

@@ -40,11 +40,11 @@ _WORTH_SHARING = 1 << 15  # numbers of a weight, below which one thread is faste
 
 @compiled
 def _activate(kind, x):
+    positive = _ZERO if x < 0 else x  # NaN is not below zero, and stays
     if kind == RELU2:
-        positive = max(x, _ZERO)
         return positive * positive
     if kind == RELU:
-        return max(x, _ZERO)
+        return positive
     if kind == GELU:
         return gelu(x)
     return gelu_tanh(x) if kind == GELU_TANH else silu(x)

@@ -5,7 +5,8 @@ functions in the same order whatever the number of rows or threads, so a text ha
 
 The formats of a weight (rows of w, one for each output):
 - float32;
-- bfloat16, two in each uint32: the first half of the row in the low bits, the second half in the high ones;
+- bfloat16, two in each uint32: the first half of the row in the low bits, the second half in the high ones; of an odd
+  row the first half is longer by one, and the last high bits mean nothing;
 - int8, times a scale for each row.
 """
 
@@ -53,6 +54,14 @@ def _dot_bfloat16(low, high, w, half):
 
 
 @compiled
+def _dot_packed(x, w, d):
+    """The halves of a row; and the number in the middle of an odd one, which has no partner."""
+    half = d // 2
+    y = _dot_bfloat16(float32_at(x), float32_at(x + 4 * (d - half)), uint32_at(w), half)
+    return y + float32_at(x)[half] * _as_float32(np.uint32(uint32_at(w)[half] << _LOW)) if d % 2 else y
+
+
+@compiled
 def _dot_int8(x, w, d):
     in_vectors()
     total = _ZERO
@@ -67,7 +76,7 @@ def _dot(kind, x, w, scale, i, d):
     if kind == FLOAT32:
         return _dot_float32(float32_at(x), float32_at(w + 4 * i * d), d)
     if kind == BFLOAT16:
-        return _dot_bfloat16(float32_at(x), float32_at(x + 2 * d), uint32_at(w + 2 * i * d), d // 2)
+        return _dot_packed(x, w + 4 * i * ((d + 1) // 2), d)
     return _dot_int8(float32_at(x), int8_at(w + i * d), d) * float32_at(scale)[i]
 
 
@@ -90,10 +99,17 @@ def _sums(x, d, around):
 
 
 @compiled
-def _scaled(x, y, mean, scale, d):
+def _copied(x, y, d):
     in_vectors()
     for j in range(d):
-        y[j] = np.float32((np.float64(x[j]) - mean) * scale)
+        y[j] = x[j]
+
+
+@compiled
+def _scaled(y, mean, scale, d):
+    in_vectors()
+    for j in range(d):
+        y[j] = np.float32((np.float64(y[j]) - mean) * scale)
 
 
 @compiled
@@ -116,8 +132,11 @@ def normalize(x, weight, bias, y, d, eps, centred):
     around = np.float64(float32_at(x)[0]) if centred else 0.0
     total, square = _sums(float32_at(x), d, around)
     off = total / d if centred else 0.0
-    variance = max(square / d - off * off, 0.0)
-    _scaled(float32_at(x), float32_at(y), around + off, 1.0 / math.sqrt(variance + eps), d)
+    variance = square / d - off * off
+    variance = 0.0 if variance < 0 else variance  # NaN is not below zero, and stays
+    if x != y:
+        _copied(float32_at(x), float32_at(y), d)
+    _scaled(float32_at(y), around + off, 1.0 / math.sqrt(variance + eps), d)
     if weight:
         _gained(float32_at(y), float32_at(weight), d)
     if bias:

@@ -1,5 +1,6 @@
 """Muon: momentum whose every direction has the same weight."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,8 +58,8 @@ class Muon(Light):
         check_flags(nesterov=nesterov)
         if not (is_number(momentum) and 0 <= momentum < 1):
             raise ConfigError(f"momentum={momentum!r} must be at least zero and below one")
-        if not (is_number(weight_decay) and weight_decay >= 0):
-            raise ConfigError(f"weight_decay={weight_decay!r} must be zero or more")
+        if not (is_number(weight_decay) and 0 <= weight_decay < math.inf):
+            raise ConfigError(f"weight_decay={weight_decay!r} must be a finite number, zero or more")
         if not (is_whole(steps) and steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"steps={steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
         defaults = {

@@ -1,0 +1,57 @@
+"""The picture of the README: the display of the default run, shortly before its end.
+
+.venv/bin/python examples/training_picture.py docs/images/training.svg
+"""
+
+import io
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import DIMMED_MONOKAI
+
+from normscope.files import write_atomically
+from normscope.train.events import Event, Started, Stepped
+from normscope.train.loop import train
+from normscope.train.observers.live_panel import panel
+from normscope.train.observers.progress import Progress
+from normscope.train.recipes import recipe
+from normscope.train.start import start
+
+WIDTH, HEIGHT = 100, 40
+SHARE = 0.97
+"""How far the run is in the picture."""
+
+
+class Photographer:
+    """Watches a run and draws its display once."""
+
+    def __init__(self) -> None:
+        self.picture = ""
+        self._progress = Progress()
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Started):
+            event = Started(**{**vars(event), "folder": "runs/stories"})
+        self._progress.see(event)
+        if isinstance(event, Stepped) and not self.picture and event.step >= SHARE * self._progress.steps:
+            console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True)
+            console.print(panel(self._progress, WIDTH, HEIGHT))
+            self.picture = console.export_svg(title="normscope train", theme=DIMMED_MONOKAI)
+
+    def close(self) -> None:
+        pass
+
+
+def main(target: Path) -> None:
+    photographer = Photographer()
+    with tempfile.TemporaryDirectory() as folder:
+        train(start(folder, [], recipe("dial")), [photographer])
+    # Nothing is fetched to show the picture: a typeface of the reader's own does.
+    write_atomically(target, re.sub(r"@font-face \{.*?\n    \}\n", "", photographer.picture, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,46 @@
+"""`normscope doctor`: three tables, and the settings that are asked about."""
+
+import pytest
+
+from normscope.cli import doctor
+from normscope.train.precision import Probe
+from tests.cli.running import refused, typed
+
+
+@pytest.fixture(autouse=True)
+def _no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/train/test_precision.py has the real one, which takes seconds."""
+    monkeypatch.setattr("normscope.train.doctor.probe_bfloat16", lambda: Probe(None, "not tried"))
+
+
+def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = "doctor --depth 1 --context 16 --batch 2 --vocab-size 300 --seconds 0.01 --preset llama"
+    code, out, errors = typed(words, capsys)
+    assert (code, errors) == (0, "")
+    assert all(title in out for title in ("this machine", "a run would use", "this config: llama"))
+    assert "depth 1, width 32" in out
+    assert "bfloat16" in out
+    assert "tokens a second" in out
+    assert "MB" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--recipe soup", "there is no recipe 'soup'"),
+        ("--preset gpt9", "there is no preset 'gpt9'"),
+        ("--depth 0", "depth=0"),
+        ("--batch 0", "batch=0"),
+        ("--context -1", "context=-1"),
+        ("--vocab-size 0", "vocab_size=0"),
+        ("--device gpu", "device='gpu' cannot be used here"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
+    assert message in refused(["doctor", *words.split()], capsys)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(59.2, "59 s"), (600.0, "10 min"), (9000.0, "2.5 h")])
+def test_durations(seconds: float, words: str) -> None:
+    assert doctor._duration(seconds) == words

@@ -1,0 +1,77 @@
+"""`normscope resume`: on from where it was, from elsewhere, up to somewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from normscope.train.run import Run
+from tests.cli.running import SMALL, entered, refused, typed
+from tests.train.small_run import last_sums
+
+
+@pytest.fixture
+def run(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A run of six steps, in the folder r."""
+    assert entered(["train", "milk.txt", "--out", "r", *SMALL, "6"], capsys)[0] == 0
+    return Run.open(Path("r"))
+
+
+def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    sums = last_sums(run)
+    code, out, _ = typed("resume r --from-step 4 --until 5", capsys)
+    assert (code, run.checkpoints.last()) == (0, 5)
+    assert "going on from step 4" in out
+    assert "paused, and everything is saved: step 5 of 6" in out
+    code, out, _ = typed("resume r", capsys)
+    assert (code, last_sums(run)) == (0, sums)
+    assert "done: step 6 of 6" in out
+    assert Path("r/report.html").is_file()
+    assert typed("resume r", capsys)[0] == 0  # at its end it stays there
+    assert last_sums(run) == sums
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nothing", "nothing is not a run: it has no config.json\nfix: name a folder that `train` made"),
+        ("milk.txt", "milk.txt is not a run"),
+        ("r --until 0", "until=0"),
+        ("r --until -3", "until=-3"),
+        ("r --from-step 3", "there are others, at step 4 and 6: go on from one with --from-step"),
+        ("r --from-step -2", "there are others, at step 4 and 6"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(run: Run, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
+    assert message in refused(["resume", *words.split()], capsys)
+    assert run.checkpoints.steps() == [4, 6]
+
+
+def test_a_changed_text_and_config_are_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path("milk.txt").read_text()
+    Path("milk.txt").write_text(text + "more")
+    assert "milk.txt changed since this run read it" in refused(["resume", "r"], capsys)
+    Path("milk.txt").unlink()
+    assert "milk.txt cannot be found any more" in typed("resume r", capsys)[1]
+    content = json.loads(Path("r/config.json").read_text())
+    content["train"]["steps"] = 60
+    Path("r/config.json").write_text(json.dumps(content))
+    assert "train.steps was 6 and is 60" in refused(["resume", "r"], capsys)
+
+
+def test_a_proof_that_fails_is_told_by_the_exit_code(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from normscope.cli import resume
+    from normscope.train.verify import Proof
+
+    for different, code in (((), 0), (("model.safetensors",), 1)):
+        proof = Proof(0, 6, different)
+        monkeypatch.setattr(resume, "prove_resume", lambda run, tell, proof=proof: proof)
+        assert typed("resume r --verify", capsys) == (code, f"{proof}\n", "")
+
+
+def test_trackers_are_written(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    assert typed("resume r --from-step 4 --tensorboard", capsys)[0] == 0
+    assert list(Path("r/tensorboard").iterdir())

@@ -1,0 +1,85 @@
+"""`normscope sample`: what is written, and what is refused before a word is."""
+
+from pathlib import Path
+
+import pytest
+
+from normscope.generate.text import generate_text
+from normscope.train.run import Run
+from tests.cli.running import entered, refused, typed
+
+
+def text_of(run: Path, prompt: str, **settings: int) -> str:
+    opened = Run.open(run)
+    model, _ = opened.load_model()
+    tokenizer = opened.corpus().tokenizer
+    (text,) = generate_text(model, tokenizer, prompt, temperature=0.8, **settings)  # type: ignore[arg-type]
+    return prompt + text.text
+
+
+def test_one_text_is_written_as_it_comes(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, errors = entered(["sample", str(trained_run), "--prompt", "7 bottles", "--tokens", "12"], capsys)
+    assert (code, out) == (0, text_of(trained_run, "7 bottles", max_new_tokens=12) + "\n")
+    assert errors.startswith("note: the text is longer than the model's context")
+
+
+def test_without_a_prompt_it_begins_a_text(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = typed(f"sample {trained_run} --tokens 5", capsys)[1]
+    assert out == text_of(trained_run, "", max_new_tokens=5) + "\n"
+    assert typed(f"sample {trained_run} --tokens 5 --prompt", capsys)[1] == out
+
+
+def test_several_are_numbered(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(f"sample {trained_run} --prompt 1 2 -n 2 --tokens 3", capsys)
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("---")] == [f"--- {i} of 4 ---" for i in range(1, 5)]
+    assert f"--- 1 of 4 ---\n{text_of(trained_run, '1', max_new_tokens=3)}\n\n" in out
+
+
+def test_the_seed_decides(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outs = [typed(f"sample {trained_run} --tokens 40 --seed {seed}", capsys)[1] for seed in (1, 1, 2)]
+    assert outs[0] == outs[1] != outs[2]
+
+
+def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sample", str(trained_run), "--tokens", "200", "--temperature", "1.5", "--stop", "\\n"]
+    assert entered(words, capsys)[1].count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--checkpoint 999", "has no checkpoint '999'\nfix: choose one of best, last, 2, 4"),
+        ("--checkpoint first", "has no checkpoint 'first'"),
+        ("--prompt é", "'é' (U+00E9"),
+        ("--prompt \udcff", "half a character"),
+        ("--tokens 0", "max_new_tokens=0"),
+        ("--temperature -1", "temperature=-1.0"),
+        ("--top-k 0", "top_k=0"),
+        ("--top-p 2", "top_p=2.0"),
+        ("--min-p 0", "min_p=0.0"),
+        ("-n 0", "samples=0"),
+        ("--seed -1", "seed=-1"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_word_is_written(
+    trained_run: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    code, out, errors = typed(f"sample {trained_run} {words}", capsys)
+    assert (code, out) == (2, "")
+    assert errors.startswith("error: ")
+    assert message in errors
+
+
+def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a run" in refused(["sample", "nothing"], capsys)
+    step = trained_run / "checkpoints" / "00000002"
+    file = step / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    try:
+        errors = refused(["sample", str(trained_run), "--checkpoint", "2"], capsys)
+    finally:
+        file.write_bytes(whole)
+    assert "model.safetensors was cut short" in errors
+    assert "at step 4: go on from one with --from-step, or sample it with --checkpoint" in errors

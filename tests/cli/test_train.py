@@ -1,0 +1,233 @@
+"""`normscope train`: from text to a run, and every way to type it wrong."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from normscope.cli import training
+from normscope.cli.train import Learning, Machine, Times
+from normscope.train.config import TrainConfig
+from normscope.train.run import Run
+from tests.cli.running import SMALL, entered, refused, typed, write_text
+
+
+def test_a_text_becomes_a_run(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, errors = entered(["train", "milk.txt", *SMALL, "5"], capsys)
+    assert (code, errors) == (0, "")
+    assert out.startswith("training GPT") or "training" in out.splitlines()[0]
+    assert "normscope sample runs/milk" in out
+    run = Run.open(Path("runs/milk"))
+    assert run.checkpoints.last() == run.config.train.steps == 5
+    assert (run.folder / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert run.config.model.width == 16
+
+
+def test_each_run_has_a_folder_of_its_own(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert entered(["train", "milk.txt", *SMALL, "1"], capsys)[0] == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["milk", "milk-2"]
+    assert entered(["train", "*.txt", *SMALL, "1"], capsys)[0] == 0
+    assert Path("runs/run").is_dir()
+
+
+def test_settings_reach_the_run(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SMALL, "2", "--out", "r", "--preset", "llama", "--model", "norm=layer", "bias=true", "logit-cap=20"]
+    words += ["--clip", "0", "--schedule", "cosine", "--optimiser", "adamw", "--micro-batch", "2", "--prompt", "7 bot"]
+    words += ["--on-nan", "rewind", "--split", "tail", "--seed", "5", "--device", "cpu"]
+    code, _, errors = entered(["train", "milk.txt", *words], capsys)
+    assert (code, errors) == (0, "")
+    run = Run.open(Path("r"))
+    train, model = run.config.train, run.config.model
+    assert (train.clip, train.schedule, train.optimiser, train.micro_batch) == (None, "cosine", "adamw", 2)
+    assert (train.on_nan, train.seed, run.config.prompt) == ("rewind", 5, "7 bot")
+    assert (model.activation, model.bias, model.logit_cap) == ("swiglu", True, 20)
+    assert run.corpus().record.settings["split"] == "tail"
+
+
+def test_every_training_setting_is_an_option() -> None:
+    options = {*vars(Learning()), *vars(Times()), *vars(Machine())}
+    assert options == set(TrainConfig(steps=1, batch=1).to_json())
+
+
+def test_what_is_piped_in_is_read(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(Path("milk.txt").read_bytes())))
+    assert entered(["train", "-", *SMALL, "1"], capsys)[0] == 0
+    assert Path("runs/run/config.json").is_file()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
+    assert "there is no text" in refused(["train", "-", *SMALL, "1"], capsys)
+
+
+def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("prepare milk.txt --out tokens --tokenizer bytes", capsys)[0] == 0
+    line = "--depth 2 --width 16 --heads 2 --context 16 --batch 4 --steps 2 --out r"
+    assert typed(f"train tokens {line}", capsys)[0] == 0
+    assert Run.open(Path("r")).config.model.vocab_size == 257
+    assert "would change nothing" in refused(["train", "tokens", "--tokenizer", "bpe"], capsys)
+
+
+WRONG = [
+    ("--recipe soup", "there is no recipe 'soup'; choose one of dial, sprint"),
+    ("--preset gpt9", "there is no preset 'gpt9'; choose one of gpt2, nanochat, llama"),
+    ("--steps 0", "steps=0 must be a whole number above zero"),
+    ("--steps -5", "steps=-5"),
+    ("--batch 0", "batch=0"),
+    ("--micro-batch -1", "micro_batch=-1"),
+    ("--depth 0", "depth=0"),
+    ("--width 15", "width=15"),
+    ("--context 0", "context=0"),
+    ("--context 20000", "a window of context=20000 needs 20001"),
+    ("--rate -1", "rate=-1.0"),
+    ("--matrix-rate nan", "matrix_rate=nan"),
+    ("--weight-decay inf", "weight_decay=inf"),
+    ("--muon-steps 6", "muon_steps=6 must be a whole number from 1 to 5"),
+    ("--momentum 1", "momentum=1"),
+    ("--warmup 0.8 --decay 0.8", "together are more than all the steps"),
+    ("--clip -1", "clip=-1.0"),
+    ("--seed -1", "seed=-1"),
+    ("--seed 99999999999999999999", "seed=99999999999999999999"),
+    ("--device gpu", "device='gpu' cannot be used here"),
+    ("--device meta", "device='meta' cannot be used here"),
+    ("--share 2", "share=2.0"),
+    ("--tokenizer soup", "there is no tokenizer file soup"),
+    ("--vocab-size 300", "--vocab-size would change nothing"),
+    ("--model colour", "a setting of the model is a name, '=' and a value"),
+    ("--model colour=red", "a GPT has no setting 'colour'"),
+    ("--model norm=batch", "brackets the tokens' axis"),
+    ("--prompt é", "'é' (U+00E9"),
+    ("--prompt \udcff", "half a character"),
+    ("--column", None),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[ascii(words) for words, _ in WRONG])
+def test_a_wrong_setting_is_one_clear_error_and_leaves_nothing(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str | None
+) -> None:
+    if message is None:  # what cannot be read at all is tyro's to tell
+        assert entered(["train", "milk.txt", *words.split()], capsys)[0] == 2
+        return
+    assert message in refused(["train", "milk.txt", *SMALL, "2", "--out", "r", *words.split()], capsys)
+    assert os.listdir(in_folder) == ["milk.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gone.txt", None, "there is no file or folder gone.txt"),
+        ("milk.tx", None, "did you mean milk.txt?"),
+        ("empty.txt", b"", "all of it is empty"),
+        ("tiny.txt", b"hello", "at least 200 are needed"),
+        ("binary.txt", bytes(range(256)) * 9, "is not UTF-8"),
+        ("short.txt", b"a few words. " * 20, None),
+    ],
+)
+def test_a_wrong_text_is_one_clear_error_and_leaves_nothing(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, message: str | None
+) -> None:
+    if content is not None:
+        Path(name).write_bytes(content)
+    if message is None:
+        assert entered(["train", name, *SMALL, "1"], capsys)[0] == 0
+    else:
+        errors = refused(["train", name, *SMALL, "1"], capsys)
+        assert message in errors
+        assert "fix: " in errors
+        assert not Path("runs").exists() or os.listdir("runs") == []
+
+
+@pytest.mark.parametrize(("words", "message"), [("--share 0.2", "--share"), ("--split tail", "--split")])
+def test_stories_are_not_split(in_folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
+    assert f"and {message} would change nothing" in refused(["train", *words.split()], capsys)
+
+
+def test_a_place_that_cannot_be_written_is_named(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for out in ("milk.txt", "milk.txt/below", "/proc/nothing"):
+        errors = refused(["train", "milk.txt", *SMALL, "1", "--out", out], capsys)
+        assert f"cannot make the folder {out}" in errors
+    assert "is not empty" in refused(["train", "milk.txt", *SMALL, "1", "--out", "."], capsys)
+
+
+def test_a_run_is_not_overwritten(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = write_text(trained_run.parent)
+    errors = refused(["train", str(text), *SMALL, "1", "--out", str(trained_run)], capsys)
+    assert "holds a run already, and nothing is overwritten" in errors
+    assert f"fix: normscope resume {trained_run}" in errors
+
+
+def test_too_little_memory_is_an_error_and_no_traceback(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "milk.txt", *SMALL, "1", "--out", "r", "--width", str(10**13)]  # more than there are addresses
+    assert "not enough memory" in refused(words, capsys)
+
+
+def test_other_errors_of_torch_are_not_hidden(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(training, "train", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        training.watch_and_train(None, SimpleNamespace(observers=lambda _: []))  # type: ignore[arg-type]
+
+
+def test_a_run_that_diverges_leaves_a_report(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = refused(["train", "milk.txt", *SMALL, "9", "--out", "r", "--matrix-rate", "1e38", "--clip", "0"], capsys)
+    assert "normscope replay r/faults/" in errors
+    assert "not finite" in Path("r/report.html").read_text()
+
+
+def test_trackers_are_asked_for_before_a_run_is_made(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wandb", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "wandb is not installed" in refused(["train", "milk.txt", "--wandb", "offline"], capsys)
+    assert "tensorboard is not installed" in refused(["train", "milk.txt", "--tensorboard"], capsys)
+    assert os.listdir(in_folder) == ["milk.txt"]
+
+
+def test_help_reads_well(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = typed("train --help", capsys)
+    assert code == 0
+    assert "None" not in out
+    assert "normscope train books/ notes/*.md --depth 6" in out
+    for group in ("text", "gpt", "learning", "times", "machine", "watching"):
+        assert f"{group} options" in out
+    lines = [line for line in out.splitlines() if "--" in line]
+    assert all("(default: )" not in line for line in lines)
+
+
+@pytest.mark.slow
+def test_two_interruptions_end_at_once_and_what_was_saved_is_whole(in_folder: Path) -> None:
+    words = ["train", "milk.txt", "--out", "r", *SMALL, "100000"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}  # a terminal without the drawing characters, too
+    process = subprocess.Popen(
+        [sys.executable, "-m", "normscope", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    metrics = in_folder / "r" / "metrics.jsonl"
+    while not (metrics.exists() and '"step": 9,' in metrics.read_text()):
+        time.sleep(0.02)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    run = Run.open(in_folder / "r")
+    last = run.checkpoints.last()
+    assert last is not None
+    assert json.loads((run.checkpoints.path(last) / "state.json").read_text())["step"] == last
+    run.load_model("last")

@@ -1,0 +1,167 @@
+"""The layout of a model: its weights as they are now, whatever has happened to them, in memory that stays."""
+
+import copy
+import dataclasses
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from normscope.blocks.linear import Linear
+from normscope.generate import decoder
+from normscope.generate.decoder import Decoder, Weights, layout_of
+from normscope.generate.engine import generate_tokens
+from normscope.models.gpt import GPT
+from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
+from tests.generate.writers import VOCABULARY, writer
+
+FORMATS: tuple[Weights, ...] = get_args(Weights)
+every_format = pytest.mark.parametrize("weights", FORMATS)
+
+
+def _step(model: GPT) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.loss(torch.tensor([[1, 2, 3]]), torch.tensor([[2, 3, 4]])).backward()
+    optimiser.step()
+    model.zero_grad()
+
+
+def _load(model: GPT, assign: bool = False) -> None:
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()}, assign=assign)
+
+
+def _behind_torchs_back(model: GPT) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(1.01)
+
+
+def _other_memory(model: GPT) -> None:
+    for parameter in model.parameters():
+        parameter.data = parameter.data * 1.1
+
+
+def _there_and_back(model: GPT) -> None:
+    with torch.no_grad():
+        model.double().embedding.weight.add_(0.2)
+    model.float()
+
+
+def _another_head(model: GPT) -> None:
+    model.head = Linear(model.config.width, VOCABULARY, bias=False)
+
+
+def _turned_otherwise(model: Any) -> None:
+    model.blocks[0].attention.rotary.cos.neg_()
+
+
+def _other_tables(model: Any) -> None:
+    rotary = model.blocks[0].attention.rotary
+    rotary.sin = -rotary.sin
+
+
+def _other_cap(model: GPT) -> None:
+    model.config = dataclasses.replace(model.config, logit_cap=0.5)
+
+
+def _without_a_gain(model: Any) -> None:
+    model.final_norm.weight = None
+
+
+CHANGES: dict[str, Callable[[GPT], None]] = {
+    "step": _step,
+    "load": _load,
+    "assign": lambda model: _load(model, assign=True),
+    "data": _behind_torchs_back,
+    "other-memory": _other_memory,
+    "there-and-back": _there_and_back,
+    "head": _another_head,
+    "rotary": _turned_otherwise,
+    "rotary-replaced": _other_tables,
+    "cap": _other_cap,
+    "gain": _without_a_gain,
+}
+
+
+@every_format
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: Weights) -> None:
+    model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
+    before = decoded(model, texts, weights)
+    assert layout_of(model, weights) is layout_of(model, weights)
+    CHANGES[change](model)
+    found = decoded(model, texts, weights)
+    np.testing.assert_array_equal(found, decoded(copy.deepcopy(model), texts, weights))
+    assert relative_error(found, before) > 1e-4
+
+
+@every_format
+def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: Weights) -> None:
+    """Even where their sums are exact, and so the same in any order."""
+    model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
+    head: Any = model.head
+    head.weight.data.mul_(64).round_()
+    before = decoded(model, texts, weights)
+    head.weight.data.copy_(head.weight.data.flip(1))
+    assert relative_error(decoded(model, texts, weights), before) > 0.1
+
+
+@every_format
+def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(weights: Weights) -> None:
+    model, texts = writer("llama", torch.float32), texts_of([4], VOCABULARY)
+    found = []
+    for i in range(8):
+        model.head = Linear(model.config.width, VOCABULARY, bias=False)
+        nn.init.constant_(model.head.weight, i + 1)
+        found.append(decoded(model, texts, weights)[0, 0, 0] / (i + 1))
+    np.testing.assert_allclose(found, found[0], rtol=0.01)
+
+
+def test_a_layout_keeps_the_memory_that_it_reads() -> None:
+    """A model that goes elsewhere between two tokens leaves its old memory behind."""
+    model, (text,) = writer("llama", torch.float32, width=64, hidden=300), texts_of([6], VOCABULARY)
+    wanted = decoded(model, [text], together=6)[:, 0]
+    reading = Decoder(known_layout(model), model.new_cache(1))
+    found = [reading.advance(text[:1])[0].copy()]
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    model.double()
+    others = [torch.full((size,), torch.nan) for size in sizes]  # would be given what was let go of
+    found += [reading.advance([token])[0].copy() for token in text[1:]]
+    np.testing.assert_array_equal(np.stack(found), wanted)
+    assert len(others) == len(sizes)
+
+
+def test_an_old_layout_does_not_keep_the_weights_of_a_model_that_went_elsewhere() -> None:
+    model = writer("llama", torch.float32)
+    generate_tokens(model, [[1]], max_new_tokens=2)
+    assert model in decoder._layouts
+    generate_tokens(model.double(), [[1]], max_new_tokens=2)
+    assert model not in decoder._layouts
+
+
+@every_format
+def test_a_model_that_no_one_needs_any_more_is_let_go(weights: Weights) -> None:
+    model = writer("llama", torch.float32)
+    generate_tokens(model, [[1, 2]], max_new_tokens=3, weights=weights)
+    layout, ends = weakref.ref(decoder._layouts[model]), weakref.ref(model)
+    assert ends() is not None
+    del model
+    gc.collect()
+    assert ends() is None
+    assert layout() is None
+
+
+def test_a_model_that_was_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        model = writer("llama", torch.float32)
+    texts = texts_of([6, 3], VOCABULARY)
+    for weights in FORMATS:
+        found = decoded(model, texts, weights)
+        np.testing.assert_array_equal(found, decoded(writer("llama", torch.float32), texts, weights))
+    with torch.inference_mode():
+        model.head.weight.mul_(2)  # type: ignore[union-attr]
+    assert relative_error(decoded(model, texts, "int8"), found) > 0.5

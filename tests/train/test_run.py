@@ -1,0 +1,118 @@
+"""A run's folder: made once, opened again, and refused by name when it is not what it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.train.loop import train
+from normscope.train.run import Run, refuse_other_config
+from tests.train.small_run import new_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One that was trained and is only looked at."""
+    run = new_run(tmp_path_factory.mktemp("run"), steps=6, save_every=2, evaluate_every=6)
+    train(run)
+    return run
+
+
+def test_what_was_written_is_read_again(run: Run) -> None:
+    again = Run.open(run.folder)
+    assert again.config == run.config
+    assert again.checkpoints.steps() == [4, 6]
+    refuse_other_config(again, run.config.to_json())
+
+
+def test_a_run_moves_with_its_tokens(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=2)
+    moved = run.folder.rename(tmp_path / "elsewhere")
+    assert len(Run.open(moved).corpus(verify=True).train) > 0
+
+
+@pytest.mark.parametrize(("which", "step"), [("best", 6), ("last", 6), ("4", 4), (4, 4)])
+def test_a_model_is_loaded_by_name_or_step(run: Run, which: str | int, step: int) -> None:
+    model, found = run.load_model(which)
+    assert (found, model.training) == (step, False)
+    tensors, _ = run.checkpoints.load(step)
+    assert all(torch.equal(value, tensors["model"][name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("which", ["999", "first", "-4", "", 2])
+def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(run: Run, which: str | int) -> None:
+    with pytest.raises(CheckpointError, match=r"has no checkpoint '.*'\nfix: choose one of best, last, 4, 6"):
+        run.load_model(which)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    with pytest.raises(CheckpointError, match=r"has no checkpoint yet\nfix: normscope resume"):
+        run.load_model()
+
+
+def test_a_run_is_made_once(run: Run) -> None:
+    with pytest.raises(FileError, match=r"holds a run already, and nothing is overwritten\nfix: normscope resume"):
+        Run.create(run.folder, run.config)
+
+
+def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match=r"cannot make the folder .*below: Not a directory\nfix: choose another"):
+        Run.create(tmp_path / "file" / "below", run.config)
+
+
+@pytest.mark.parametrize("folder", ["nothing", "empty"])
+def test_what_is_no_run_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match=rf"{folder} is not a run: it has no config.json\nfix: name a folder"):
+        Run.open(tmp_path / folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "holds list, not an object"),
+        ("{", "Expecting property name"),
+        ("\x00", "Expecting value"),
+        ('{"format": 99}', "has format 1, but this one 99"),
+        ('{"format": 1}', "it lacks 'corpus'"),
+        ('{"format": 1, "corpus": {}}', "it lacks 'folder'"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=rf"config.json is not the config of a run: .*{words}"):
+        Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "words"),
+    [
+        ("train", {"colour": "red"}, "no training setting 'colour'"),
+        ("train", {"steps": -3}, "steps=-3"),
+        ("model", {"colour": "red"}, "unknown setting 'colour'"),
+        ("model", {"depth": 0}, "depth=0"),
+    ],
+)
+def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
+    run: Run, tmp_path: Path, section: str, change: dict[str, Any], words: str
+) -> None:
+    content = run.config.to_json()
+    content[section] |= change
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=words):
+        Run.open(tmp_path)
+
+
+def test_every_change_is_named(run: Run) -> None:
+    saved = run.config.to_json()
+    saved["train"]["seed"], saved["model"]["norm"]["eps"], saved["normscope"] = 7, 0.5, "0.0.1"
+    with pytest.raises(CheckpointError) as refused:
+        refuse_other_config(run, saved)
+    assert "model.norm.eps was 0.5 and is" in str(refused.value)
+    assert "train.seed was 7 and is 0" in str(refused.value)
+    assert "normscope was" not in str(refused.value)  # a newer version may go on
