@@ -31,7 +31,7 @@ PRESETS = {"gpt2": normscope.gpt2, "nanochat": normscope.nanochat, "llama": norm
 # Whose time an operation is, by what its name has in it; the first that fits.
 PARTS = {
     "products": ("mm", "linear", "matmul"),
-    "attention": ("attention", "softmax_"),
+    "attention": ("attention", "softmax_", "Attend"),
     "norms": ("norm", "_Rows", "_Channels", "rsqrt"),
     "activation": ("gelu", "silu", "relu", "Activat", "Gate", "Plain"),
     "loss": ("entropy", "log_softmax", "nll", "Entropy", "tanh"),

@@ -1,24 +1,27 @@
 """Products of tiles and transposes against torch's."""
 
+import numba
 import pytest
 import torch
 
-from normscope.kernels.fused.compiler import compiled
+from normscope.kernels.fused.compiler import OPTIONS
 from normscope.kernels.fused.tiles import LANES, PANEL, ROWS, invert_panel, plus_times, scale_panel, times, transpose
 from tests.support import randn
 
+fresh = numba.njit(**OPTIONS)  # not kept on disk, where it would outlive a change of the tiles
 
-@compiled
+
+@fresh
 def run_times(a, row, step, b, width, c, breadth, steps):  # type: ignore[no-untyped-def]
     times(a, row, step, b, width, c, breadth, steps)
 
 
-@compiled
+@fresh
 def run_plus_times(a, row, step, b, width, c, breadth, steps):  # type: ignore[no-untyped-def]
     plus_times(a, row, step, b, width, c, breadth, steps)
 
 
-@compiled
+@fresh
 def run_panels(x, y, factor):  # type: ignore[no-untyped-def]
     scale_panel(x, y, factor)
     invert_panel(x)

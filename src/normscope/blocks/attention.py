@@ -4,7 +4,6 @@ Axes: b batch, s position of a query, t position of a key, h heads, d width, e f
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache
@@ -18,6 +17,7 @@ from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
+from normscope.kernels.attention import attend, by_torch, seen
 
 
 class Attention(nn.Module):
@@ -109,20 +109,23 @@ class Attention(nn.Module):
         start = 0 if cache is None else self._check_cache(cache, mask)
         q = prepare(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
         k = prepare(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(self.v(x)).transpose(1, 2)  # b h s e
-        if cache is not None:
-            k, v = cache.append(k, v)
-        y = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=self._visible(s, start, mask, x.device),
-            # Without a mask of our own torch's causal flag is faster; it counts from the top left, so only at 0.
-            is_causal=self._plainly_causal(s, start, mask),
-            dropout_p=self.dropout.p if self.training else 0.0,
-            enable_gqa=self.heads != self.kv_heads,
-        )
-        y = y.transpose(1, 2).reshape(b, s, self.heads * self.head_dim)
+        v = self._heads(self.v(x))
+        drops = self.training and self.dropout.p > 0
+        if mask is None and cache is None and not drops:
+            y = attend(q, k, v, causal=self.causal, window=self.window)
+        else:
+            if cache is not None:
+                k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
+            y = by_torch(
+                q,
+                k,
+                v,
+                visible=self._visible(s, start, mask, x.device),
+                # Without a mask of our own torch's causal flag is faster; it counts from the top left, so only at 0.
+                causal=self._plainly_causal(s, start, mask),
+                dropout=self.dropout.p if drops else 0.0,
+            )
+        y = y.reshape(b, s, self.heads * self.head_dim)
         out: Tensor = self.dropout(self.out(y))
         return out
 
@@ -158,10 +161,7 @@ class Attention(nn.Module):
         query = places(start, s, device)[..., None]
         query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ
         key = torch.arange(total, device=device)
-        visible = key <= query if self.causal else torch.ones(s, total, dtype=torch.bool, device=device)
-        if self.window is not None:
-            near = query - key < self.window
-            visible = visible & (near if self.causal else near & (key - query < self.window))
+        visible = seen(query, key, self.causal, self.window)
         if mask is None:
             return visible
         # Everyone sees itself, so that padding has something to look at and stays finite.

@@ -16,6 +16,7 @@ from normscope.checks import check_positive
 from normscope.data.batches import Batches, windows
 from normscope.errors import NotFiniteError
 from normscope.generate.text import generate_text
+from normscope.kernels.loading import are_compiled
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
 from normscope.train.allocator import hold_memory
@@ -258,6 +259,8 @@ class _Loop:
         if self.missing_text:
             names = ", ".join(self.missing_text)
             notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
+        if self.device.type == "cpu" and not are_compiled():
+            notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
         for notice in notices:
             self._tell(Noticed(self.trainer.done, notice))
 

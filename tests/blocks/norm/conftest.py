@@ -7,7 +7,8 @@ import pytest
 from tests.blocks.norm.cases import PATHS
 
 
-@pytest.fixture(params=list(PATHS), autouse=True, scope="session")
+# For a module, not for the session: it would still hold in whatever other tests the worker runs in between.
+@pytest.fixture(params=list(PATHS), autouse=True, scope="module")
 def path(request: pytest.FixtureRequest) -> Iterator[str]:
     with PATHS[request.param]():
         yield request.param
