@@ -11,12 +11,14 @@ import tyro
 from normscope.cli.options import Flag
 from normscope.data.reading import Progress
 from normscope.errors import ConfigError, NotFiniteError
+from normscope.generate.text import generate_text
 from normscope.train.events import Observer
-from normscope.train.loop import train
+from normscope.train.loop import SAMPLE_TOKENS, train
 from normscope.train.observers.display import choose_display
 from normscope.train.observers.tracked import import_tracker
 from normscope.train.report.page import write_report
 from normscope.train.run import Run
+from normscope.train.trained import load_run
 
 STOPPED = 130  # as a shell says of a command that Ctrl-C ended
 
@@ -82,7 +84,17 @@ def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = Non
             f"fix: a new run with a smaller --micro-batch, --context, --width or --depth; what was saved is whole"
         ) from error
     write_report(run.folder)
+    if reason == "done":
+        _show_samples(run)
     return STOPPED if reason == "stopped" else 0
+
+
+def _show_samples(run: Run) -> None:
+    """What it came to: two texts by the best of the run."""
+    model, tokenizer = load_run(run.folder)
+    texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
+    for text in texts:
+        print(f"\n{text.prompt}{text.text}")
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

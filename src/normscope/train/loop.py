@@ -46,7 +46,7 @@ from normscope.train.trainer import Trainer
 
 SIGNAL_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
 """After which shares of the run the report shows the signal per layer."""
-SAMPLE_TOKENS = 200
+SAMPLE_TOKENS = 240
 MOST_REWINDS = 10
 _ADVICE = "a new run with a lower --matrix-rate and --rate"
 

@@ -30,17 +30,17 @@ class Recipe:
 def dial(depth: int) -> Recipe:
     """A model of so many blocks, with the width, the context and the training that suit it.
 
-    Width and context are 32 a block. The number of tokens to learn from grows with the number of weights, 1.6 for each;
+    Width and context are 32 a block. The number of tokens to learn from grows with the number of weights, 1.3 for each;
     Muon's rate holds for any size, and AdamW's falls with the root of the width.
 
     >>> small, large = dial(4), dial(8)
     >>> small.model["width"], large.model["width"], small.train["steps"], large.train["steps"]
-    (128, 256, 600, 2450)
+    (128, 256, 500, 2000)
     """
     check_positive(depth=depth)
     width, context, batch = 32 * depth, max(64, 32 * depth), 16
     weights = 12 * depth * width**2  # of the blocks, which do nearly all of the work
-    steps = max(200, round(1.6 * weights / (batch * context) / 50) * 50)
+    steps = max(200, round(1.3 * weights / (batch * context) / 50) * 50)
     return Recipe(
         preset="nanochat",
         # Heads of 64 where that comes out even, else of 32.
@@ -51,9 +51,9 @@ def dial(depth: int) -> Recipe:
             "matrix_rate": 0.02,
             "rate": 0.01 * (128 / width) ** 0.5,
             "momentum": 0.9,
-            "evaluate_every": steps // 8,
-            "sample_every": steps // 4,
-            "save_every": steps // 8,
+            "evaluate_every": steps // 5,
+            "sample_every": steps // 5,
+            "save_every": steps // 5,
         },
     )
 
