@@ -24,6 +24,7 @@ import nanogpt_step
 import one_pool
 import step_speed
 import time_to_quality
+from normscope.train.doctor import processor
 
 TARGET = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -122,17 +123,8 @@ costs some 25 us more than torch's, which shows at 768 x 128. Everything is fast
 
 
 def _machine() -> str:
-    found = f"{torch.get_num_threads()} threads, {_processor()}, Python {platform.python_version()}"
+    found = f"{torch.get_num_threads()} threads, {processor()}, Python {platform.python_version()}"
     return f"Measured on {date.today()}: {found}, torch {torch.__version__}."
-
-
-def _processor() -> str:
-    """The name of the processor, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def markdown(table: Table) -> str:

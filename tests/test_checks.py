@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normscope.checks import check_above_zero, check_flags, check_positive, is_number, is_whole
+from normscope.checks import SEEDS, check_above_zero, check_flags, check_positive, check_seed, is_number, is_whole
 from normscope.errors import ConfigError
 
 
@@ -46,3 +46,13 @@ def test_what_is_neither_true_nor_false(value: Any) -> None:
     check_flags(bias=True, tied=False)
     with pytest.raises(ConfigError, match=r"tied=.* must be True or False"):
         check_flags(bias=True, tied=value)
+
+
+@pytest.mark.parametrize("seed", [-1, SEEDS, 1.0, True, None, "7"])
+def test_what_is_no_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must be a whole number from 0 to 2\^64 - 1\nfix: seed=0"):
+        check_seed(seed=seed)
+
+
+def test_the_largest_seed_is_one() -> None:
+    check_seed(seed=SEEDS - 1)

@@ -34,3 +34,14 @@ def check_flags(**flags: bool) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ConfigError(f"{name}={flag!r} must be True or False")
+
+
+SEEDS = 2**64
+"""How many seeds there are: what the generators of random numbers take as a key."""
+
+
+def check_seed(**seeds: int) -> None:
+    """Refuse what is not a seed, by name."""
+    for name, seed in seeds.items():
+        if not (is_whole(seed, least=0) and seed < SEEDS):
+            raise ConfigError(f"{name}={seed!r} must be a whole number from 0 to 2^64 - 1\nfix: {name}=0, for instance")

@@ -77,3 +77,15 @@ class AtomicFile:
             ) from error
         except OSError as error:
             raise FileError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Make a folder and those above it; one that is there is welcome."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another place for it"
+        ) from error
+    return folder

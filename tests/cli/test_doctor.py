@@ -2,7 +2,6 @@
 
 import pytest
 
-from normscope.cli import doctor
 from normscope.train.precision import Probe
 from tests.cli.running import refused, typed
 
@@ -39,8 +38,3 @@ def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 )
 def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     assert message in refused(["doctor", *words.split()], capsys)
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(59.2, "59 s"), (600.0, "10 min"), (9000.0, "2.5 h")])
-def test_durations(seconds: float, words: str) -> None:
-    assert doctor._duration(seconds) == words

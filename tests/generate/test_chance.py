@@ -1,15 +1,14 @@
 """Chance: the same for the same seed, sample and place, even over its range, and unlike any other."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.errors import ConfigError
-from normscope.generate.chance import SEEDS, check_seed, uniform
+from normscope.checks import SEEDS
+from normscope.generate.chance import uniform
 
 whole = st.integers(0, SEEDS - 1)
 
@@ -40,13 +39,3 @@ def test_it_is_even_along_each_axis(axis: str) -> None:
     counts, _ = np.histogram(found, bins=20, range=(0, 1))
     assert ((counts - 200) ** 2 / 200).sum() < 43.8
     assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.06
-
-
-@pytest.mark.parametrize("seed", [-1, SEEDS, 1.0, True, None, "7"])
-def test_what_is_no_seed_is_refused(seed: Any) -> None:
-    with pytest.raises(ConfigError, match=r"must be a whole number from 0 to 2\^64 - 1\nfix: seed=0"):
-        check_seed(seed)
-
-
-def test_the_largest_seed_is_one() -> None:
-    assert check_seed(SEEDS - 1) == SEEDS - 1

@@ -13,6 +13,7 @@ from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
 from normscope.train.config import Precision, TrainConfig
 from normscope.train.doctor import Line, choices, machine, measure
+from normscope.train.observers.words import duration
 from normscope.train.recipes import overridden, recipe
 
 
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
             f"this config: {chosen.preset}, {size}",
             [
                 Line("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
-                Line("all steps", _duration(cost.total_seconds), f"{config.steps} steps, without validation"),
+                Line("all steps", duration(cost.total_seconds), f"{config.steps} steps, without validation"),
                 Line("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
                 Line("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
             ],
@@ -90,9 +91,3 @@ def _table(title: str, lines: Iterable[Line]) -> Table:
     for line in lines:
         table.add_row(line.about, line.what, line.why)
     return table
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -12,7 +12,7 @@ from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings
 from normscope.models.gpt import GPT
-from normscope.train.run import Run
+from normscope.train.trained import load_run
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,4 @@ class Writing:
         )
 
     def load(self) -> tuple[GPT, Tokenizer]:
-        run = Run.open(self.run)
-        model, _ = run.load_model(self.checkpoint)
-        return model, run.corpus().tokenizer
+        return load_run(self.run, self.checkpoint)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import check_positive, is_whole
+from normscope.checks import check_positive, check_seed, is_whole
 from normscope.data.shuffle import key_of, mixed, permuted
 from normscope.data.token_file import TokenFile
 from normscope.errors import ConfigError, CorpusError, DtypeError
@@ -37,7 +37,7 @@ class Batches:
 
     def __init__(self, tokens: TokenFile | TokenArray, context: int, batch: int, seed: int = 0) -> None:
         check_positive(context=context, batch=batch)
-        check_seed(seed)
+        check_seed(seed=seed)
         _check_tokens(tokens)
         if len(tokens) < context + 1:
             raise CorpusError(
@@ -89,11 +89,6 @@ def _windows(tokens: TokenFile | TokenArray, context: int, batch: int) -> Iterat
         yield _pair(_rows(tokens, starts, context + 1))
     if rest:
         yield _pair(_rows(tokens, np.array([whole * context], dtype=np.int64), rest + 1))
-
-
-def check_seed(seed: int) -> None:
-    if not is_whole(seed, least=0):
-        raise ConfigError(f"seed={seed!r} must be a whole number from 0 on")
 
 
 def _check_tokens(tokens: object) -> None:

@@ -9,15 +9,16 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.data.batches import check_seed
+from normscope.checks import check_seed
 from normscope.data.choosing import check_choice, choose_tokenizer
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
 from normscope.data.sources import PIPED, find_sources
 from normscope.data.split import Assigned, check_split, choose_split
 from normscope.data.survey import Survey, survey
-from normscope.data.writing import make_folder, write_corpus
+from normscope.data.writing import write_corpus
 from normscope.errors import FileError
+from normscope.files import make_folder
 
 _LITTLE = 100_000
 
@@ -58,7 +59,7 @@ def prepare(
     ...     corpus.tokenizer.vocab_size, len(corpus.train) + len(corpus.validation)
     (13, 2502)
     """
-    check_seed(seed)
+    check_seed(seed=seed)
     check_split(split, share)
     check_choice(tokenizer, vocab_size)
     names = [sources] if isinstance(sources, str | os.PathLike) else list(sources)

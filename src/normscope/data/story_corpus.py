@@ -6,8 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import check_positive
-from normscope.data.batches import check_seed
+from normscope.checks import check_positive, check_seed
 from normscope.data.choosing import check_choice, choose_tokenizer
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
@@ -15,8 +14,8 @@ from normscope.data.sources import Source
 from normscope.data.split import PARTS, Assigned
 from normscope.data.stories import floor, stories
 from normscope.data.survey import survey
-from normscope.data.writing import make_folder, write_corpus
-from normscope.files import AtomicFile
+from normscope.data.writing import write_corpus
+from normscope.files import AtomicFile, make_folder
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def prepare_stories(
     True
     """
     check_positive(size_bytes=size_bytes, validation_bytes=validation_bytes)
-    check_seed(seed)
+    check_seed(seed=seed)
     check_choice(tokenizer, vocab_size)
     folder = make_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".stories-") as place:

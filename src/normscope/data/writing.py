@@ -111,14 +111,3 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise FileError(f"cannot replace {path}: {error.strerror or error}\nfix: choose another folder") from error
-
-
-def make_folder(folder: str | Path) -> Path:
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another place for the corpus"
-        ) from error
-    return folder

@@ -2,12 +2,6 @@
 
 import numpy as np
 
-from normscope.checks import is_whole
-from normscope.errors import ConfigError
-
-SEEDS = 2**64
-"""How many seeds there are."""
-
 
 def uniform(seed: int, sample: int, place: int) -> float:
     """A number from 0 up to and without 1, from 53 random bits.
@@ -27,10 +21,3 @@ def uniform(seed: int, sample: int, place: int) -> float:
     counter = np.array([place, 0, 0, 0], dtype=np.uint64)
     bits = int(np.random.Philox(counter=counter, key=key).random_raw())
     return (bits >> 11) * 2.0**-53
-
-
-def check_seed(seed: int) -> int:
-    """Refuse what is not a seed."""
-    if not is_whole(seed, least=0) or seed >= SEEDS:
-        raise ConfigError(f"seed={seed!r} must be a whole number from 0 to 2^64 - 1\nfix: seed=0, for instance")
-    return int(seed)

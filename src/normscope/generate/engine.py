@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from normscope.blocks.checks import check_config
-from normscope.checks import check_positive, is_whole
+from normscope.checks import check_positive, check_seed, is_whole
 from normscope.data.tokenizers import Ids
 from normscope.errors import ConfigError, DtypeError, TokenError
-from normscope.generate.chance import check_seed, uniform
+from normscope.generate.chance import uniform
 from normscope.generate.decoder import Weights
 from normscope.generate.reading import Reader
 from normscope.generate.row import Row, StoppedBy
@@ -108,11 +108,12 @@ class Generation:
             raise ConfigError(f"weights={weights!r}: choose one of {', '.join(get_args(Weights))}")
         vocabulary = config.vocab_size if vocabulary is None else vocabulary
         check_positive(max_new_tokens=max_new_tokens, samples=samples, at_once=at_once, vocabulary=vocabulary)
+        check_seed(seed=seed)
         if vocabulary > config.vocab_size:
             raise ConfigError(f"vocabulary={vocabulary} is more than the model's vocab_size of {config.vocab_size}")
         sampling = SamplingConfig() if sampling is None else sampling
         check_config(sampling, SamplingConfig, "a generation")
-        self._model, self._sampling, self._seed = model, sampling, check_seed(seed)
+        self._model, self._sampling, self._seed = model, sampling, int(seed)
         self._most, self._at_once = max_new_tokens, at_once
         self._context, self._vocabulary, self._weights = config.context, vocabulary, weights
         self._stop_tokens = frozenset(_checked_tokens(stop_tokens, config.vocab_size))

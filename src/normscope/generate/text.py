@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from normscope.blocks.checks import check_config
-from normscope.checks import check_positive
+from normscope.checks import check_positive, check_seed
 from normscope.data.tokenizers import Ids, Tokenizer
 from normscope.errors import ConfigError, DtypeError
-from normscope.generate.chance import check_seed
 from normscope.generate.decoder import Weights
 from normscope.generate.engine import AT_ONCE, Generation, check_model
 from normscope.generate.row import StoppedBy
@@ -62,7 +61,7 @@ class TextSettings:
     def __post_init__(self) -> None:
         check_config(self.sampling, SamplingConfig, "a text")
         check_positive(max_new_tokens=self.max_new_tokens)
-        check_seed(self.seed)
+        check_seed(seed=self.seed)
         object.__setattr__(self, "stop", check_stops(self.stop))
 
 

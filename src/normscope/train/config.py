@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from normscope.checks import check_above_zero, check_flags, check_positive, is_number, is_whole
+from normscope.checks import check_above_zero, check_flags, check_positive, check_seed, is_number, is_whole
 from normscope.errors import ConfigError
-from normscope.generate.chance import SEEDS
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS
 from normscope.train.schedule import Schedule, Shape
 
@@ -78,8 +77,7 @@ class TrainConfig:
         for name in ("evaluate_every", "sample_every", "save_every"):
             if not is_whole(getattr(self, name), least=0):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
-        if not (is_whole(self.seed, least=0) and self.seed < SEEDS):
-            raise ConfigError(f"seed={self.seed!r} must be a whole number from 0 to 2^64 - 1")
+        check_seed(seed=self.seed)
         if not (is_whole(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
         if not isinstance(self.device, str):

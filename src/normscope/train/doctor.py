@@ -37,7 +37,7 @@ class Line:
 def machine(folder: Path) -> Iterator[Line]:
     """What there is, as far as it matters for a run in this folder."""
     yield Line("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
-    yield Line("processor", _processor(), f"{os.cpu_count()} cores")
+    yield Line("processor", processor(), f"{os.cpu_count()} cores")
     yield Line("memory", _memory())
     free = shutil.disk_usage(folder).free
     yield Line("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
@@ -116,7 +116,7 @@ def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) 
     )
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -10,7 +10,7 @@ from normscope._version import __version__
 from normscope.data.corpus import Corpus, open_corpus
 from normscope.data.fingerprints import changed_sources
 from normscope.errors import CheckpointError, ConfigError, FileError
-from normscope.files import write_atomically
+from normscope.files import make_folder, write_atomically
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.checkpoints import Checkpoints
@@ -152,15 +152,6 @@ def refuse_run(folder: Path) -> None:
             f"{folder} holds a run already, and nothing is overwritten\n"
             f"fix: normscope resume {folder}, or another folder with --out"
         )
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another with --out"
-        ) from error
 
 
 def refuse_changed_text(corpus: Corpus) -> list[str]:

@@ -15,6 +15,7 @@ from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
 from normscope.errors import FileError
+from normscope.files import make_folder
 from normscope.models.presets import preset
 from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
@@ -22,7 +23,7 @@ from normscope.train.devices import resolve_device
 from normscope.train.lock import LOCK_NAME, locked
 from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
-from normscope.train.run import Run, RunConfig, fingerprint, make_folder, refuse_run
+from normscope.train.run import Run, RunConfig, fingerprint, refuse_run
 
 _DATA = "data"
 

@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from normscope.checks import is_whole
+from normscope.checks import SEEDS, check_seed
 from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Step, Write
 from normscope.data.stories.vocabulary import Word
-from normscope.errors import ConfigError
-
-_MOST = 2**64
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,12 @@ def tell(grammar: Grammar, number: Callable[[], float]) -> Story:
 
 def tell_all(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
     """Stories one after the other. Number i depends on the seed and on i alone, so that any can be the first."""
-    for name, value in (("seed", seed), ("start", start)):
-        if not is_whole(value, least=0) or value >= _MOST:
-            raise ConfigError(f"{name}={value!r} must be a whole number from 0 to 2**64 - 1")
+    check_seed(seed=seed, start=start)
     return _tell_from(grammar, int(seed), int(start))
 
 
 def _tell_from(grammar: Grammar, seed: int, index: int) -> Iterator[Story]:
     random = Random()
-    for number in range(index, _MOST):
-        random.seed(seed * _MOST + number)  # Python promises the same numbers for a whole number, in every version
+    for number in range(index, SEEDS):
+        random.seed(seed * SEEDS + number)  # Python promises the same numbers for a whole number, in every version
         yield tell(grammar, random.random)

@@ -1,6 +1,6 @@
 """One more token for a few texts, through a whole GPT in one call.
 
-Python's way through a model takes about a hundred calls a token; for a small model they take a hundred times as long as
+Python's way through a model takes about a hundred calls a token; for a small model they take ten times as long as
 the arithmetic. Here is the same arithmetic for the models that most people have: pre-wired blocks whose norms are over
 the width of each token. `normscope.generate.decoder` decides which models are among them, and lays out the tables.
 

@@ -1,7 +1,7 @@
 """torch's optimisers without the weight of its compiler.
 
-torch.optim marks some methods as not to be compiled, and the mark loads torch._dynamo at the first call: 0.7 seconds,
-a tenth of a short run. What is marked is the method inside, which works as well without.
+torch.optim marks some methods as not to be compiled, and the mark loads torch._dynamo at the first call: a second,
+of the eight of a short run. What is marked is the method inside, which works as well without.
 """
 
 from collections.abc import Callable
