@@ -11,7 +11,7 @@ import numpy as np
 
 from normscope.kernels.fused.activations import gelu, gelu_tanh, silu
 from normscope.kernels.fused.compiler import compiled, float32_at, float64_at, int64_at
-from normscope.kernels.fused.few_rows import attend, normalize, project, turn
+from normscope.kernels.fused.few_rows import attend, four_products, normalize, turn
 from normscope.kernels.fused.mathematics import tanh
 from normscope.kernels.fused.sharing import share
 
@@ -34,6 +34,7 @@ from normscope.kernels.fused.sharing import share
 EPS, QK_EPS, CAP = range(FRACTIONS := 3)
 
 RELU2, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 4
+SET, ADD, ACTIVATE, GATE_WITH = 0, 1, 2, 3  # what becomes of a product: y, y + what is there, act(y), act(y) times it
 _ZERO = np.float32(0.0)
 _WORTH_SHARING = 1 << 15  # numbers of a weight, below which one thread is faster
 
@@ -51,28 +52,36 @@ def _activate(kind, x):
 
 
 @compiled
-def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, adds):
-    """y = x w^T + bias for this part of the outputs; with `adds`, added to what is there."""
-    results = float32_at(y)
-    for i in range(d_out * part // parts, d_out * (part + 1) // parts):
-        for r in range(rows):
-            value = project(kind, x + 4 * r * d_in, w, scale, bias, i, d_in)
-            results[r * d_out + i] = results[r * d_out + i] + value if adds else value
+def _put(results, i, value, bias, then, activation):
+    """Output i of a linear layer, and what is done with it."""
+    if bias:
+        value += float32_at(bias)[i]
+    if then == ADD:
+        value += results[i]
+    elif then == ACTIVATE:
+        value = _activate(activation, value)
+    elif then == GATE_WITH:
+        value = _activate(activation, value) * results[i]
+    results[i] = value
 
 
 @compiled
-def _inner_part(part, parts, kind, x, up, up_scale, up_bias, gate, gate_scale, gate_bias, y, rows, d, f, activation):
-    """y = act(x up^T), or act(x gate^T) (x up^T)."""
-    results = float32_at(y)
-    for i in range(f * part // parts, f * (part + 1) // parts):
+def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, then, activation):
+    """y = x w^T + bias for this part of the outputs, four at once; with the last part go those that make no four."""
+    fours = d_out // 4
+    for i in range(fours * part // parts, fours * (part + 1) // parts):
         for r in range(rows):
-            value = project(kind, x + 4 * r * d, up, up_scale, up_bias, i, d)
-            if gate:
-                opened = project(kind, x + 4 * r * d, gate, gate_scale, gate_bias, i, d)
-                value = _activate(activation, opened) * value
-            else:
-                value = _activate(activation, value)
-            results[r * f + i] = value
+            results = float32_at(y + 4 * r * d_out)
+            y0, y1, y2, y3 = four_products(kind, x + 4 * r * d_in, w, scale, i, fours, d_in)
+            _put(results, i, y0, bias, then, activation)
+            _put(results, i + fours, y1, bias, then, activation)
+            _put(results, i + 2 * fours, y2, bias, then, activation)
+            _put(results, i + 3 * fours, y3, bias, then, activation)
+    if part == parts - 1:
+        for i in range(4 * fours, d_out):
+            for r in range(rows):
+                y0, _, _, _ = four_products(kind, x + 4 * r * d_in, w, scale, i, 0, d_in)
+                _put(float32_at(y + 4 * r * d_out), i, y0, bias, then, activation)
 
 
 @compiled
@@ -124,9 +133,11 @@ def _normalize_all(x, weight, bias, y, size, fraction):
 
 
 @compiled
-def _linear(pool, kind, x, matrix, y, rows, d_in, d_out, adds):
+def _linear(pool, size, x, matrix, y, d_in, d_out, then):
     threads = pool[0] if d_in * d_out >= _WORTH_SHARING else 1
-    arguments = (kind, x, matrix[0], matrix[1], matrix[2], y, rows, d_in, d_out, adds)
+    arguments = (
+        size[KIND], x, matrix[0], matrix[1], matrix[2], y, size[ROWS], d_in, d_out, then, size[ACTIVATION],
+    )  # fmt: skip
     share(threads, pool[1], pool[2], pool[3], _linear_part, arguments)
 
 
@@ -138,10 +149,10 @@ def _matrix(layer, place):
 @compiled
 def _attention(pool, size, fraction, layer):
     rows, d, heads, kv_heads, e = size[ROWS], size[WIDTH], size[HEADS], size[KV_HEADS], size[HEAD_DIM]
-    kind, x, query, key, value = size[KIND], size[NORMED], size[QUERY], size[KEY], size[VALUE]
-    _linear(pool, kind, x, _matrix(layer, Q), query, rows, d, heads * e, False)
-    _linear(pool, kind, x, _matrix(layer, K), key, rows, d, kv_heads * e, False)
-    _linear(pool, kind, x, _matrix(layer, V), value, rows, d, kv_heads * e, False)
+    x, query, key, value = size[NORMED], size[QUERY], size[KEY], size[VALUE]
+    _linear(pool, size, x, _matrix(layer, Q), query, d, heads * e, SET)
+    _linear(pool, size, x, _matrix(layer, K), key, d, kv_heads * e, SET)
+    _linear(pool, size, x, _matrix(layer, V), value, d, kv_heads * e, SET)
     _prepare(query, size, fraction, (layer[Q_NORM], layer[Q_NORM + 1]), heads)
     _prepare(key, size, fraction, (layer[K_NORM], layer[K_NORM + 1]), kv_heads)
     row_step, head_step, places = size[ROW_STEP], size[HEAD_STEP], size[PLACES]
@@ -156,20 +167,17 @@ def _attention(pool, size, fraction, layer):
     )  # fmt: skip
     threads = pool[0] if seen * heads * e >= _WORTH_SHARING else 1
     share(threads, pool[1], pool[2], pool[3], _attend_part, arguments)
-    _linear(pool, kind, size[ATTENDED], _matrix(layer, OUT), size[STREAM], rows, heads * e, d, True)
+    _linear(pool, size, size[ATTENDED], _matrix(layer, OUT), size[STREAM], heads * e, d, ADD)
 
 
 @compiled
 def _mlp(pool, size, layer):
-    rows, d, f = size[ROWS], size[WIDTH], size[HIDDEN]
-    up, gate = _matrix(layer, UP), _matrix(layer, GATE)
-    arguments = (
-        size[KIND], size[NORMED], up[0], up[1], up[2], gate[0], gate[1], gate[2], size[INNER], rows, d, f,
-        size[ACTIVATION],
-    )  # fmt: skip
-    threads = pool[0] if d * f >= _WORTH_SHARING else 1
-    share(threads, pool[1], pool[2], pool[3], _inner_part, arguments)
-    _linear(pool, size[KIND], size[INNER], _matrix(layer, DOWN), size[STREAM], rows, f, d, True)
+    d, f, inner = size[WIDTH], size[HIDDEN], size[INNER]
+    gated = layer[GATE] != 0
+    _linear(pool, size, size[NORMED], _matrix(layer, UP), inner, d, f, SET if gated else ACTIVATE)
+    if gated:
+        _linear(pool, size, size[NORMED], _matrix(layer, GATE), inner, d, f, GATE_WITH)
+    _linear(pool, size, inner, _matrix(layer, DOWN), size[STREAM], f, d, ADD)
 
 
 @compiled
@@ -201,7 +209,7 @@ def advance(threads, fork, number, team, sizes, fractions):
         _mlp(pool, size, layer)
     _normalize_all(stream, size[LAST_NORM], size[LAST_NORM + 1], normed, size, fraction)
     rows, vocabulary, head = size[ROWS], size[VOCABULARY], (size[HEAD], size[HEAD + 1], size[HEAD + 2])
-    _linear(pool, size[KIND], normed, head, size[LOGITS], rows, size[WIDTH], vocabulary, False)
+    _linear(pool, size, normed, head, size[LOGITS], size[WIDTH], vocabulary, SET)
     if fraction[CAP] > 0:
         cap, logits = np.float32(fraction[CAP]), float32_at(size[LOGITS])
         for i in range(rows * vocabulary):
