@@ -30,8 +30,8 @@ def uncached(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @uncached
-def _project(kind, x, w, scale, bias, i, d):  # type: ignore[no-untyped-def]
-    return few_rows.project(kind, x, w, scale, bias, i, d)
+def _linear_part(part, parts, kind, x, w, scale, bias, y, d_in, d_out):  # type: ignore[no-untyped-def]
+    decoding._linear_part(part, parts, kind, x, w, scale, bias, y, 1, d_in, d_out, decoding.SET, decoding.RELU)
 
 
 @uncached
@@ -62,11 +62,12 @@ def at(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def projected(x: Tensor, w: Tensor, weights: Weights, bias: Tensor | None = None) -> Tensor:
+def projected(x: Tensor, w: Tensor, weights: Weights, bias: Tensor | None = None, parts: int = 1) -> Tensor:
     packed, scale = pack(w, weights)
-    kind = FORMATS.index(weights)
-    outputs = range(w.shape[0])
-    return torch.tensor([_project(kind, at(x), at(packed), at(scale), at(bias), i, x.numel()) for i in outputs])
+    kind, y = FORMATS.index(weights), torch.full((w.shape[0],), math.nan)
+    for part in range(parts):
+        _linear_part(part, parts, kind, at(x), at(packed), at(scale), at(bias), at(y), x.numel(), w.shape[0])
+    return y
 
 
 def unpacked(w: Tensor, weights: Weights) -> Tensor:
@@ -82,13 +83,21 @@ def test_products_of_any_length(weights: Weights) -> None:
     """With nothing but NaN around the row: what is beyond its end has no say."""
     for d in range(1, 71):
         around = torch.full((d + 2,), torch.nan)
-        x, w, bias = around[1:-1], single(3, d, seed=d), single(3, seed=1)
+        x, w, bias = around[1:-1], single(7, d, seed=d), single(7, seed=1)  # a four, and three
         x.copy_(single(d, seed=100 + d))
         exact = unpacked(w, weights)
         size = (exact.abs() @ x.abs().double()) + bias.abs()
         found = projected(x, w, weights, bias).double()
         assert ((found - (exact @ x.double() + bias)).abs() <= 4 * EPS32 * size).all(), d
-        assert torch.equal(projected(x, w, weights), projected(x, w, weights, torch.zeros(3)))
+        assert torch.equal(projected(x, w, weights), projected(x, w, weights, torch.zeros(7)))
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_products_have_the_same_bits_however_they_are_shared(weights: Weights) -> None:
+    for outputs in (1, 4, 37):
+        x, w, bias = single(33), single(outputs, 33, seed=1), single(outputs, seed=2)
+        alone = projected(x, w, weights, bias)
+        assert all(torch.equal(projected(x, w, weights, bias, parts), alone) for parts in (2, 3, 16))
 
 
 @pytest.mark.parametrize(("weights", "bound"), [("bfloat16", 2**-8), ("int8", 1 / 254)])
