@@ -18,8 +18,10 @@ FLOORS = {
     "checks": 1,
     "files": 1,
     "scope": 1,
+    "display": 1,
     "kernels": 2,
     "blocks": 3,
+    "xray": 3,  # any torch module: nothing of blocks or models
     "models": 4,
     "interop": 5,
     "explain": 5,

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from normscope.scope import Scope as Scope
     from normscope.train.optimisers.muon import Muon as Muon
     from normscope.train.trained import load_run as load_run
+    from normscope.xray.probe import Xray as Xray
 
 # Where each public name lives.
 _HOMES = {
@@ -95,6 +96,7 @@ _HOMES = {
     "normscope.scope": "Plan Scope",
     "normscope.train.optimisers.muon": "Muon",
     "normscope.train.trained": "load_run",
+    "normscope.xray.probe": "Xray",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

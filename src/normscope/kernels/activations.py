@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.kernels.memory import direct_apply, gradients_of, is_learnt, is_out_of_the_ordinary, room32
 from normscope.kernels.switch import KINDS, attempt, form_for
@@ -39,6 +40,9 @@ FORMULAS: Mapping[str, Callable[..., Tensor]] = {
 
 def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
     """The activation of this name: of x; or, if it is gated, of the gate x times up."""
+    if has_torch_function((x, up)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(activate, (x, up), name, x, up)
+        return watched
     form = form_for(x, up)
     if form == "steps" or not _fits(x, up):
         return _by_formula(name, x, up)

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.kernels.memory import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
 from normscope.kernels.switch import Form, attempt, form_for
@@ -44,6 +45,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
         >>> attend(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1, 2), v, causal=True)[0, :, 0, 0].tolist()  # the means
         [0.0, 1.0, 2.0, 3.0]
     """
+    if has_torch_function((q, k, v)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
+        return watched
     window = None if window is None or window >= q.shape[1] else window
     form = form_for(q, k, v) if _fits(q, k, v) else "steps"
     if form == "steps" or not _pays(q, k, causal or window is not None, form):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.kernels.memory import direct_apply, in_order, is_learnt, is_out_of_the_ordinary, room32, room64
 from normscope.kernels.switch import attempt, form_for
@@ -32,6 +33,9 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
 
     The logits are taken in float32 at least, and squeezed into +-cap if there is one.
     """
+    if has_torch_function((logits, targets)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
+        return watched
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     form = form_for(logits, targets)
     if form == "steps" or not _fits(logits, targets):

@@ -65,6 +65,7 @@ float64_at = _pointer_to(types.float64)
 int64_at = _pointer_to(types.int64)
 byte_at = _pointer_to(types.uint8)
 int8_at = _pointer_to(types.int8)
+int32_at = _pointer_to(types.int32)
 uint32_at = _pointer_to(types.uint32)
 
 

@@ -1,0 +1,114 @@
+"""How sharply tokens look at others: from the queries and keys, or from the weights that softmax gave."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from normscope.kernels.attention import seen
+from normscope.xray.record import Attention
+
+_QUERIES = 32  # of each text so many queries are looked at
+_TEXTS = 4
+_HIDDEN = -1e4  # a score below this stands for "not to be seen"
+
+
+class Looks:
+    """The figures of one attention, over many batches."""
+
+    def __init__(self) -> None:
+        self._entropy: Tensor | None = None
+        self._sharpest: Tensor | None = None
+        self._rows = 0
+        self._scores = self._squares = 0.0
+        self._numbers = 0
+        self._keys = 0
+        self._future: float | None = None
+
+    def add_scores(self, scores: Tensor, places: Tensor | None) -> None:
+        """Scores before softmax, (b, h, s, t); hidden ones are minus infinity, or very low."""
+        visible = scores > _HIDDEN
+        real = scores[visible]
+        if real.numel():
+            self._scores += float(real.double().sum())
+            self._squares += float(real.double().square().sum())
+            self._numbers += real.numel()
+        self.add_weights(torch.softmax(scores, dim=-1), visible, places)
+
+    def add_weights(self, weights: Tensor, visible: Tensor, places: Tensor | None) -> None:
+        """Weights, (b, h, s, t); which keys could be seen; and where among the keys each query stands, if it does."""
+        counts = visible.sum(-1)
+        wide = weights.double()
+        entropy = -(wide * wide.clamp_min(1e-300).log()).sum(-1)
+        usable = (counts > 1) & torch.isfinite(entropy)
+        share = torch.where(usable, entropy / counts.clamp_min(2).log(), 0.0).sum((0, 2))
+        sharp = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
+        # A head's rows are as usable as another's: what is hidden is hidden to all of them, or nearly so.
+        rows = int(usable[:, 0].sum())
+        if rows == 0:
+            return
+        if self._entropy is None or self._entropy.shape != share.shape:
+            self._entropy, self._sharpest, self._rows = torch.zeros_like(share), torch.zeros_like(share), 0
+        assert self._sharpest is not None
+        self._entropy, self._sharpest, self._rows = self._entropy + share, self._sharpest + sharp, self._rows + rows
+        self._keys = max(self._keys, int(counts.max()))
+        if places is not None:
+            later = torch.arange(weights.shape[-1], device=weights.device)[None] > places[:, None]
+            future = float(torch.where(later, weights, 0.0).amax()) if later.any() else None
+            if future is not None:
+                self._future = max(future, self._future or 0.0)
+
+    def finish(self) -> Attention | None:
+        if self._entropy is None or self._sharpest is None:
+            return None
+        spread = None
+        if self._numbers:
+            mean = self._scores / self._numbers
+            spread = math.sqrt(max(0.0, self._squares / self._numbers - mean * mean))
+        return Attention(
+            heads=len(self._entropy),
+            keys=self._keys,
+            entropy=tuple((self._entropy / self._rows).tolist()),
+            sharpest=tuple((self._sharpest / self._rows).tolist()),
+            spread=spread,
+            future=self._future,
+        )
+
+
+def add_queries(
+    looks: Looks, q: Tensor, k: Tensor, *, mask: Tensor | None, causal: bool, window: int | None, scale: float | None
+) -> None:
+    """Look at what some of the queries, (b, h, s, e), make of all keys, (b, kv heads, t, e)."""
+    q, k = q.detach()[:_TEXTS], k.detach()[:_TEXTS]
+    if q.dim() == 3:
+        q, k = q[:, None], k[:, None]
+    if q.dim() != 4 or q.shape[2] == 0:
+        return
+    if k.shape[1] != q.shape[1]:
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    s, t = q.shape[2], k.shape[2]
+    some = torch.linspace(0, s - 1, min(_QUERIES, s), device=q.device).round().long()
+    scores = (q[:, :, some].float() @ k.float().transpose(-1, -2)) * (scale or 1 / math.sqrt(q.shape[-1]))
+    hidden = torch.zeros((), dtype=torch.bool, device=q.device)
+    if causal or window is not None:
+        hidden = ~seen(some[:, None], torch.arange(t, device=q.device)[None], causal, window)
+    if mask is not None:
+        mask = mask.detach()
+        mask = mask[:_TEXTS] if mask.dim() == 4 and mask.shape[0] > 1 else mask
+        mask = mask[..., some, :] if mask.dim() >= 2 and mask.shape[-2] == s else mask
+        if mask.dtype == torch.bool:
+            hidden = hidden | ~mask
+        else:
+            scores = scores + mask.float()
+    looks.add_scores(scores.masked_fill(hidden, -math.inf), some if s == t else None)
+
+
+def add_softmax(looks: Looks, scores: Tensor, weights: Tensor) -> None:
+    """Look at some rows of a softmax over keys, (b, h, s, t) or (b * h, s, t)."""
+    scores, weights = scores.detach(), weights.detach()
+    if weights.dim() == 3:
+        scores, weights = scores[None], weights[None]
+    s, t = weights.shape[-2:]
+    some = torch.linspace(0, s - 1, min(_QUERIES, s), device=weights.device).round().long()
+    scores, weights = scores[:_TEXTS, :, some], weights[:_TEXTS, :, some]
+    looks.add_scores(scores.float(), some if s == t else None)

@@ -1,0 +1,136 @@
+"""`with xray(model) as x:` looks at whatever happens to the model inside of the block."""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from normscope._version import __version__
+from normscope.errors import ConfigError
+from normscope.xray.functions import FunctionWatch
+from normscope.xray.modules import ModuleWatch
+from normscope.xray.norms import compare_memory
+from normscope.xray.parameters import ParameterWatch
+from normscope.xray.record import Record
+from normscope.xray.scene import Scene
+
+
+class Xray:
+    """Looks at a model: run it forward, backward and a step inside of the block, once or for many batches.
+
+    Nothing in the model is changed: hooks are there for as long as the block lasts, also if it ends with an error;
+    modes, weights, gradients and generators of random numbers are not touched. Of activations only figures are kept.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> with Xray(model) as x:
+    ...     model(torch.randn(16, 4)).square().mean().backward()
+    >>> [module.name for module in x.record.ran]
+    ['', '0', '1', '2']
+    >>> x.record["1"].output.least
+    0.0
+
+    Args:
+        model: any module of torch.
+        label: a word for the record, such as the step it was taken at.
+    """
+
+    def __init__(self, model: nn.Module, *, label: str = "") -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(
+                f"an x-ray is taken of a torch module, but got {type(model).__name__}\n"
+                f"fix: with xray(model): ..., and call the model inside of the block"
+            )
+        self._model, self._label = model, label
+        self._scene = Scene()
+        self._modules = ModuleWatch(_inner(model, self._scene), self._scene)
+        self._parameters = ParameterWatch(_inner(model, self._scene))
+        self._stack: ExitStack | None = None
+        self._record: Record | None = None
+
+    def __enter__(self) -> Self:
+        if self._stack is not None or self._record is not None:
+            raise ConfigError("an x-ray is taken once\nfix: make another one: with xray(model) as x: ...")
+        with ExitStack() as stack:
+            stack.callback(self._stop)
+            if _is_compiled(self._model):
+                self._scene.notice("compiled parts were run as they are written while the x-ray looked")
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            self._modules.start()
+            self._parameters.start()
+            stack.enter_context(FunctionWatch(self._scene))
+            self._scene.looking = True
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._stack is not None
+        stack, self._stack = self._stack, None
+        stack.close()
+        self._record = self._finish()
+
+    def _stop(self) -> None:
+        self._scene.looking = False
+        self._modules.stop()
+        self._parameters.stop()
+        self._scene.stack.clear()
+        self._scene.sightings.clear()
+
+    @property
+    def record(self) -> Record:
+        """What was seen. It is there after the block, also if the block ended with an error."""
+        if self._record is None:
+            raise ConfigError("the record is made when the block ends\nfix: read it after the with block")
+        return self._record
+
+    def _finish(self) -> Record:
+        scene, names = self._scene, self._modules.names
+        by_name = {name: module for module, name in names.items()}
+        finished = []
+        for name, tally in list(scene.tallies.items()):
+            if tally.is_function:
+                continue
+            module = by_name.get(name)
+            if module is not None and tally.norm is not None:
+                compare_memory(tally.norm, module)
+            parameters = () if module is None else self._parameters.of(module, name)
+            finished.append(tally.finish(scene.batches, parameters))
+            finished += [scene.tallies[own].finish(scene.batches, ()) for own in scene.functions.get(name, [])]
+        return Record(
+            model=type(_inner(self._model, scene)).__name__,
+            modules=tuple(finished),
+            batches=scene.batches,
+            backwards=self._parameters.backwards,
+            steps=tuple(self._parameters.steps),
+            losses=tuple(scene.losses),
+            notices=tuple(scene.notices),
+            normscope=__version__,
+            torch=torch.__version__,
+            label=self._label,
+        )
+
+
+def _inner(model: nn.Module, scene: Scene) -> nn.Module:
+    """The model inside of what torch has wrapped it in."""
+    while True:
+        if isinstance(model, torch._dynamo.OptimizedModule if _dynamo_is_loaded() else ()):
+            model = model._orig_mod
+        elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            scene.notice(f"{type(model).__name__}: the figures are those of this process's share of the batch")
+            model = model.module
+        else:
+            return model
+
+
+def _dynamo_is_loaded() -> bool:
+    import sys
+
+    return "torch._dynamo" in sys.modules
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    kinds: Any = torch._dynamo.OptimizedModule if _dynamo_is_loaded() else ()
+    return any(isinstance(module, kinds) or module._compiled_call_impl is not None for module in model.modules())

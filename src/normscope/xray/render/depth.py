@@ -1,0 +1,179 @@
+"""The way of the signal: where it is looked at, from the first module to the last.
+
+In a model with residual additions these are the places where a branch joins the stream; elsewhere, the innermost
+modules and functions in the order in which they run.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from normscope.xray.record import Join, Module, Record, Signal
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What is added to the stream at a station.
+
+    Args:
+        label: the branch's name within its block.
+        rms: its size.
+        ratio: its size over the stream's, as it was before.
+    """
+
+    label: str
+    rms: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Station:
+    """A place on the way.
+
+    Args:
+        name: the module whose figures it shows; of a join the one that made the branch.
+        block, label: what the place is called: the block that it lies in, and its name there.
+        kind: the module's class.
+        order: when it was passed.
+        rms: of the signal as it leaves; nan if it has no finite number.
+        gradient: the rms of the loss's gradient there; None if none came.
+        unreal: whether some of these numbers were infinite, or not numbers.
+        branch: what was added there; None if nothing was.
+    """
+
+    name: str
+    block: str
+    label: str
+    kind: str
+    order: float
+    rms: float | None
+    gradient: float | None
+    unreal: bool
+    branch: Branch | None = None
+
+    @property
+    def title(self) -> str:
+        place = f"{self.block}.{self.label}" if self.block else self.label
+        return f"{self.block} + {self.branch.label}".strip() if self.branch else place
+
+
+def stations_of(record: Record) -> list[Station]:
+    """The stations of a record, in order."""
+    modules = {module.name: module for module in record.modules}
+    joins = sorted(_joins(record, modules), key=lambda found: found[0])
+    stretches = _stretches(joins, modules)
+    found = [_at_join(owner, join, order, modules) for order, owner, join in joins]
+    normalized = {join.normalized for _, _, join in joins}
+    for module in _innermost(record):
+        assert module.order is not None
+        in_a_branch = any(start < module.order <= end for start, end in stretches)
+        if module.output is not None and not _passes_on(module) and (not in_a_branch or module.name in normalized):
+            found.append(_at_module(module))
+    return sorted(found, key=lambda station: station.order)
+
+
+def size_of(signal: Signal | None) -> float | None:
+    """The rms; nan if there are numbers and none of them is finite."""
+    if signal is None:
+        return None
+    return math.nan if signal.unreal > 0 and signal.count == 0 else signal.rms
+
+
+def place_of(stations: Sequence[Station], order: float) -> float:
+    """Where a module that ran at some time stands among the stations: at one of them, or half-way between two.
+
+    >>> way = [Station(name, "", name, "Linear", order, 1.0, None, False) for name, order in (("a", 3), ("b", 6))]
+    >>> [place_of(way, order) for order in (1, 3, 4, 6, 9)]
+    [-0.5, 0.0, 0.5, 1.0, 1.5]
+    """
+    orders = [station.order for station in stations]
+    after = bisect_left(orders, order)
+    return float(after) if after < len(orders) and orders[after] == order else after - 0.5
+
+
+def few(stations: Sequence[Station], most: int, keep: Sequence[float] = ()) -> list[Station]:
+    """At most so many of the stations, evenly chosen; the first and the last, and those at `keep`, if they fit."""
+    if len(stations) <= most:
+        return list(stations)
+    wanted = {0, len(stations) - 1}
+    wanted |= set(sorted({min(max(0, round(place)), len(stations) - 1) for place in keep})[: most // 2])
+    chosen = {round(i * (len(stations) - 1) / (most - len(wanted) - 1)) for i in range(most - len(wanted))}
+    return [stations[i] for i in sorted(chosen | wanted)]
+
+
+def _joins(record: Record, modules: dict[str, Module]) -> Iterator[tuple[float, Module, Join]]:
+    """Each join, with the time at which it happened: after the branch was made."""
+    for module in record.modules:
+        for number, join in enumerate(module.joins):
+            maker = modules.get(join.from_branch or "")
+            last = module.order if maker is None or not join.from_branch else maker.order
+            yield (last or 0) + 0.5 + number / 1000, module, join
+
+
+def _stretches(joins: Sequence[tuple[float, Module, Join]], modules: dict[str, Module]) -> list[tuple[float, float]]:
+    """From when to when the branches ran: what runs then is not on the stream."""
+    stretches = []
+    before = -1.0
+    for order, owner, join in joins:
+        source = modules.get(join.from_stream or "")
+        start = source.order if source is not None and join.from_stream else owner.order
+        stretches.append((max(before, start or 0), order))
+        before = order
+    return stretches
+
+
+def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]) -> Station:
+    maker = modules.get(join.from_branch or "", owner)
+    named = maker
+    while "dropout" in named.kind.lower() and named.fed_by and named.fed_by[0] in modules:
+        named = modules[named.fed_by[0]]  # dropout is not what a branch is about
+    inside = named.name.removeprefix(owner.name).lstrip(".") if named.name.startswith(owner.name) else named.name
+    label = inside.split(".")[0] or "branch"
+    return Station(
+        name=maker.name,
+        block=owner.name,
+        label=label,
+        kind=owner.kind,
+        order=order,
+        rms=join.total,
+        gradient=None if maker is owner else size_of(maker.gradient),
+        unreal=_is_unreal(owner) or _is_unreal(maker),
+        branch=Branch(label, join.branch, join.branch / join.stream if join.stream else None),
+    )
+
+
+def _at_module(module: Module) -> Station:
+    assert module.order is not None
+    block, _, label = module.name.rpartition(".")
+    return Station(
+        name=module.name,
+        block=block,
+        label=label or module.kind,
+        kind=module.kind,
+        order=module.order,
+        rms=size_of(module.output),
+        gradient=size_of(module.gradient),
+        unreal=_is_unreal(module),
+    )
+
+
+def _innermost(record: Record) -> list[Module]:
+    """Those that ran and hold no other that did."""
+    ran = record.ran
+    outer = set()
+    for module in ran:
+        name = module.name
+        while name:
+            name = name.rpartition(".")[0]
+            outer.add(name)
+    return [module for module in ran if module.name not in outer]
+
+
+def _passes_on(module: Module) -> bool:
+    """Whether it gave what it was given, as dropout does when the model is not training."""
+    return module.entering == module.output and module.inputs[:1] == module.outputs[:1]
+
+
+def _is_unreal(module: Module) -> bool:
+    return any(signal is not None and signal.unreal > 0 for signal in (module.output, module.gradient))

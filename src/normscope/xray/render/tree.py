@@ -1,0 +1,134 @@
+"""The modules of a record as a tree, in which blocks that are built alike can be folded into one."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from normscope.xray.record import Module, Record
+
+FEWEST = 3
+"""So many blocks of the same structure, one after the other, are worth folding."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A module and those inside of it.
+
+    Args:
+        module: its figures.
+        label: its name without its parent's.
+        children: in the order in which they run; those that never ran come last.
+        alike: the siblings that are built as this one is and stand folded behind it.
+    """
+
+    module: Module
+    label: str
+    children: list["Node"] = field(default_factory=list)
+    alike: list["Node"] = field(default_factory=list)
+
+    def walk(self) -> Iterator["Node"]:
+        """This one, and all that are shown below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def first(self) -> int | None:
+        """The order of the first module here that ran; a list of modules does not run itself."""
+        orders = [node.module.order for node in self.walk() if node.module.order is not None]
+        return min(orders, default=None)
+
+    @property
+    def parameter_count(self) -> int:
+        """Of this module and all inside of it, each once."""
+        return sum(node.module.parameter_count for node in self.walk() if node.module.same_as is None)
+
+
+def tree_of(record: Record) -> list[Node]:
+    """The roots: the model itself, or nothing if the record is empty.
+
+    >>> roots = tree_of(Record("Net", (Module("", "Net"), Module("a", "Linear"), Module("a.b", "ReLU")), 1, 0))
+    >>> [[node.label for node in root.walk()] for root in roots]
+    [['Net', 'a', 'b']]
+    """
+    nodes: dict[str, Node] = {}
+    roots = []
+    for module in record.modules:
+        parent, _, label = module.name.rpartition(".")
+        while parent and parent not in nodes:
+            parent = parent.rpartition(".")[0]
+        node = nodes[module.name] = Node(module, label or record.model)
+        if parent in nodes and module.name:
+            node.label = module.name.removeprefix(f"{parent}.") if parent else module.name
+            nodes[parent].children.append(node)
+        else:
+            roots.append(node)
+    for node in nodes.values():
+        node.children.sort(key=_by_first_call)
+    return roots
+
+
+def fold(node: Node, keep: Collection[str]) -> Node:
+    """The same tree, with runs of siblings that are built alike folded behind the first of each.
+
+    Args:
+        node: where to begin.
+        keep: names of modules that must stay in sight, with all that is above them.
+    """
+    children: list[Node] = []
+    for run in _runs(node.children):
+        shown = [child for child in run if len(run) < FEWEST or child is run[0] or _holds(child, keep)]
+        folded = [fold(child, keep) for child in shown]
+        folded[0].alike = [child for child in run if child not in shown]
+        children += folded
+    return Node(node.module, node.label, children, node.alike)
+
+
+def never_ran(record: Record) -> list[Module]:
+    """The outermost modules of which nothing ran, though they have work to do; not second names of others."""
+    found: list[Module] = []
+    for root in tree_of(record):
+        found += _idle(root)
+    return found
+
+
+def _idle(node: Node) -> list[Module]:
+    if node.module.same_as is not None:
+        return []
+    if node.first is None:
+        return [node.module] if node.children or node.module.parameters or not _is_list(node.module) else []
+    return [module for child in node.children for module in _idle(child)]
+
+
+def _is_list(module: Module) -> bool:
+    return module.kind in ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+
+
+def _runs(nodes: list[Node]) -> list[list[Node]]:
+    runs: list[list[Node]] = []
+    before = None
+    for node in nodes:
+        structure = _structure(node)
+        if runs and structure == before and node.children:  # single layers say too little to be hidden
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+        before = structure
+    return runs
+
+
+def _structure(node: Node) -> tuple[object, ...]:
+    """What two blocks have in common if they are built alike. A module that several blocks share runs as the first's."""
+    module = node.module
+    own = tuple((parameter.name, parameter.shape) for parameter in module.parameters)
+    idle = module.order is None and module.same_as is None
+    inside = tuple(sorted((child.label, repr(_structure(child))) for child in node.children))
+    return module.kind, idle, own and module.outputs, own, inside
+
+
+def _holds(node: Node, names: Collection[str]) -> bool:
+    return any(inner.module.name in names for inner in node.walk())
+
+
+def _by_first_call(node: Node) -> tuple[bool, int]:
+    first = node.first
+    return first is None, first or 0
