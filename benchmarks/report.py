@@ -24,6 +24,7 @@ import nanogpt_step
 import one_pool
 import step_speed
 import time_to_quality
+import xray_overhead
 from normscope.train.doctor import processor
 
 TARGET = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -102,6 +103,12 @@ def sections(given: Arguments) -> list[Section]:
             "`benchmarks/fuse_speed.py`. Forward, loss and backward of models of transformers, before and after "
             "`normscope.fuse(model)`.",
             fuse_speed.table,
+        ),
+        Section(
+            "The x-ray",
+            "`benchmarks/xray_overhead.py`. A training step while the x-ray looks, and after it has gone, against "
+            "a plain one, the three taken in turns.",
+            xray_overhead.table,
         ),
         Section(
             "One pool of threads",

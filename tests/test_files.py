@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError, NormscopeError
-from normscope.files import AtomicFile, write_atomically
+from normscope.files import AtomicFile, cannot_write, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -46,7 +46,8 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FileError) as caught:
         write_atomically(path, "new")
-    assert str(caught.value) == f"cannot write {path}: No space left on device"
+    full_disk = "the disk is full\nfix: make room there; what was saved before is whole"
+    assert str(caught.value) == f"cannot write {path}: {full_disk}"
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
@@ -128,8 +129,25 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "open", lambda *_: FullFile())
     with (
-        pytest.raises(FileError, match=r"cannot write .*a\.bin: No space left on device"),
+        pytest.raises(FileError, match=r"cannot write .*a\.bin: the disk is full"),
         AtomicFile(tmp_path / "a.bin") as file,
     ):
         file.write(b"new")
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "{folder} is read-only here\nfix: choose another folder"),
+        (OSError(30, "Read-only file system"), "{folder} is read-only here\nfix: choose another folder"),
+        (OSError(28, "No space left"), "the disk is full\nfix: make room there; what was saved before is whole"),
+        (ValueError("I/O error: No space left on device"), "the disk is full\nfix: make room there; what was saved"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (ValueError("something else"), "something else"),
+    ],
+)
+def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str) -> None:
+    """Whoever meets it: this file, checkpoints, or the metrics."""
+    path = tmp_path / "a"
+    assert str(cannot_write(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from normscope.data.tokenizers.loading import load_tokenizer as load_tokenizer
     from normscope.errors import NormscopeError as NormscopeError
     from normscope.errors import ScopeError as ScopeError
+    from normscope.explain.drawing.drawing import draw_model as draw_model
     from normscope.explain.scope_drawing import draw as draw
     from normscope.generate.conversation import Conversation as Conversation
     from normscope.generate.engine import generate_tokens as generate_tokens
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from normscope.train.optimisers.muon import Muon as Muon
     from normscope.train.trained import load_run as load_run
     from normscope.xray.probe import Xray as Xray
+    from normscope.xray.probe import xray as xray  # the room itself, which can be called
 
 # Where each public name lives.
 _HOMES = {
@@ -81,6 +83,7 @@ _HOMES = {
     "normscope.blocks.rotary": "Rotary",
     "normscope.data.tokenizers.loading": "load_tokenizer",
     "normscope.errors": "NormscopeError ScopeError",
+    "normscope.explain.drawing.drawing": "draw_model",
     "normscope.explain.scope_drawing": "draw",
     "normscope.generate.conversation": "Conversation",
     "normscope.generate.engine": "generate_tokens",

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from collections.abc import Iterable
 
 from normscope.errors import ConfigError
 
@@ -13,6 +14,26 @@ def is_whole(value: object, least: int = 1) -> bool:
 
 def is_number(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def plain(value: object) -> object:
+    """A number as Python's own, which JSON can hold and numpy's it cannot; anything else as it is.
+
+    >>> from fractions import Fraction
+    >>> plain(Fraction(1, 4)), plain(True), plain("two")
+    (0.25, True, 'two')
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def check_complete(whose: str, settings: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse settings read from a file if one is unknown or missing, by name."""
+    strange, missing = sorted({*settings} - {*known}), sorted({*known} - {*settings})
+    if strange or missing:
+        faults = [f"has the unknown setting {name!r}" for name in strange] + [f"lacks {name!r}" for name in missing]
+        raise ConfigError(f"{whose} config {' and '.join(faults)}\nfix: use the normscope that wrote it")
 
 
 def check_positive(**sizes: int) -> None:

@@ -1,12 +1,15 @@
-"""Writing files: whole or not at all."""
+"""Writing files: whole or not at all, and what to say where that fails."""
 
+import errno
+import hashlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from normscope.errors import FileError
 
@@ -43,10 +46,6 @@ class AtomicFile:
     def __enter__(self) -> Self:
         if self._target.is_dir():
             raise FileError(f"cannot write {self.path}: it is a folder\nfix: name a file in it")
-        if not self._target.parent.is_dir():
-            raise FileError(
-                f"cannot write {self.path}: there is no folder {self._target.parent}\nfix: make the folder first"
-            )
         with self._explained():
             self._file = self._temporary.open("xb")
         return self
@@ -71,12 +70,23 @@ class AtomicFile:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except PermissionError as error:
-            raise FileError(
-                f"cannot write {self.path}: {self._target.parent} is read-only here\nfix: choose another folder"
-            ) from error
         except OSError as error:
-            raise FileError(f"cannot write {self.path}: {error.strerror or error}") from error
+            raise cannot_write(self.path, error) from error
+
+
+def cannot_write(path: str | Path, error: Exception) -> FileError:
+    """Why a file cannot be written, and what to do; the error may come from a library that has only words for it."""
+    number, words = getattr(error, "errno", None), str(getattr(error, "strerror", None) or error)
+    folder = Path(path).resolve().parent
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS) or "ermission denied" in words:
+        reason = f"{folder} is read-only here\nfix: choose another folder"
+    elif number == errno.ENOSPC or "No space left" in words:
+        reason = "the disk is full\nfix: make room there; what was saved before is whole"
+    elif not folder.is_dir():
+        reason = f"there is no folder {folder}\nfix: make the folder first"
+    else:
+        reason = words
+    return FileError(f"cannot write {path}: {reason}")
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -84,8 +94,29 @@ def make_folder(folder: str | Path) -> Path:
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise FileError(f"cannot make the folder {folder}: a file has this name\nfix: choose another name") from error
     except OSError as error:
         raise FileError(
             f"cannot make the folder {folder}: {error.strerror or error}\nfix: choose another place for it"
         ) from error
     return folder
+
+
+def signed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes into a JSON file, with a checksum of it all, by which `is_altered` tells whether it is still the same.
+
+    >>> is_altered(signed({"step": 5})), is_altered({**signed({"step": 5}), "step": 4})
+    (False, True)
+    """
+    return {**content, "checksum": _checksum(content)}
+
+
+def is_altered(content: Mapping[str, Any]) -> bool:
+    """Whether this is not what was signed; what was never signed is taken as it is."""
+    unsigned = {name: value for name, value in content.items() if name != "checksum"}
+    return "checksum" in content and bool(content["checksum"] != _checksum(unsigned))
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

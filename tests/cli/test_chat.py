@@ -40,14 +40,15 @@ def test_what_is_typed_is_continued_and_remembered(chat: Chat) -> None:
     assert text == f"7 bot{first} on{second}"
     assert undone == "took back ' on'"
     assert shorter == f"7 bot{first}"
-    assert (reset, nothing) == ("", "")
+    assert (reset, nothing) == ("", "nothing was said yet")
 
 
 def test_mistakes_do_not_end_it(chat: Chat) -> None:
     code, printed, errors = chat("é\n/undo\n/what\n7\n".encode() + b"\xff\n")
     assert code == 0
-    assert errors.count("error: ") == 3  # a character, an undo too many, and bytes that are no text
-    assert printed[3] == f"{HELP}\n"
+    assert errors.count("error: ") == 4  # a character, an undo too many, no command, and bytes that are no text
+    assert "fix: say something first\n" in errors
+    assert f"there is no command '/what'\nfix: {HELP}\n" in errors
     assert len(printed) == 7
 
 
@@ -62,4 +63,4 @@ def test_an_interruption_ends_the_answer_only(chat: Chat, monkeypatch: pytest.Mo
 def test_wrong_settings_are_refused_before_it_begins(chat: Chat) -> None:
     code, printed, errors = chat(b"7\n", "--temperature", "-1")
     assert (code, printed) == (2, [""])
-    assert errors.startswith("error: temperature=-1.0")
+    assert errors.startswith("error: --temperature -1.0")

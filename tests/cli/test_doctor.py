@@ -22,6 +22,18 @@ def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert "bfloat16" in out
     assert "tokens a second" in out
     assert "MB" in out
+    assert out.count("\n\n") == 3  # after each of them
+
+
+def test_a_config_that_cannot_fit_is_not_tried(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("normscope.train.needs.memory_free", lambda: 2**28)
+    monkeypatch.setattr("normscope.train.doctor.GPT", None)
+    errors = refused(["doctor", "--depth", "8"], capsys)
+    assert "there is not enough memory: weights, gradients and optimiser take 84 MB" in errors
+    assert "fix: --micro-batch 3 at most" in errors
+    assert "fix: a smaller --depth" in refused(["doctor", "--depth", "40"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -29,11 +41,13 @@ def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     [
         ("--recipe soup", "there is no recipe 'soup'"),
         ("--preset gpt9", "there is no preset 'gpt9'"),
-        ("--depth 0", "depth=0"),
-        ("--batch 0", "batch=0"),
-        ("--context -1", "context=-1"),
-        ("--vocab-size 0", "vocab_size=0"),
-        ("--device gpu", "device='gpu' cannot be used here"),
+        ("--depth 0", "--depth 0"),
+        ("--batch 0", "--batch 0"),
+        ("--context -1", "--context -1"),
+        ("--vocab-size 0", "--vocab-size 0"),
+        ("--seconds 0", "--seconds 0.0 must be a finite number above zero"),
+        ("--seconds -1", "--seconds -1.0"),
+        ("--device gpu", "--device 'gpu' cannot be used here"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:

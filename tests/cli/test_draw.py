@@ -81,7 +81,7 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
     [
         (["scop", "n [c]", "--shape", "2,3"], "did you mean 'scope'?"),
         (["galery"], "did you mean 'gallery'?"),
-        (["picture"], "use one of: scope, gallery"),
+        (["picture"], "use one of: scope, block, model, gallery"),
         (["n [c]", "--shape", "2,3"], "normscope draw scope 'n [c]' --shape 2,3"),
     ],
 )
@@ -95,6 +95,110 @@ def test_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["draw", "gallery", "--svg", str(path)]) == 2
     expected = f"error: cannot write {path}: there is no folder {path.parent}\nfix: make the folder first\n"
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--preset", "llama", "--wiring", "post", "--model", "kv_heads=2", "depth=9"], []]
+)
+def test_block_is_drawn(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from normscope.cli.draw_models import draw_block
+
+    assert main(["draw", "block", "--shape", "2,8,48", *arguments]) == 0
+    settings = {"wiring": "post", "kv_heads": 2} if arguments else {}
+    drawn = draw_block("llama" if arguments else "nanochat", (2, 8, 48), settings)
+    assert capsys.readouterr().out == drawn.text + "\n"
+
+
+def test_block_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "block.svg"
+    assert main(["draw", "block", "--shape", "2,8,48", "--svg", str(path)]) == 0
+    assert path.read_text(encoding="utf-8").startswith("<svg ")
+    assert capsys.readouterr().out == f"wrote {path}\n"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "nanochat", "llama", "encoder", "vit"])
+def test_model_is_drawn(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", "model", "--preset", name, "--model", "depth=3"]) == 0
+    out = capsys.readouterr().out
+    assert "× 3  blocks · Block" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_model_of_a_run_is_drawn(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["draw", "model", str(trained_run)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{trained_run} · GPT · "[:80])
+    assert "× 2  blocks · Block" in out
+    assert "8×16×16" in out
+
+
+def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from typing import Any
+
+    import transformers
+
+    library: Any = transformers
+    config = library.GPT2Config(vocab_size=30, n_layer=2, n_embd=16, n_head=4, n_positions=8)
+    library.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    capsys.readouterr()
+    assert main(["draw", "model", str(tmp_path), "--shape", "3,5", "--inside"]) == 0
+    out = capsys.readouterr().out
+    assert "× 2  blocks · Block" in out
+    assert "b s h e 3×5×4×4" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["block", "--shape", "8,1024"],
+            "a block takes three sizes, of the batch, of the tokens and of the width, but got 2: 8,1024\n"
+            "fix: --shape 8,1024,768",
+        ),
+        (
+            ["block", "--shape", "8,16,770"],
+            "a width of 770 cannot be shared among 6 heads\nfix: --model heads=5",
+        ),
+        (["block", "--shape", "8,0,768"], "a shape of 8,0,768 holds nothing\nfix: give sizes above zero"),
+        (["block", "--preset", "nanochatt"], "there is no preset 'nanochatt'\nfix: did you mean 'nanochat'?"),
+        (["model", "--preset", "gtp2"], "there is no preset 'gtp2'\nfix: did you mean 'gpt2'?"),
+        (["block", "--wiring", "sandwhich"], "there is no wiring 'sandwhich'\nfix: did you mean 'sandwich'?"),
+        (
+            ["block", "--wiring", "xyz"],
+            "there is no wiring 'xyz'\nfix: use one of: pre, post, sandwich, parallel, single, none",
+        ),
+        (
+            ["model", "--preset", "gpt2", "--shape", "8,16,768"],
+            "this model takes batch and up to 1024 tokens, but got the shape 8,16,768\nfix: --shape 8,1024",
+        ),
+        (
+            ["model", "--preset", "vit", "--shape", "8,3,64,64"],
+            "this model takes (batch, 3, 224, 224), but got the shape 8,3,64,64\nfix: --shape 8,3,224,224",
+        ),
+        (
+            ["block", "--model", "activation=swigloo"],
+            "there is no activation 'swigloo'; choose one of relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu\n"
+            "fix: give other sizes, or other settings after --model",
+        ),
+    ],
+)
+def test_blocks_that_cannot_be(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", "model", str(tmp_path)]) == 2
+    assert "is no model's folder" in capsys.readouterr().err
+    assert main(["draw", "model", str(tmp_path), "--wiring", "post"]) == 2
+    assert "has its settings already, but got wiring\nfix: " in capsys.readouterr().err
+
+
+def test_a_block_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "no" / "block.svg"
+    assert main(["draw", "block", "--shape", "2,8,48", "--svg", str(path)]) == 2
+    assert "fix: make the folder first" in capsys.readouterr().err
 
 
 def test_drawing_needs_no_torch() -> None:

@@ -59,6 +59,7 @@ def test_a_command_gets_the_arguments_after_it(monkeypatch: pytest.MonkeyPatch) 
     [
         ("onn", "error: there is no command 'onn'\nfix: did you mean 'one'?\n"),
         ("xyz", "error: there is no command 'xyz'\nfix: use one of: one\n"),
+        ("--versoin", "error: there is no command '--versoin'\nfix: did you mean '--version'?\n"),
         ("--svg", "error: there is no command '--svg'\nfix: use one of: one\n"),
     ],
 )
@@ -81,7 +82,18 @@ def test_a_users_mistake_is_a_message_and_no_traceback(
 def test_an_interruption_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command(monkeypatch, raises=KeyboardInterrupt())
     assert cli.main(["one"]) == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(["one"]) == 130
+    assert capsys.readouterr() == ("\n", "")  # the shell goes on below the ^C
+
+
+def test_settings_are_named_as_they_were_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(monkeypatch, raises=ConfigError("top_p=2.0 and no_top_p=1 and depth=3 are wrong\nfix: top_p=0.95"))
+    assert cli.main(["one", "--top-p=2"]) == 2
+    assert capsys.readouterr().err == "error: --top-p 2.0 and no_top_p=1 and depth=3 are wrong\nfix: --top-p 0.95\n"
 
 
 def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,16 @@
 """`normscope prepare`: text to tokens, told in numbers."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from normscope.data.corpus import open_corpus
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
+from normscope.train.recipes import Recipe
 from tests.cli.running import refused, typed
+from tests.data.texts import contents
 
 
 def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,11 +31,11 @@ def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.Cap
         ("gone.txt --out tokens", "there is no file or folder gone.txt"),
         ("milk.txt --out milk.txt", "cannot make the folder milk.txt"),
         ("milk.txt --out /proc/tokens", "cannot make the folder /proc/tokens"),
-        ("milk.txt --out tokens --vocab-size 3", "vocab_size=3"),
+        ("milk.txt --out tokens --vocab-size 3", "--vocab-size 3"),
         ("milk.txt --out tokens --tokenizer bytes --vocab-size 300", "is for the tokenizer 'bpe'"),
         ("milk.txt --out tokens --tokenizer soup", "there is no tokenizer file soup"),
-        ("milk.txt --out tokens --share 1", "share=1.0"),
-        ("milk.txt --out tokens --seed -1", "seed=-1"),
+        ("milk.txt --out tokens --share 1", "--share 1.0"),
+        ("milk.txt --out tokens --seed -1", "--seed -1"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(
@@ -40,6 +44,38 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(
     errors = refused(["prepare", *words.split()], capsys)
     assert message in errors
     assert os.listdir(in_folder) == ["milk.txt"]
+
+
+def test_a_run_is_no_text(in_folder: Path, trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(trained_run, "runs/milk")
+    code, out, _ = typed("prepare . --out tokens --tokenizer bytes", capsys)
+    assert code == 0
+    assert "note: .: 1 folder skipped that holds a run or a prepared corpus: runs/milk\n" in out
+    assert [source.name for source in open_corpus("tokens").record.sources] == ["milk.txt"]
+    out = typed("prepare . --out more --tokenizer bytes", capsys)[1]
+    assert "note: .: 2 folders skipped that hold a run or a prepared corpus: runs/milk, tokens\n" in out
+
+
+@pytest.mark.parametrize("command", ["train", "prepare"])
+def test_the_help_says_how_many_tokens_bpe_learns(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = typed(f"{command} --help", capsys)
+    assert f"How many tokens bpe learns; {DEFAULT_VOCAB_SIZE} unless told otherwise." in " ".join(out.split())
+    assert Recipe("nanochat").vocab_size == DEFAULT_VOCAB_SIZE
+
+
+def test_nothing_is_overwritten(in_folder: Path, trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("prepare milk.txt --out tokens --tokenizer bytes", capsys)[0] == 0
+    before = contents(Path("tokens"))
+    errors = refused(["prepare", "milk.txt", "--out", "tokens"], capsys)
+    assert "tokens holds a prepared corpus already, and nothing is overwritten" in errors
+    assert "fix: another folder with --out; or delete this one" in errors
+    assert contents(Path("tokens")) == before
+    assert ". is not empty: it has milk.txt, tokens" in refused(["prepare", "milk.txt", "--out", "."], capsys)
+    assert "is not empty: it has checkpoints, config.json" in refused(
+        ["prepare", "milk.txt", "--out", str(trained_run)], capsys
+    )
+    Path("tokens/corpus.json").unlink()  # as a preparation leaves it that was killed
+    assert typed("prepare milk.txt --out tokens", capsys)[0] == 0
 
 
 def test_a_folder_for_the_tokens_is_needed(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,4 +32,11 @@ def test_what_holds_no_fault_is_refused(trained_run: Path, capsys: pytest.Captur
     for folder in ("nothing", str(trained_run), str(trained_run / "checkpoints" / "00000004")):
         errors = refused(["replay", folder], capsys)
         assert f"{folder} does not hold a fault" in errors
-        assert "fix: name a folder such as RUN/faults/00000123" in errors
+        assert "fix: name a folder such as RUN/faults/00000123-batch-122" in errors
+
+
+def test_a_device_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokens = GPT(nanochat(vocab_size=11, context=8, depth=1, width=8, heads=1)), random_tokens(11, 2, 8)
+    save_bundle(tmp_path / "fault", model, tokens, tokens, {"error": "the loss is nan", "device": "far-away"})
+    assert "'far-away' cannot be used here" in refused(["replay", str(tmp_path / "fault")], capsys)
+    assert typed(f"replay {tmp_path / 'fault'} --device cpu --precision float32", capsys)[0] == 0

@@ -27,8 +27,27 @@ def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]
     assert (code, last_sums(run)) == (0, sums)
     assert "done: step 6 of 6" in out
     assert Path("r/report.html").is_file()
-    assert typed("resume r", capsys)[0] == 0  # at its end it stays there
-    assert last_sums(run) == sums
+    metrics = run.metrics.read_bytes()
+    code, out, _ = typed("resume r", capsys)
+    assert (code, last_sums(run), run.metrics.read_bytes()) == (0, sums, metrics)  # at its end it stays there
+    assert out.startswith("r is done: it has taken all of its 6 steps\nto learn more: a new run with more --steps")
+
+
+def test_a_run_that_was_killed_before_its_last_validation_is_not_done(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:-1]))
+    code, out, _ = typed("resume r", capsys)
+    assert code == 0
+    assert "validation at step 6" in out
+    assert "done: step 6 of 6" in out
+
+
+def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    out = typed("resume r --from-step 0 --until 1", capsys)[1]
+    assert "what was saved at step 4 and 6 is dropped, for the run goes on from step 0" in out
+    assert run.checkpoints.steps() == [1]
 
 
 @pytest.mark.parametrize(
@@ -36,8 +55,9 @@ def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]
     [
         ("nothing", "nothing is not a run: it has no config.json\nfix: name a folder that `train` made"),
         ("milk.txt", "milk.txt is not a run"),
-        ("r --until 0", "until=0"),
-        ("r --until -3", "until=-3"),
+        ("r --until 0", "--until 0"),
+        ("r --until -3", "--until -3"),
+        ("r --until 5", "but the run is at step 6 already\nfix: a later step, or --from-step"),
         ("r --from-step 3", "there are others, at step 4 and 6: go on from one with --from-step"),
         ("r --from-step -2", "there are others, at step 4 and 6"),
     ],
@@ -50,9 +70,9 @@ def test_what_cannot_go_on_is_refused(run: Run, capsys: pytest.CaptureFixture[st
 def test_a_changed_text_and_config_are_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("milk.txt").read_text()
     Path("milk.txt").write_text(text + "more")
-    assert "milk.txt changed since this run read it" in refused(["resume", "r"], capsys)
+    assert "milk.txt changed since this run read it" in refused(["resume", "r", "--from-step", "4"], capsys)
     Path("milk.txt").unlink()
-    assert "milk.txt cannot be found any more" in typed("resume r", capsys)[1]
+    assert "milk.txt cannot be found any more" in typed("resume r --from-step 4", capsys)[1]
     content = json.loads(Path("r/config.json").read_text())
     content["train"]["steps"] = 60
     Path("r/config.json").write_text(json.dumps(content))
@@ -75,3 +95,11 @@ def test_trackers_are_written(run: Run, capsys: pytest.CaptureFixture[str]) -> N
     pytest.importorskip("tensorboard")
     assert typed("resume r --from-step 4 --tensorboard", capsys)[0] == 0
     assert list(Path("r/tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("words", ["--from-step 4", "--until 5", "--tensorboard", "--wandb offline"])
+def test_a_proof_takes_no_other_options(run: Run, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    errors = refused(["resume", "r", "--verify", *words.split()], capsys)
+    assert (
+        f"--verify trains copies of the run, and {words.split()[0]} would change nothing\nfix: leave it out" in errors
+    )

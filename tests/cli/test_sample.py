@@ -1,5 +1,6 @@
 """`normscope sample`: what is written, and what is refused before a word is."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,13 @@ def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.Cap
         ("--checkpoint first", "has no checkpoint 'first'"),
         ("--prompt é", "'é' (U+00E9"),
         ("--prompt \udcff", "half a character"),
-        ("--tokens 0", "max_new_tokens=0"),
-        ("--temperature -1", "temperature=-1.0"),
-        ("--top-k 0", "top_k=0"),
-        ("--top-p 2", "top_p=2.0"),
-        ("--min-p 0", "min_p=0.0"),
+        ("--tokens 0", "--tokens 0 must be a whole number above zero"),
+        ("--temperature -1", "--temperature -1.0"),
+        ("--top-k 0", "--top-k 0"),
+        ("--top-p 2", "--top-p 2.0"),
+        ("--min-p 0", "--min-p 0.0"),
         ("-n 0", "samples=0"),
-        ("--seed -1", "seed=-1"),
+        ("--seed -1", "--seed -1"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_word_is_written(
@@ -69,6 +70,17 @@ def test_what_cannot_be_is_refused_before_a_word_is_written(
     assert (code, out) == (2, "")
     assert errors.startswith("error: ")
     assert message in errors
+
+
+def test_the_tokens_that_it_learnt_from_are_not_needed(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = typed(f"sample {trained_run} --tokens 5", capsys)[1]
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    shutil.rmtree(run / "data")
+    assert typed(f"sample {run} --tokens 5", capsys) == (0, out, "")
+    (run / "tokenizer.json").unlink()
+    assert "tokenizer.json is missing" in refused(["sample", str(run)], capsys)
 
 
 def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from normscope.data.corpus import open_corpus
 from normscope.data.prepare import prepare
 from normscope.errors import FileError
+from normscope.files import signed
 from tests.data.texts import POEM, write
 
 
@@ -27,9 +28,18 @@ def fault(folder: Path, **options: Any) -> str:
 
 
 def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what corpus.json says, as if it had been written so."""
     record = json.loads((folder / "corpus.json").read_text())
     change(record)
-    (folder / "corpus.json").write_text(json.dumps(record))
+    del record["checksum"]
+    (folder / "corpus.json").write_text(json.dumps(signed(record)))
+
+
+@pytest.mark.parametrize("change", [{"floor_bits_per_byte": 0.5}, {"checksum": None}, {"notices": ["x"]}])
+def test_a_record_that_was_altered(change: dict[str, Any], folder: Path) -> None:
+    record = json.loads((folder / "corpus.json").read_text())
+    (folder / "corpus.json").write_text(json.dumps(record | change))
+    assert "corpus.json is damaged: its checksum is not the one it was written with" in fault(folder)
 
 
 def test_no_folder_and_no_corpus(tmp_path: Path) -> None:

@@ -39,6 +39,30 @@ def test_the_same_size_and_time_are_trusted(folder: Path) -> None:
     assert changed_sources([Fingerprint("a", str(path), status.st_size, 1, "another checksum")]) == {"a": "changed"}
 
 
+def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_is_gone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sources = prepare("a.txt", tmp_path / "out").record.sources
+    (folder / "a.txt").unlink()
+    monkeypatch.chdir(write(tmp_path / "elsewhere", a="something else"))
+    assert changed_sources(sources) == {"a.txt": "missing"}
+
+
+@pytest.mark.parametrize("name", ["stat", "open"])
+def test_a_file_that_may_not_be_looked_at_is_as_good_as_missing(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may look at any file, so the refusal is made here and not by the system.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = folder / "a.txt"
+    was = Fingerprint("a", str(path), path.stat().st_size, 1, "a checksum")
+    monkeypatch.setattr(Path, name, refuse)
+    assert changed_sources([was]) == {"a": "missing"}
+
+
 def test_a_relative_name_is_found_from_any_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

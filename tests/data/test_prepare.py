@@ -250,7 +250,7 @@ def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
         prepare("nowhere", tmp_path / "out")
     packed = tmp_path / "poem.gz"
     packed.write_bytes(gzip.compress(POEM.encode(), mtime=0))
-    with pytest.raises(FileError, match=r"poem\.gz is not UTF-8: byte 0x8B at offset 1, in line 1"):
+    with pytest.raises(FileError, match=r"poem\.gz is not text: byte 0x8B at offset 1, in line 1"):
         prepare(packed, tmp_path / "out")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"cannot make the folder .*file/out: .*\nfix: choose another place"):

@@ -96,8 +96,10 @@ def test_the_fix_fits_the_file(tmp_path: Path) -> None:
     )
     path.write_bytes("wide".encode("utf-16"))
     assert "fix: iconv -f UTF-16 -t UTF-8" in fault(path)
-    path.write_bytes(b"\x89PNG\0\0\0")
-    assert "fix: it has zero bytes, so it is probably no text at all" in fault(path)
+    for binary in (b"\x89PNG\0\0\0", b"\x89PNG\r\n\x1a\n", b"GIF89a\x01\x02\xff\xff"):
+        path.write_bytes(binary)
+        assert f"{path} is not text: byte 0x" in fault(path)
+        assert "\nfix: it has bytes that no text has" in fault(path)
 
 
 def test_a_character_cut_by_the_end_of_the_file(tmp_path: Path) -> None:
@@ -121,9 +123,11 @@ def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
         (b'{"text": ', "it is not JSON", "mend or delete the line"),
         (b"[" * 100_000, "it is not JSON", "mend or delete the line"),
         (b'["text"]', "it is list, not an object", 'write each line as an object: {"text": "..."}'),
-        (b'{"body": "x"}', "it has no 'text', but 'body'", "name the column that has the text"),
-        (b'{"text": null}', "'text' is null, not a text", "name the column that has the text, or leave the line out"),
-        (b'{"text": 3}', "'text' is 3, not a text", "name the column that has the text, or leave the line out"),
+        (b'{"body": "x"}', "it has no 'text', but 'body'", "--column body"),
+        (b'{"id": 1, "a b": "x"}', "it has no 'text', but 'id', 'a b'", "--column 'a b'"),
+        (b'{"a": "x", "b": "y"}', "it has no 'text'", "--column NAME, with the one that has the text"),
+        (b'{"text": null}', "'text' is null, not a text", "--column NAME, with the one that has the text, or leave"),
+        (b'{"text": 3, "body": "x"}', "'text' is 3, not a text", "--column body, or leave the line out"),
         (b'{"text": "\xff"}', "byte 0xFF at place 10 is not UTF-8", "write the file as UTF-8"),
         (b'{"text": "a\\ud83d"}', "the text has half a character at place 1: '\\ud83d'", "write both halves"),
     ],
@@ -136,7 +140,7 @@ def test_faults_in_a_jsonl_are_told_with_their_line(line: bytes, problem: str, f
     assert f"\nfix: {fix}" in message
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_each_row_of_a_parquet_is_a_document(kind: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"row {i} é🐈\n" for i in range(700)]
@@ -149,10 +153,9 @@ def test_faults_in_a_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
     assert fault(path) == f"{path}, row 2: 'text' is null, not a text\nfix: leave such rows out"
-    assert (
-        fault(path, "body") == f"{path} has no column 'body', but 'id', 'text'\nfix: name the column that has the text"
-    )
-    assert fault(path, "id") == f"column 'id' of {path} holds int64, not text\nfix: name the column that has the text"
+    fix = "fix: --column NAME, with the one that has the text"
+    assert fault(path, "body") == f"{path} has no column 'body', but 'id', 'text'\n{fix}"
+    assert fault(path, "id") == f"column 'id' of {path} holds int64, not text\n{fix}"
     path.write_bytes(b"nothing of the kind")
     assert f"{path} cannot be read as parquet" in fault(path)
 

@@ -62,6 +62,7 @@ def test_patterns(books: Path) -> None:
     assert [source.path.name for source in sources] == ["f.parquet"]
     assert "2 files skipped" in notices[0]
     assert "g.png, h.log" in notices[0]
+    assert "1 file skipped that does not end in" in find_sources(f"{books}/[fg]*")[1][0]
 
 
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
@@ -86,9 +87,42 @@ def test_a_column_is_kept(books: Path) -> None:
     assert find_sources(books / "e.jsonl", column="body")[0][0].column == "body"
 
 
+def test_runs_and_prepared_folders_are_no_text(books: Path) -> None:
+    """Else a second `train .` would read what the first one wrote."""
+    for name in ("runs/one/config.json", "runs/one/metrics.jsonl", "runs/one/notes/n.txt", "runs/two.txt"):
+        (books / name).parent.mkdir(parents=True, exist_ok=True)
+        (books / name).write_text("{}")
+    for name in ("tokens/corpus.json", "tokens/train.bin", "tokens/n.txt"):
+        (books / name).parent.mkdir(parents=True, exist_ok=True)
+        (books / name).write_text("{}")
+    sources, notices = find_sources(books / "runs")
+    assert [source.path for source in sources] == [books / "runs" / "two.txt"]
+    assert notices == [f"{books / 'runs'}: 1 folder skipped that holds a run or a prepared corpus: one"]
+    sources, notices = find_sources(books)
+    assert not {"metrics.jsonl", "n.txt"} & {source.path.name for source in sources}
+    assert "2 folders skipped that hold a run or a prepared corpus: runs/one, tokens" in notices[1]
+    with pytest.raises(FileError, match=r"runs/one has no text: it holds a run or a prepared corpus\nfix: "):
+        find_sources(books / "runs" / "one")
+
+
+def test_a_folder_that_only_looks_like_a_run_is_read(books: Path) -> None:
+    (books / "sub" / "config.json").write_text("{}")
+    (books / "sub" / "corpus.json").write_text("{}")
+    assert found(books / "sub") == ["c.md", "d.py"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
+def test_a_pipe_with_a_name_is_refused_for_it_can_be_read_but_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match=r"pipe is no file but a pipe.*\nfix: .*\| normscope train -"):
+        find_sources(tmp_path / "pipe")
+
+
 def test_mistakes(books: Path) -> None:
-    with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean .*books/b\.txt\?"):
+    with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean '.*books/b\.txt'\?"):
         find_sources(books / "bb.txt")
+    with pytest.raises(FileError, match=r"nofile\.txt\nfix: check the path"):  # an ending alone is not close
+        find_sources(books / "nofile.txt")
     with pytest.raises(FileError, match=r"there is no file or folder .*xyz/a\nfix: check the path"):
         find_sources(books / "xyz" / "a")
     with pytest.raises(FileError, match=r"no text file matches .*\*\.rst\nfix: check the pattern"):

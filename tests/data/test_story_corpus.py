@@ -48,10 +48,17 @@ def test_the_same_again(tmp_path: Path) -> None:
     assert told[-1] == (6_000, 6_000)
 
 
+def test_the_largest_seed(tmp_path: Path) -> None:
+    corpus = prepare_stories(tmp_path, size_bytes=1_000, validation_bytes=500, seed=2**63 - 1)
+    assert text_of(corpus, "validation").split("|")[0] == next(stories.stories(2**64 - 1)).text
+
+
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="size_bytes=0 must be"):
         prepare_stories(tmp_path, size_bytes=0)
     with pytest.raises(ConfigError, match=r"seed=1\.5 must be"):
         prepare_stories(tmp_path, seed=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"seed=9223372036854775808 .*below 2\^63.*\nfix: "):
+        prepare_stories(tmp_path, seed=2**63)
     with pytest.raises(ConfigError, match="vocab_size=300 is for the tokenizer 'bpe'"):
         prepare_stories(tmp_path, vocab_size=300)

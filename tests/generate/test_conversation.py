@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from normscope.data.tokenizers.library import LibraryTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.conversation import Conversation
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings, generate_text
-from tests.generate.writers import BYTES, LETTERS, writer
+from tests.data.tokenizers.examples import like_llama
+from tests.generate.writers import BYTES, LETTERS, always, writer
 from tests.support import every_refusal
 
 MODEL = writer(context=64)
@@ -64,6 +66,13 @@ def test_an_answer_comes_piece_by_piece_and_may_be_broken_off() -> None:
     assert LETTERS.decode(turn.tokens) == "hello " + heard
 
 
+def test_an_answer_that_is_broken_off_before_its_first_piece_is_remembered_too() -> None:
+    conversation = talk()
+    conversation.say("hello ").close()  # type: ignore[attr-defined]
+    assert [(turn.said, turn.answer, turn.stopped_by) for turn in conversation.turns] == [("hello ", "", None)]
+    assert LETTERS.decode(conversation.turns[0].tokens) == "hello "
+
+
 def test_a_stop_string_is_not_remembered() -> None:
     whole = "".join(talk(max_new_tokens=12).say("hello "))
     assert len(whole) == 12
@@ -72,6 +81,22 @@ def test_a_stop_string_is_not_remembered() -> None:
     assert answer == whole[: whole.index(whole[5:8])]
     assert conversation.turns[0].stopped_by == "stop"
     assert LETTERS.decode(conversation.turns[0].tokens) == "hello " + answer
+
+
+@pytest.mark.parametrize("stop", [(), (" the the the",)])
+def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> None:
+    """Llama's tokenizer puts a space before whatever it is given, also before what only goes on."""
+    tokenizer = LibraryTokenizer(like_llama())
+    model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
+    conversation = Conversation(model, tokenizer, TextSettings(stop=stop, max_new_tokens=4))
+    for said in ("cat", " at"):
+        answer = conversation.say(said)
+        if not stop:
+            next(answer)
+            answer.close()  # type: ignore[attr-defined]
+        assert "".join(answer) == ""
+    tokens = [token for turn in conversation.turns for token in turn.tokens]
+    assert tokenizer.decode(tokens) == conversation.text == ("cat at" if stop else "cat the at the")
 
 
 def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
@@ -100,7 +125,7 @@ def test_what_cannot_be_said_changes_nothing() -> None:
 
 
 @every_refusal(
-    ("undo", ConfigError, r"nothing was said yet.*\nfix: say\(\)", lambda: talk().undo()),
+    ("undo", ConfigError, r"nothing was said yet.*\nfix: say", lambda: talk().undo()),
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
     ("settings", ConfigError, "made from a TextSettings", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
     ("model", ConfigError, "by a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]

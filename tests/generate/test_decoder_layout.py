@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from normscope.blocks.linear import Linear
+from normscope.blocks.norm.engine import Norm
 from normscope.generate import decoder
 from normscope.generate.decoder import Decoder, Weights, layout_of
 from normscope.generate.engine import generate_tokens
+from normscope.kernels.fused import decoding
 from normscope.models.gpt import GPT
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
 from tests.generate.writers import VOCABULARY, writer
@@ -72,6 +74,25 @@ def _without_a_gain(model: Any) -> None:
     model.final_norm.weight = None
 
 
+def _other_eps(model: Any) -> None:
+    for norm in (model.final_norm, *(norm for block in model.blocks for norm in block.norms)):
+        norm.eps = 10.0
+
+
+def _other_statistic(model: Any) -> None:
+    for norm in (model.final_norm, *(norm for block in model.blocks for norm in block.norms)):
+        norm.statistic = "standardise"
+
+
+def _normed_heads(model: Any) -> None:
+    for block in model.blocks:
+        block.attention.q_norm, block.attention.k_norm = (Norm("b s h [e]") for _ in range(2))
+
+
+def _normed_embedding(model: Any) -> None:
+    model.embedding_norm = Norm("b s [d]", statistic="rms")
+
+
 CHANGES: dict[str, Callable[[GPT], None]] = {
     "step": _step,
     "load": _load,
@@ -84,6 +105,10 @@ CHANGES: dict[str, Callable[[GPT], None]] = {
     "rotary-replaced": _other_tables,
     "cap": _other_cap,
     "gain": _without_a_gain,
+    "eps": _other_eps,
+    "statistic": _other_statistic,
+    "qk-norm": _normed_heads,
+    "embedding-norm": _normed_embedding,
 }
 
 
@@ -119,6 +144,19 @@ def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(w
         nn.init.constant_(model.head.weight, i + 1)
         found.append(decoded(model, texts, weights)[0, 0, 0] / (i + 1))
     np.testing.assert_allclose(found, found[0], rtol=0.01)
+
+
+def test_what_belongs_together_is_together_in_the_tables() -> None:
+    """A matrix is handed over by its first place: its scale and its bias follow it, and a norm's bias its gain."""
+    places = {name: value for name, value in vars(decoding).items() if name.isupper() and isinstance(value, int)}
+    matrices = {name.removesuffix("_SCALE") for name in places if name.endswith("_SCALE")}
+    norms = {name.removesuffix("_BIAS") for name in places if name.endswith("_BIAS")} - matrices
+    assert matrices == {"Q", "K", "V", "OUT", "UP", "GATE", "DOWN", "HEAD"}
+    assert norms == {"NORM1", "NORM2", "Q_NORM", "K_NORM", "FIRST_NORM", "LAST_NORM"}
+    for name in matrices:
+        assert (places[f"{name}_SCALE"], places[f"{name}_BIAS"]) == (places[name] + 1, places[name] + 2)
+    for name in norms:
+        assert places[f"{name}_BIAS"] == places[name] + 1
 
 
 def test_a_layout_keeps_the_memory_that_it_reads() -> None:

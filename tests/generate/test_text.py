@@ -8,11 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from normscope.data.tokenizers.library import LibraryTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import Generated, TextSettings, generate_text
 from normscope.models.gpt import GPT
-from tests.generate.writers import BYTES, LETTERS, every_preset, slow_continuation, writer
+from tests.data.tokenizers.examples import like_llama
+from tests.generate.writers import BYTES, LETTERS, always, every_preset, slow_continuation, writer
 from tests.support import every_refusal
 
 
@@ -138,6 +140,28 @@ def test_an_empty_prompt_begins_after_an_end() -> None:
     wanted = slow_continuation(MODEL.eval(), [LETTERS.end], 10, SamplingConfig(temperature=0))
     assert text.prompt == ""
     assert text.tokens == wanted[: len(text.tokens)]
+
+
+def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
+    """The end that stands before an empty prompt is no part of the text, so it is not there already."""
+    model = always(LETTERS.vocab_size, LETTERS.end, or_else=0)
+    for penalty in (1.0, 4.0):
+        (text,) = generate_text(model, LETTERS, "", max_new_tokens=3, temperature=0.0, repetition_penalty=penalty)
+        assert (text.text, text.stopped_by) == ("", "end")
+
+
+def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
+    """Llama's tokens carry the space before a word, and the library drops it where a text begins."""
+    tokenizer = LibraryTokenizer(like_llama())
+    model = writer("llama", vocab_size=tokenizer.vocab_size)
+    for prompt in ("the", "cat", "the 猫", "a "):
+        found, pieces = streamed(model, tokenizer, prompt, samples=4, max_new_tokens=12)
+        for text, joined in zip(found, pieces, strict=True):
+            whole = tokenizer.decode([*tokenizer.encode(prompt), *text.tokens])
+            assert text.text == joined == whole[len(prompt) :]
+    model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
+    (text,) = generate_text(model, tokenizer, "cat", max_new_tokens=2, temperature=0.0)
+    assert text.text == " the the"
 
 
 def test_long_prompts_and_long_texts_are_noticed() -> None:

@@ -41,6 +41,23 @@ def writer(form: str = "llama", dtype: torch.dtype = torch.float64, **overrides:
     return model
 
 
+def always(vocab_size: int, token: int, or_else: int | None = None) -> GPT:
+    """A model that always writes the same token; or, where that is made half as likely, another."""
+    model = writer("llama", vocab_size=vocab_size)
+    head = model.head
+    assert head is not None
+    with torch.no_grad():
+        head.weight.zero_()
+        for parameter in (model.embedding.weight, *model.final_norm.parameters()):
+            parameter.fill_(1.0)
+        for silent in (module for block in model.blocks for module in (block.attention.out, block.mlp.down)):  # type: ignore[union-attr]
+            silent.weight.zero_()  # type: ignore[union-attr, operator]
+        head.weight[token] = 1.0
+        if or_else is not None:
+            head.weight[or_else] = 0.6
+    return model
+
+
 def slow_continuation(
     model: GPT, prompt: Sequence[int], count: int, sampling: SamplingConfig, seed: int = 0, sample: int = 0
 ) -> list[int]:

@@ -72,7 +72,8 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
     x = torch.tensor([1.0, -math.inf, math.nan, 3.0, 0.0, -0.0, math.inf, 1e-45])
     for found in (moments_of(x), kernel._by_torch(x)):
         assert (found.count, found.unreal, found.zeros) == (5, 3, 2)
-        assert (found.least, found.greatest, found.mean) == (0.0, 3.0, pytest.approx(0.8))
+        assert (found.least, found.greatest) == (0.0, 3.0)
+        assert found.mean == pytest.approx(0.8)
     nothing = moments_of(torch.tensor([math.nan, math.inf]))
     assert (nothing.count, nothing.unreal, nothing.rms) == (0, 2, 0.0)
     assert moments_of(torch.empty(0)) == Moments()

@@ -1,6 +1,7 @@
 """Which checkpoints stay, which go, and what is said of a damaged one."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,5 +81,18 @@ def test_a_best_that_is_gone_is_no_best(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     (checkpoints.folder / "best.json").write_text('{"step": 99}')
     assert checkpoints.best() is None
-    (checkpoints.folder / "best.json").write_text("not json")
+
+
+@pytest.mark.parametrize("damage", [lambda text: "not json", lambda text: "[]", lambda text: text.replace("10", "20")])
+def test_a_damaged_mark_is_refused_and_the_best_is_not_dropped(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    checkpoints = saved(tmp_path, 10)
+    checkpoints.mark_best(10, 1.5)
+    checkpoints.save(20, {}, {})
+    path = checkpoints.folder / "best.json"
+    path.write_text(damage(path.read_text()))
+    for use in (checkpoints.best, lambda: checkpoints.save(30, {}, {}), lambda: checkpoints.forget_after(10)):
+        with pytest.raises(CheckpointError, match=r"best\.json is damaged(.|\n)*fix: remove it"):
+            use()
+    assert checkpoints.steps() == [10, 20, 30]
+    path.unlink()
     assert checkpoints.best() is None

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import gpt2, nanochat
+from normscope.train import precision
 from normscope.train.guard import Fault, find_fault, replay, save_bundle
 from tests.support import random_tokens, scramble
 
@@ -95,3 +96,48 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x" / "batch.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"batch\.safetensors was cut short"):
         replay(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("norm", "fault"),
+    [("power", ("blocks.1.attention", "forward")), ("batch", ("blocks.0.norms.0.running_var", "statistics"))],
+)
+def test_norms_that_remember_are_left_as_they_were(norm: str, fault: tuple[str, str]) -> None:
+    """So the same is found each time, and not what the time before has left in them."""
+    model = new_model(norm=norm, allow_future_leak=True)
+    with torch.no_grad():
+        model.embedding.weight[TOKENS[0, 3]] = 1e25
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for _ in range(2):
+        found = find_fault(model.train(), TOKENS, TOKENS)
+        assert found is not None
+        assert (found.where, found.when) == fault
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_bad_running_statistic_is_named() -> None:
+    model = new_model(norm="power")
+    model.get_buffer("blocks.1.norms.0.running_square")[2] = float("inf")
+    assert find_fault(model, TOKENS, TOKENS) == Fault("blocks.1.norms.0.running_square", "weights", "inf")
+
+
+def test_a_bundle_is_run_in_the_precision_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that float32 holds may be too much for bfloat16, and the other way round."""
+    seen: list[bool] = []
+
+    def loss(*_: object) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return torch.ones(())
+
+    monkeypatch.setattr(GPT, "loss", loss)
+    monkeypatch.setattr(precision, "probe_bfloat16", lambda: precision.Probe(2.0, "twice as fast"))
+    monkeypatch.setattr(torch.Tensor, "backward", lambda *_: None)
+    for name in ("float32", "bfloat16"):
+        save_bundle(tmp_path / name, new_model(), TOKENS, TOKENS, {"error": "", "device": "cpu", "precision": name})
+        replay(tmp_path / name)
+    replay(tmp_path / "bfloat16", precision="float32")
+    assert seen == [False, True, False]
+    save_bundle(tmp_path / "far", new_model(), TOKENS, TOKENS, {"error": "", "device": "cuda:99"})
+    with pytest.raises(ConfigError, match=r"device='cuda:99' cannot be used here: .*\nfix: cpu"):
+        replay(tmp_path / "far")
+    replay(tmp_path / "far", device="cpu")

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.kernels.switch import only_steps
 from normscope.train import loop
 from normscope.train.evaluate import Validation
 from normscope.train.events import Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
@@ -276,3 +278,33 @@ def test_an_observer_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert (failing.closed, run.checkpoints.last()) == (1, 3)
     assert train(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
+
+
+def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=6, save_every=2)
+    train(run, until=2)
+    train(run, until=4)
+    train(run)
+    saved = [event for event in read_metrics(run.metrics) if event["kind"] == "checkpoint"]
+    assert [(event["step"], event["path"]) for event in saved] == [
+        (step, str(run.checkpoints.path(step))) for step in (2, 4, 6)
+    ]
+
+
+def test_other_surroundings_are_told(tmp_path: Path) -> None:
+    """With another number of threads sums are added up in another order."""
+    run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
+    train(run, until=2)
+    train(run, [same], until=3)
+    torch.set_num_threads(2)
+    try:
+        with only_steps():
+            train(run, [other], until=4)
+    finally:
+        torch.set_num_threads(1)
+    assert not same.of(Noticed)
+    assert [notice.text for notice in other.of(Noticed)] == [
+        "threads was 1 and is 2, kernels was fused and is steps: from here on the numbers may differ in their last bits"
+    ]
+    facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())
+    assert facts["surroundings"]["torch"] == torch.__version__

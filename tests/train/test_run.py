@@ -1,6 +1,7 @@
 """A run's folder: made once, opened again, and refused by name when it is not what it was."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.train.checkpoints import Checkpoints
+from normscope.train.lock import locked
 from normscope.train.loop import train
 from normscope.train.run import Run, refuse_other_config
 from tests.train.small_run import new_run
@@ -52,17 +55,43 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     with pytest.raises(CheckpointError, match=r"has no checkpoint yet\nfix: normscope resume"):
         run.load_model()
+    with (
+        locked(run.folder),
+        pytest.raises(CheckpointError, match=r"it is being trained now\nfix: wait for step 7, .* first is saved"),
+    ):
+        run.load_model()
+    run.faults.mkdir()
+    with pytest.raises(CheckpointError, match=r"a number was not finite\nfix: a new run with a lower --matrix-rate"):
+        run.load_model()
+
+
+def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    corpus = run.corpus().tokenizer
+    shutil.rmtree(run.folder / "data")
+    assert run.tokenizer().encode("7 bottles").tolist() == corpus.encode("7 bottles").tolist()
+    with pytest.raises(
+        FileError, match=r"the tokens that .* learns from are not in .*data any more\nfix: put them back"
+    ):
+        run.corpus()
+    path = run.folder / "tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is not the one that this run began with\nfix: copy it"):
+        run.tokenizer()
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing\nfix: copy it from .*data"):
+        run.tokenizer()
 
 
 def test_a_run_is_made_once(run: Run) -> None:
     with pytest.raises(FileError, match=r"holds a run already, and nothing is overwritten\nfix: normscope resume"):
-        Run.create(run.folder, run.config)
+        Run.create(run.folder, run.config, run.folder / "tokenizer.json")
 
 
 def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"cannot make the folder .*below: Not a directory\nfix: choose another"):
-        Run.create(tmp_path / "file" / "below", run.config)
+        Run.create(tmp_path / "file" / "below", run.config, run.folder / "tokenizer.json")
 
 
 @pytest.mark.parametrize("folder", ["nothing", "empty"])
@@ -85,14 +114,14 @@ def test_what_is_no_run_is_refused(tmp_path: Path, folder: str) -> None:
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=rf"config.json is not the config of a run: .*{words}"):
+    with pytest.raises(ConfigError, match=rf"config.json is not the config of a run: .*{words}.*\nfix: put it back"):
         Run.open(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("section", "change", "words"),
     [
-        ("train", {"colour": "red"}, "no training setting 'colour'"),
+        ("train", {"colour": "red"}, "unknown setting 'colour'"),
         ("train", {"steps": -3}, "steps=-3"),
         ("model", {"colour": "red"}, "unknown setting 'colour'"),
         ("model", {"depth": 0}, "depth=0"),
@@ -116,3 +145,25 @@ def test_every_change_is_named(run: Run) -> None:
     assert "model.norm.eps was 0.5 and is" in str(refused.value)
     assert "train.seed was 7 and is 0" in str(refused.value)
     assert "normscope was" not in str(refused.value)  # a newer version may go on
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_a_checkpoint_that_is_dropped_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The training goes on at the same time, and the newest is taken instead."""
+    run = new_run(tmp_path, steps=9, save_every=2, evaluate_every=2)
+    train(run, until=2)
+    true_load, other = Checkpoints.load, Run.open(run.folder)
+
+    def load(self: Checkpoints, step: int) -> Any:
+        if step == 2 and self is run.checkpoints:
+            train(other, until=8)
+            shutil.rmtree(self.path(2), ignore_errors=True)
+        return true_load(self, step)
+
+    monkeypatch.setattr(Checkpoints, "load", load)
+    assert run.load_model(which)[1] == {"best": run.checkpoints.best(), "last": 8}[which] != 2
+    (run.checkpoints.path(8) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="was cut short"):  # and damage is damage
+        run.load_model("last")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,33 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
         tmp_path.chmod(0o500)
     with pytest.raises(FileError, match="cannot write"):
         sealed.seal(tmp_path / "x", TENSORS, {})
+
+
+def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
+    (folder / "usual").write_text("")
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("entry", [None, [], {"sha256": "0"}, {"bytes": 3}])
+def test_a_manifest_with_a_broken_entry_is_refused(folder: Path, entry: object) -> None:
+    manifest = json.loads((folder / sealed.MANIFEST).read_text())
+    manifest["files"]["model.safetensors"] = entry
+    (folder / sealed.MANIFEST).write_text(json.dumps(manifest))
+    for read in (sealed.unseal, sealed.checksums):
+        with pytest.raises(CheckpointError, match=r"manifest\.json is damaged: it says .* of model\.safetensors"):
+            read(folder)
+
+
+def test_what_is_synced_is_open_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows refuses to sync a file that is only read."""
+    fcntl, sync, modes = pytest.importorskip("fcntl"), os.fsync, []
+
+    def watched(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    sealed.seal(tmp_path / "x", TENSORS, {})
+    assert len(modes) == 4
+    assert os.O_RDONLY not in modes

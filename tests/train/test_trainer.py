@@ -1,5 +1,8 @@
 """One step: exact accumulation, clipping, schedules, frozen weights, and a state from which it goes on the same."""
 
+import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,13 +69,13 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     free, bound = new_trainer(clip=None, optimiser="adamw"), new_trainer(clip=1e-3, optimiser="adamw")
     inputs, targets = free.load_batch(0)
     bound._accumulate(inputs, targets)
-    before = gradient_norm(bound.team.parameters).item()
+    before = gradient_norm(bound.team.parameters)
     bound.team.zero_grad()
     seen: list[float] = []
     step = bound.team.step
 
     def watched(factor: float) -> None:
-        seen.append(gradient_norm(bound.team.parameters).item())
+        seen.append(gradient_norm(bound.team.parameters))
         step(factor)
 
     bound.team.step = watched  # type: ignore[method-assign]
@@ -131,6 +134,64 @@ def test_not_finite_raises_before_a_weight_changes() -> None:
     assert all(weight.grad is None for weight in trainer.model.parameters())
 
 
+def keeps_statistics(norm: str) -> Trainer:
+    """Of a model in which token 0 stands for a huge vector, whose square is infinite."""
+    trainer = new_trainer(nanochat(**SIZES, norm=norm, allow_future_leak=True, embedding_norm=False))
+    with torch.no_grad():
+        trainer.model.embedding.weight[0] = 1e25
+    return trainer
+
+
+class WithTheHugeToken:
+    """Batches of small tokens, but for one."""
+
+    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = random_tokens(10, 6, 9, seed=number).numpy() + 1
+        if number == 2:
+            tokens[1, 4] = 0
+        return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+@pytest.mark.parametrize(("norm", "words"), [("power", "the loss is nan"), ("batch", "a running statistic is not")])
+@pytest.mark.parametrize("micro_batch", [None, 1])
+def test_not_finite_raises_and_leaves_running_statistics_alone(norm: str, words: str, micro_batch: int | None) -> None:
+    trainer = keeps_statistics(norm)
+    trainer.batches, trainer.config = WithTheHugeToken(), replace(trainer.config, micro_batch=micro_batch)
+    for _ in range(2):
+        trainer.step()
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    with pytest.raises(NotFiniteError, match=f"{words}.* at step 3, batch 2"):
+        trainer.step()
+    after = trainer.model.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_a_running_statistic_that_is_not_finite_is_never_saved() -> None:
+    trainer = keeps_statistics("batch")
+    trainer.model.get_buffer("final_norm.running_var")[0] = torch.inf
+    with pytest.raises(NotFiniteError, match="not finite after step 0"):
+        trainer.state()
+
+
+def test_gradients_whose_squares_overflow_are_clipped() -> None:
+    trainer, weight = new_trainer(optimiser="adamw"), torch.zeros(3, requires_grad=True)
+    weight.grad = torch.tensor([3e25, 0.0, -4e25])
+    assert gradient_norm([weight]) == pytest.approx(5e25)
+    loss = trainer._loss
+    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    assert 1e20 < trainer.step().gradient_norm < math.inf
+    assert all(bool(value.isfinite().all()) for value in trainer.team.tensors().values())
+
+
+def test_gradients_that_nothing_clips_must_have_squares() -> None:
+    """AdamW would remember an infinite one for ever."""
+    trainer = new_trainer(clip=None)
+    loss = trainer._loss
+    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    with pytest.raises(NotFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
+        trainer.step()
+
+
 def test_a_state_of_another_model_is_refused() -> None:
     trainer = new_trainer()
     tensors, facts = new_trainer(nanochat(**{**SIZES, "width": 32})).state()
@@ -172,5 +233,14 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: st
 def test_a_config_goes_through_json() -> None:
     config = TrainConfig(steps=5, batch=2, clip=None, optimiser="adamw")
     assert TrainConfig.from_json(config.to_json()) == config
-    with pytest.raises(ConfigError, match="no training setting 'colour'"):
-        TrainConfig.from_json({"steps": 5, "batch": 2, "colour": "red"})
+    with pytest.raises(ConfigError, match=r"the training's config has the unknown setting 'colour'\nfix: "):
+        TrainConfig.from_json({**config.to_json(), "colour": "red"})
+    lacking = {name: value for name, value in config.to_json().items() if name != "clip"}
+    with pytest.raises(ConfigError, match=r"the training's config lacks 'clip'\nfix: use the normscope that wrote it"):
+        TrainConfig.from_json(lacking)
+
+
+def test_numbers_of_numpy_are_pythons_own() -> None:
+    config = TrainConfig(steps=np.int64(5), batch=np.uint8(2), rate=np.float32(0.5), compile=True)  # type: ignore[arg-type]
+    assert json.loads(json.dumps(config.to_json())) == config.to_json()
+    assert (type(config.steps), type(config.rate), config.compile) == (int, float, True)

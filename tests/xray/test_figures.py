@@ -1,6 +1,7 @@
 """Each figure of a record against the same one computed by hand, from tensors that were kept."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_a_step_of_ones_own_and_a_schedule() -> None:
 
 def test_dead_and_saturated_units_over_batches() -> None:
     """A unit counts as dead only if it was so in every batch."""
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Tanh())
+    model: Any = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Tanh())
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 0], [-1, 0, 0]]))
         model[0].bias.copy_(torch.tensor([0.0, 0, -1, 0]))
@@ -150,10 +151,10 @@ def test_features_that_stick_out() -> None:
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
-def test_attention_against_the_weights_themselves(make: type[GPT]) -> None:
+def test_attention_against_the_weights_themselves(make: Any) -> None:
     model = GPT(make(vocab_size=29, context=12, depth=1, width=32, heads=4))
     tokens = random_tokens(29, 3, 12)
-    attention = model.blocks[0].attention
+    attention: Any = model.blocks[0].attention
     with torch.no_grad():
         for linear in (attention.q, attention.k):
             linear.weight.mul_(8)
@@ -192,7 +193,8 @@ class ByHand(nn.Module):
         scores = q @ k.mT / 2
         if self.causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
-        return (F.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
+        mixed: Tensor = F.softmax(scores, dim=-1) @ v
+        return mixed.transpose(1, 2).flatten(2)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -65,8 +65,7 @@ def test_a_compiled_model_is_seen_as_it_is_written(way: str) -> None:
 
 
 def test_under_ddp(tmp_path: Any) -> None:
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
         with normscope.xray(model) as x:
@@ -128,7 +127,7 @@ def test_odd_inputs_and_outputs() -> None:
 
 
 def test_an_lstm_and_a_list_of_modules() -> None:
-    model = nn.ModuleDict({"rnn": nn.LSTM(3, 5), "heads": nn.ModuleList([nn.Linear(5, 2), nn.Linear(5, 2)])})
+    model: Any = nn.ModuleDict({"rnn": nn.LSTM(3, 5), "heads": nn.ModuleList([nn.Linear(5, 2), nn.Linear(5, 2)])})
     with normscope.xray(model) as x:  # the whole is never called
         y, _ = model["rnn"](torch.randn(6, 2, 3))
         (model["heads"][0](y).sum() + model["heads"][1](y).sum()).backward()
@@ -171,7 +170,7 @@ def test_the_first_to_make_what_is_not_a_number_is_told_from_those_that_pass_it_
 
 
 def test_weights_and_inputs_that_are_not_numbers_make_no_one_guilty() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     assert makers(model, torch.full((2, 4), torch.nan))[0] == []
     with torch.no_grad():
         model[1].weight[0, 0] = torch.inf

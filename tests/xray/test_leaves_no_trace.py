@@ -39,7 +39,8 @@ class Convolutional(nn.Module):
         x = self.relu(self.norm(self.first(x)))
         y = self.second(x)
         y += x
-        return self.last(self.dropout(y.mean((2, 3))))
+        result: Tensor = self.last(self.dropout(y.mean((2, 3))))
+        return result
 
 
 def convolutional() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
@@ -183,7 +184,7 @@ def test_a_record_is_made_once_and_only_after_the_block() -> None:
     with pytest.raises(normscope.NormscopeError, match="taken once"), x:
         pass
     with pytest.raises(normscope.NormscopeError, match="torch module, but got list"):
-        normscope.xray([model])
+        normscope.xray([model])  # type: ignore[arg-type]
 
 
 def test_normscopes_kernels_run_as_ever_under_the_x_ray() -> None:

@@ -7,6 +7,7 @@ import difflib
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +23,9 @@ COMMANDS = {
     "prepare": ("normscope.cli.prepare", "turn text into tokens, for several runs to share"),
     "report": ("normscope.cli.report", "write a run's report anew"),
     "replay": ("normscope.cli.replay", "see again where a number stopped being finite"),
-    "draw": ("normscope.cli.draw", "draw which cells of a tensor share one mean"),
+    "xray": ("normscope.cli.xray", "the signal in every layer of any model, and what is wrong with it"),
+    "draw": ("normscope.cli.draw", "draw a block, a whole model, or which cells share one mean"),
+    "explain": ("normscope.cli.explain", "work a layer through on numbers, step by step"),
 }
 """For each command: the module it lives in, and one line of help."""
 
@@ -31,16 +34,19 @@ WRONG_USE, INTERRUPTED, CLOSED_PIPE = 2, 130, 141  # the exit codes that shells 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without the drawing characters shows '?', not a traceback
     try:
-        code = _run(sys.argv[1:] if arguments is None else arguments)
+        code = _run(given)
         sys.stdout.flush()  # here, where a closed pipe can still be caught
     except NormscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_as_typed(str(error), given)}", file=sys.stderr)
         return WRONG_USE
     except KeyboardInterrupt:
+        if sys.stdout.isatty():
+            print()  # after the ^C, where the shell goes on
         return INTERRUPTED
     except BrokenPipeError:
         # Python flushes once more when it ends, and that must not fail in its turn.
@@ -60,11 +66,23 @@ def _run(arguments: Sequence[str]) -> int:
     elif command in COMMANDS:
         return importlib.import_module(COMMANDS[command][0]).main(rest) or 0
     else:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        close = difflib.get_close_matches(command, [*COMMANDS, "--version", "--help"], n=1)
         fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"
         print(f"error: there is no command {command!r}\nfix: {fix}", file=sys.stderr)
         return WRONG_USE
     return 0
+
+
+def _as_typed(message: str, arguments: Sequence[str]) -> str:
+    """The message with settings as the user typed them, and not as Python has them.
+
+    >>> _as_typed("top_p=2.0 must be at most 1", ["sample", "runs/tale", "--top-p", "2"])
+    '--top-p 2.0 must be at most 1'
+    """
+    for option in {word.partition("=")[0] for word in arguments if word.startswith("--")}:
+        name = option.removeprefix("--").replace("-", "_")
+        message = re.sub(rf"(?<![\w-]){re.escape(name)}=", f"{option} ", message)
+    return message
 
 
 def _help() -> str:

@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import read_arguments
-from normscope.cli.writing import Writing
-from normscope.errors import NormscopeError
+from normscope.cli.writing import Writing, shown
+from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.conversation import Conversation
 
 HELP = "/undo takes the last turn back, /reset begins anew, /text shows all, /help this, /quit or Ctrl-D ends"
@@ -56,12 +56,15 @@ def _turn(talk: Conversation, line: str) -> None:
     elif line == "/reset":
         talk.reset()
     elif line == "/text":
-        print(talk.text)
-    elif line.startswith("/"):
+        print(shown(talk.text) or "nothing was said yet")
+    elif line == "/help":
         print(HELP)
+    elif line.startswith("/"):
+        word = line.split()[0]
+        raise ConfigError(f"there is no command {word!r}\nfix: {HELP}")
     else:
         for piece in talk.say(line):
-            print(piece, end="", flush=True)
+            print(shown(piece), end="", flush=True)
         print()
         for notice in talk.turns[-1].notices:
             print(f"note: {notice}", file=sys.stderr)

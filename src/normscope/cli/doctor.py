@@ -8,7 +8,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from normscope.checks import check_above_zero
 from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
 from normscope.train.config import Precision, TrainConfig
@@ -39,6 +41,9 @@ class Doctor:
     batch: Whole = None
     """How many windows of text each step learns from."""
 
+    micro_batch: Whole = None
+    """How many of them at a time: fewer need less memory and give the same result."""
+
     vocab_size: Whole = None
     """How many tokens there are."""
 
@@ -54,40 +59,46 @@ class Doctor:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Doctor, "doctor", arguments)
+    check_above_zero(seconds=command.seconds)
     chosen = overridden(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
     model = {**chosen.model, "vocab_size": chosen.vocab_size}
-    train = {**chosen.train, "device": command.device, "precision": command.precision}
+    train = {
+        **chosen.train,
+        "device": command.device,
+        "precision": command.precision,
+        "micro_batch": command.micro_batch,
+    }
     if command.context is not None:
         model["context"] = command.context
     if command.batch is not None:
         train["batch"] = command.batch
     model_config, config = preset(chosen.preset, **model), TrainConfig(**train)
     console = Console()
-    console.print(_table("this machine", machine(Path.cwd())))
+    _show(console, "this machine", machine(Path.cwd()))
     with console.status("a probe of bfloat16, in another process"):
         lines = list(choices(config))
-    console.print(_table("a run would use", lines))
+    _show(console, "a run would use", lines)
     with console.status("some steps of training"):
         cost = measure(model_config, config, command.seconds)
     size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model_config.depth}, width {model_config.width}"
-    console.print(
-        _table(
-            f"this config: {chosen.preset}, {size}",
-            [
-                Line("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
-                Line("all steps", duration(cost.total_seconds), f"{config.steps} steps, without validation"),
-                Line("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
-                Line("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
-            ],
-        )
+    _show(
+        console,
+        f"this config: {chosen.preset}, {size}",
+        [
+            Line("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
+            Line("all steps", duration(cost.total_seconds), f"{config.steps} steps, without validation"),
+            Line("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
+            Line("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
+        ],
     )
 
 
-def _table(title: str, lines: Iterable[Line]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+def _show(console: Console, title: str, lines: Iterable[Line]) -> None:
+    """A table below its title, which is a line of its own: in the table it would be as narrow as that."""
+    table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True, min_width=10)
     table.add_column()
     table.add_column(style="dim")
     for line in lines:
         table.add_row(line.about, line.what, line.why)
-    return table
+    console.print(Text(title, style="bold"), table, "")

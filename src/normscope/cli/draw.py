@@ -1,4 +1,4 @@
-"""`normscope draw`: pictures of scopes, in the terminal or as SVG files."""
+"""`normscope draw`: pictures of scopes, of blocks and of models, in the terminal or as SVG files."""
 
 import difflib
 import re
@@ -7,14 +7,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
+from normscope.cli.options import Flag, Name, read_arguments
 from normscope.errors import ConfigError
 from normscope.explain.scope_drawing import draw, draw_rich, draw_svg
 from normscope.explain.scope_gallery import gallery_svg
 from normscope.files import write_atomically
+
+if TYPE_CHECKING:
+    from normscope.explain.drawing.drawing import Drawing
+
+Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,12 @@ class DrawScope:
     shape: Annotated[str, tyro.conf.arg(metavar="SIZE,SIZE,...")]
     """The shape of the tensor, for instance 2,4,3,3; one that was printed, "(2, 4, 3, 3)", will do."""
 
-    sizes: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]")] = ()
+    sizes: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]", help_behavior_hint="")
+    ] = ()
     """Sizes that the shape alone does not tell, for instance g=2."""
 
-    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Write an SVG image to this file instead."""
 
 
@@ -45,29 +53,115 @@ class DrawGallery:
     """The file to write."""
 
 
+@dataclass(frozen=True)
+class DrawBlock:
+    """Draw one block: the residual stream as a straight line, its branches, and the shape at every arrow.
+
+    For instance: normscope draw block --preset nanochat --shape 8,1024,768 --wiring sandwich
+    """
+
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "nanochat"
+    """Whose block: nanochat, gpt2, llama, encoder or vit."""
+
+    shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
+    """The shape of what it is given: batch, tokens, width."""
+
+    wiring: Name = None
+    """How branches join the stream: pre, post, sandwich, parallel, single or none."""
+
+    model: Settings = ()
+    """Any other setting, for instance activation=swiglu kv_heads=2 qk_norm=rms."""
+
+    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write an SVG image to this file instead."""
+
+
+@dataclass(frozen=True)
+class DrawModel:
+    """Draw a whole model, blocks that are alike once, with shapes and numbers of parameters.
+
+    For instance: normscope draw model --preset gpt2, or of a folder: normscope draw model runs/stories
+    """
+
+    folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[FOLDER]", help_behavior_hint="")] = (
+        None
+    )
+    """The folder of a run, or of a Hugging Face checkpoint of GPT-2 or Llama."""
+
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "nanochat"
+    """Without a folder: nanochat, gpt2, llama, encoder, vit or convnet."""
+
+    shape: Annotated[str | None, tyro.conf.arg(metavar="SIZE,SIZE,...", help_behavior_hint="")] = None
+    """The shape of what it is given: batch and tokens, or images."""
+
+    wiring: Name = None
+    """How branches join the stream: pre, post, sandwich, parallel, single or none."""
+
+    model: Settings = ()
+    """Any other setting, for instance depth=4 activation=swiglu."""
+
+    inside: Flag = False
+    """Draw what is in attention and MLP, too."""
+
+    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write an SVG image to this file instead."""
+
+
 Command = (
     Annotated[DrawScope, tyro.conf.subcommand(name="scope")]
+    | Annotated[DrawBlock, tyro.conf.subcommand(name="block")]
+    | Annotated[DrawModel, tyro.conf.subcommand(name="model")]
     | Annotated[DrawGallery, tyro.conf.subcommand(name="gallery")]
 )
 
 
 def main(arguments: Sequence[str]) -> None:
     _check_drawing(arguments)
-    command: DrawScope | DrawGallery = tyro.cli(
-        Command,
-        prog="normscope draw",
-        description="Draw which cells of a tensor share one mean.",
-        args=list(arguments),
+    command: DrawScope | DrawBlock | DrawModel | DrawGallery = read_arguments(
+        cast(Any, Command),
+        "draw",
+        arguments,
+        "Draw which cells of a tensor share one mean, or how a block or a model is wired.",
     )
     if isinstance(command, DrawGallery):
         _save(command.svg, gallery_svg())
-    else:
+    elif isinstance(command, DrawScope):
         _scope(command)
+    else:
+        _show(_drawing(command), command.svg)
+
+
+def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
+    from normscope.cli import draw_models  # brings torch, which scopes do without
+
+    settings = draw_models.settings_of(command.model, wiring=command.wiring)
+    if isinstance(command, DrawBlock):
+        return draw_models.draw_block(command.preset, _shape(command.shape), settings)
+    shape = None if command.shape is None else _shape(command.shape)
+    if command.folder is None:
+        return draw_models.draw_whole(command.preset, shape, settings, command.inside)
+    if settings:
+        raise ConfigError(
+            f"the model in {command.folder} has its settings already, but got {', '.join(settings)}\n"
+            f"fix: leave them out, or name a preset in place of the folder"
+        )
+    return draw_models.draw_folder(command.folder, shape, command.inside)
+
+
+def _show(drawing: "Drawing", svg: Path | None) -> None:
+    if svg is not None:
+        _save(svg, drawing.svg)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(drawing.rich, soft_wrap=True)
+    else:
+        print(drawing.text)
 
 
 def _check_drawing(arguments: Sequence[str]) -> None:
     """Name the drawing that was meant: tyro would only list what it does not know."""
-    drawings = ("scope", "gallery")
+    drawings = ("scope", "block", "model", "gallery")
     if not arguments or arguments[0].startswith("-") or arguments[0] in drawings:
         return
     first = arguments[0]

@@ -1,9 +1,13 @@
 """How every command reads its arguments, and how options that may be left out look in the help."""
 
+import contextlib
+import io
 from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 import tyro
+
+from normscope.cli.mistakes import mistake
 
 Command = TypeVar("Command")
 
@@ -14,12 +18,20 @@ Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=""
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 
 
-def read_arguments(kind: type[Command], name: str, arguments: Sequence[str]) -> Command:
-    """The command that was meant; help and what cannot be read end the program, as tyro does it."""
-    return tyro.cli(
-        kind,
-        prog=f"normscope {name}",
-        args=list(arguments),
-        # One word for each option: no --no-compile beside --compile, no "None" as a value, no group in front of it.
-        config=(tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-    )
+def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], description: str | None = None) -> Command:
+    """The command that was meant. What cannot be read is refused; help ends the program, as tyro does it."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(
+                kind,
+                prog=f"normscope {name}",
+                description=description,
+                args=list(arguments),
+                # One word for an option: no --no-compile beside --compile, no "None" as a value, no group before it.
+                config=(tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise mistake(box.getvalue()) from None

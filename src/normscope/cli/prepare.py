@@ -10,6 +10,7 @@ import tyro
 from normscope.cli.options import Number, Whole, read_arguments
 from normscope.cli.training import preparation
 from normscope.data.prepare import prepare
+from normscope.data.room import refuse_taken_folder
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Prepare:
     """characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: Whole = None
-    """How many tokens bpe learns."""
+    """How many tokens bpe learns; 2048 unless told otherwise."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
@@ -46,6 +47,7 @@ class Prepare:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Prepare, "prepare", arguments)
+    refuse_taken_folder(command.out)
     with preparation() as progress:
         corpus = prepare(
             command.sources,
@@ -59,7 +61,8 @@ def main(arguments: Sequence[str]) -> None:
             progress=progress,
         )
     for name, part in (("training", corpus.record.train), ("validation", corpus.record.validation)):
-        print(f"{name:10}  {part.tokens:>13,} tokens  {part.bytes:>13,} bytes  {part.documents:>9,} documents")
+        documents = f"{part.documents:>9,} document{'' if part.documents == 1 else 's'}"
+        print(f"{name:10}  {part.tokens:>13,} tokens  {part.bytes:>13,} bytes  {documents}")
     print(f"vocabulary  {corpus.tokenizer.vocab_size:>13,} tokens, {corpus.tokenizer.kind}")
     for notice in corpus.notices:
         print(f"note: {notice}")

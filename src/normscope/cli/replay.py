@@ -7,7 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import read_arguments
+from normscope.cli.options import Name, read_arguments
+from normscope.train.config import Precision
 from normscope.train.guard import replay
 
 
@@ -16,12 +17,20 @@ class Replay:
     """Run the batch that gave a number which is not finite once more, and name the module that made it."""
 
     bundle: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
-    """A folder such as RUN/faults/00000123."""
+    """A folder such as RUN/faults/00000123-batch-122."""
+
+    device: Name = None
+    """Where; on that of the run, unless told otherwise."""
+
+    precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
+        None
+    )
+    """Of the products; that of the run, unless told otherwise."""
 
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Replay, "replay", arguments)
-    fault, facts = replay(command.bundle)
+    fault, facts = replay(command.bundle, command.device, command.precision)
     print(f"then  {facts['error']}")
     print(f"now   {'all numbers are finite' if fault is None else fault}")
     return 0 if fault is None else 1

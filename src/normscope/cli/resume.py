@@ -9,6 +9,7 @@ import tyro
 
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.cli.training import Watching, watch_and_train
+from normscope.errors import ConfigError
 from normscope.train.run import Run
 from normscope.train.verify import prove_resume
 
@@ -36,7 +37,29 @@ def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Resume, "resume", arguments)
     run = Run.open(command.run)
     if command.verify:
+        _refuse_idle_options(command)
         proof = prove_resume(run, tell=print)
         print(proof)
         return 0 if proof.holds else 1
+    steps = run.config.train.steps
+    until = steps if command.until is None else command.until
+    if command.from_step is None and until >= steps and run.is_done():
+        print(f"{run.folder} is done: it has taken all of its {steps} steps")
+        print("to learn more: a new run with more --steps; or --from-step, to go this one's last part again")
+        return 0
     return watch_and_train(run, command.watching, from_step=command.from_step, until=command.until)
+
+
+def _refuse_idle_options(command: Resume) -> None:
+    """Refuse what a proof would pass over in silence."""
+    given = {
+        "--from-step": command.from_step is not None,
+        "--until": command.until is not None,
+        "--tensorboard": command.watching.tensorboard,
+        "--wandb": command.watching.wandb != "off",
+    }
+    idle = [name for name, there in given.items() if there]
+    if idle:
+        raise ConfigError(
+            f"--verify trains copies of the run, and {' and '.join(idle)} would change nothing\nfix: leave it out"
+        )

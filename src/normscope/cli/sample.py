@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import read_arguments
-from normscope.cli.writing import Writing
+from normscope.cli.writing import Writing, shown
 from normscope.generate.text import Writer
 
 
@@ -35,14 +35,14 @@ def main(arguments: Sequence[str]) -> None:
     rows = writer.generation.rows
     alone = len(rows) == 1
     if alone:  # as it is written; of several, each when it is whole
-        print(prompts[0], end="", flush=True)
+        print(shown(prompts[0]), end="", flush=True)
     for _, piece in writer:
         if alone:
-            print(piece, end="", flush=True)
+            print(shown(piece), end="", flush=True)
     if alone:
         print()
     else:
         for number, (row, text) in enumerate(zip(rows, writer.texts, strict=True), 1):
-            print(f"--- {number} of {len(rows)} ---\n{prompts[row.prompt]}{text}\n")
+            print(f"--- {number} of {len(rows)} ---\n{shown(prompts[row.prompt] + text)}\n")
     for notice in dict.fromkeys(notice for row in rows for notice in row.notices):
         print(f"note: {notice}", file=sys.stderr)

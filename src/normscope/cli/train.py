@@ -25,7 +25,7 @@ class Text:
     """characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: Whole = None
-    """How many tokens bpe learns."""
+    """How many tokens bpe learns; 2048 unless told otherwise."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
@@ -38,11 +38,8 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What is trained. The recipe and --depth decide, unless told otherwise."""
-
-    preset: Name = None
-    """The GPT: nanochat, gpt2 or llama."""
+class Sizes:
+    """How large the GPT is, and all else about it."""
 
     width: Whole = None
     """How many numbers stand for a token."""
@@ -55,6 +52,14 @@ class Model:
 
     model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Any other setting, for instance activation=swiglu norm=layer wiring=post."""
+
+
+@dataclass(frozen=True)
+class Model(Sizes):
+    """What is trained. The recipe and --depth decide, unless told otherwise."""
+
+    preset: Name = None
+    """The GPT: nanochat, gpt2 or llama."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,9 @@ class Times:
 
     save_every: Whole = None
     """Save a checkpoint."""
+
+    xray_every: Whole = None
+    """Take an x-ray and keep it in the run's folder, and tell what is wrong; 0 is never."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,7 @@ def main(arguments: Sequence[str]) -> int:
             chosen,
             column=command.text.column,
             share=command.text.share,
-            model=_model_settings(command.gpt),
+            model=model_settings(command.gpt),
             train=_train_settings(command),
             prompt=command.prompt,
             progress=progress,
@@ -248,7 +256,7 @@ def _train_settings(command: Train) -> dict[str, Any]:
     return settings
 
 
-def _model_settings(command: Model) -> dict[str, Any]:
+def model_settings(command: Sizes) -> dict[str, Any]:
     given = {name: getattr(command, name) for name in ("width", "heads", "context")}
     settings = {name: value for name, value in given.items() if value is not None}
     for text in command.model:

@@ -9,11 +9,13 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli.options import Flag
+from normscope.cli.writing import shown
 from normscope.data.reading import Progress
 from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.train.events import Observer
 from normscope.train.loop import SAMPLE_TOKENS, train
+from normscope.train.needs import refuse_too_large
 from normscope.train.observers.display import choose_display
 from normscope.train.observers.tracked import import_tracker
 from normscope.train.report.page import write_report
@@ -71,6 +73,7 @@ def preparation() -> Iterator[Progress | None]:
 
 def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = None, until: int | None = None) -> int:
     """Train with a display; writes the report in the end, and returns the exit code."""
+    refuse_too_large(run.config.model, run.config.train)  # a run may have come from a larger machine
     try:
         reason = train(run, watching.observers(run), from_step=from_step, until=until)
     except NotFiniteError:
@@ -94,7 +97,7 @@ def _show_samples(run: Run) -> None:
     model, tokenizer = load_run(run.folder)
     texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
     for text in texts:
-        print(f"\n{text.prompt}{text.text}")
+        print(f"\n{shown(text.prompt + text.text)}")
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

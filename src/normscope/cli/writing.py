@@ -1,13 +1,16 @@
 """What `sample` and `chat` share: which model, and how its tokens are chosen."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from normscope.checks import check_positive
 from normscope.cli.options import Number, Whole
 from normscope.data.tokenizers import Tokenizer
+from normscope.display.words import printable
 from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings
@@ -53,6 +56,7 @@ class Writing:
     """Rounded to bfloat16 or int8 the weights of a large model are read in less time."""
 
     def settings(self) -> TextSettings:
+        check_positive(tokens=self.tokens)
         return TextSettings(
             sampling=SamplingConfig(
                 temperature=self.temperature,
@@ -69,3 +73,8 @@ class Writing:
 
     def load(self) -> tuple[GPT, Tokenizer]:
         return load_run(self.run, self.checkpoint)
+
+
+def shown(text: str) -> str:
+    """What a model wrote, fit to be printed: a terminal would obey the control characters in it, a file keeps them."""
+    return printable(text, keep="\n\t") if sys.stdout.isatty() else text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from normscope.data.split import Assigned
-from normscope.data.tokenizers.base import Tokenizer
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, Tokenizer
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.tokenizers.loading import load_tokenizer
@@ -52,7 +52,7 @@ def choose_tokenizer(
     if tokenizer != "bpe":
         chosen = load_tokenizer(tokenizer)
         return chosen, _losses(chosen, str(tokenizer), next(_training(glance)))
-    from normscope.data.tokenizers.bpe import DEFAULT_VOCAB_SIZE, train_bpe
+    from normscope.data.tokenizers.bpe import train_bpe
 
     wanted = DEFAULT_VOCAB_SIZE if vocab_size is None else vocab_size
     learnt = train_bpe(_training(texts), wanted)

@@ -1,6 +1,7 @@
 """What the sources looked like when they were read, to tell later whether they have changed."""
 
 import hashlib
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,20 +41,24 @@ def changed_sources(fingerprints: Iterable[Fingerprint]) -> dict[str, Change]:
     for was in fingerprints:
         if was.name == PIPED:
             continue
-        # Moved together with the prepared folder, a file is still found under the name that it was given.
-        path = next((path for path in (Path(was.path), Path(was.name)) if path.is_file()), None)
-        if path is None:
-            found[was.name] = "missing"
-        elif not _same(path, was):
-            found[was.name] = "changed"
+        change = _change(Path(was.path), was)
+        # Moved together with the prepared folder, a file is still found under the name that it was given. What else
+        # has that name, in the folder where one happens to be, is another file.
+        if change is not None and not (change == "missing" and _change(Path(was.name), was) is None):
+            found[was.name] = change
     return found
 
 
-def _same(path: Path, was: Fingerprint) -> bool:
-    now = path.stat()
-    if now.st_size != was.size:
-        return False
-    return now.st_mtime_ns == was.mtime_ns or sha256_of(path) == was.sha256
+def _change(path: Path, was: Fingerprint) -> Change | None:
+    try:
+        now = path.stat()
+        if not stat.S_ISREG(now.st_mode):
+            return "missing"
+        if now.st_size != was.size:
+            return "changed"
+        return None if now.st_mtime_ns == was.mtime_ns or sha256_of(path) == was.sha256 else "changed"
+    except OSError:  # it is not there, or may not be looked at
+        return "missing"
 
 
 def sha256_of(path: Path) -> str:

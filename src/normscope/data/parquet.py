@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from normscope.data.sources import Source
+from normscope.data.sources import Source, column_advice
 from normscope.errors import ConfigError, FileError
 
 _ROWS_AT_A_TIME = 256
@@ -34,10 +34,14 @@ def read_parquet(source: Source) -> Iterator[str | None]:
 
 
 def _check_column(source: Source, arrow: Any, schema: Any) -> None:
-    fix = "name the column that has the text"
     if source.column not in schema.names:
         names = ", ".join(map(repr, schema.names))
-        raise FileError(f"{source.name} has no column {source.column!r}, but {names}\nfix: {fix}")
+        raise FileError(
+            f"{source.name} has no column {source.column!r}, but {names}\nfix: {column_advice(schema.names)}"
+        )
     kind = schema.field(source.column).type
-    if kind not in (arrow.string(), arrow.large_string()):
-        raise FileError(f"column {source.column!r} of {source.name} holds {kind}, not text\nfix: {fix}")
+    values = kind.value_type if arrow.types.is_dictionary(kind) else kind  # a pandas category is a dictionary
+    if values not in (arrow.string(), arrow.large_string()):
+        raise FileError(
+            f"column {source.column!r} of {source.name} holds {kind}, not text\nfix: {column_advice(schema.names)}"
+        )

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,9 +15,9 @@ from normscope.data.reading import Progress, Reading
 from normscope.data.sources import PIPED, find_sources
 from normscope.data.split import Assigned, check_split, choose_split
 from normscope.data.survey import Survey, survey
+from normscope.data.workplace import workplace
 from normscope.data.writing import write_corpus
 from normscope.errors import FileError
-from normscope.files import make_folder
 
 _LITTLE = 100_000
 
@@ -44,7 +43,7 @@ def prepare(
         sources: files, folders, patterns such as "books/*.txt", or "-" for what is piped in.
         folder: where the corpus goes.
         tokenizer: "characters", "bytes", "bpe", or the path of a tokenizer.json.
-        vocab_size: how many tokens "bpe" learns; 1024 unless told.
+        vocab_size: how many tokens "bpe" learns; 2048 unless told otherwise.
         column: where the text is in .jsonl and .parquet files.
         seed: decides which pieces are held out.
         split: "seed" holds out pieces from everywhere, "tail" the end of the text.
@@ -77,7 +76,7 @@ def prepare(
 
         chosen, more = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, glance)
         return write_corpus(
-            make_folder(folder),
+            Path(folder),
             texts(),
             chosen,
             settings={
@@ -96,8 +95,8 @@ def prepare(
 @contextmanager
 def _piped_in(folder: str | Path) -> Iterator[Path]:
     """What is piped in, as a file: a text is read more than once, and a pipe cannot be."""
-    with tempfile.TemporaryDirectory(dir=make_folder(folder), prefix=".piped-") as place:
-        path = Path(place) / "piped.txt"
+    with workplace(folder) as place:
+        path = place / "piped.txt"
         try:
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)

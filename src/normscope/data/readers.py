@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from normscope.data.parquet import read_parquet
-from normscope.data.sources import Source
+from normscope.data.sources import Source, column_advice
 from normscope.errors import FileError
 
 Pieces = Iterator[str | None]
@@ -68,10 +68,11 @@ def _not_utf8(source: Source, error: UnicodeDecodeError, offset: int, lines: int
     wide = offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     encoding = "UTF-16" if wide else "WINDOWS-1252"
     fix = f"iconv -f {encoding} -t UTF-8 {source.name} > utf8.txt, with the encoding that it really has"
-    if b"\0" in data and not wide:
-        fix = "it has zero bytes, so it is probably no text at all; leave it out"
+    what = "UTF-8"
+    if _is_binary(data) and not wide:
+        what, fix = "text", "it has bytes that no text has, as pictures and programs do; leave it out"
     return FileError(
-        f"{source.name} is not UTF-8: byte 0x{data[place]:02X} at offset {offset + place}, in line {line}, "
+        f"{source.name} is not {what}: byte 0x{data[place]:02X} at offset {offset + place}, in line {line}, "
         f"is no part of a character\nfix: {fix}"
     )
 
@@ -97,21 +98,26 @@ def _text_of_line(source: Source, number: int, line: bytes) -> str:
     if not isinstance(row, dict):
         fix = f'write each line as an object: {{"{source.column}": "..."}}'
         raise _bad_line(source, number, f"it is {type(row).__name__}, not an object", fix)
+    texts = [name for name, value in row.items() if isinstance(value, str)]
     if source.column not in row:
         names = ", ".join(map(repr, row)) or "nothing"
-        raise _bad_line(
-            source, number, f"it has no {source.column!r}, but {names}", "name the column that has the text"
-        )
+        raise _bad_line(source, number, f"it has no {source.column!r}, but {names}", column_advice(texts))
     text = row[source.column]
     if not isinstance(text, str):
         problem = f"{source.column!r} is {json.dumps(text)[:40]}, not a text"
-        raise _bad_line(source, number, problem, "name the column that has the text, or leave the line out")
+        raise _bad_line(source, number, problem, f"{column_advice(texts)}, or leave the line out")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         problem = f"the text has half a character at place {error.start}: {text[error.start]!a}"
         raise _bad_line(source, number, problem, "write both halves of the pair") from None
     return text
+
+
+def _is_binary(data: bytes) -> bool:
+    """Whether bytes are a picture or the like: text in any encoding of one byte a letter has hardly any controls."""
+    controls = sum(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
+    return b"\0" in data or controls > len(data) / 50
 
 
 def _bad_line(source: Source, number: int, problem: str, fix: str) -> FileError:

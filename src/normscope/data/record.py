@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from normscope.data.fingerprints import Fingerprint
 from normscope.errors import FileError
+from normscope.files import is_altered, signed
 
 FORMAT, VERSION = "normscope corpus", 1
 RECORD_NAME = "corpus.json"
@@ -64,7 +65,8 @@ class CorpusRecord:
     expected_floor_bits_per_byte: float | None = None
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+        content = signed({"format": FORMAT, "version": VERSION, **asdict(self)})
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_record(path: Path) -> CorpusRecord:
@@ -82,6 +84,8 @@ def read_record(path: Path) -> CorpusRecord:
             f"{path} has version {content.get('version')!r} of the format, but version {VERSION} is known here\n"
             f"fix: prepare the corpus anew, or use the normscope that wrote it"
         )
+    if is_altered(content):
+        raise _damaged(path, "its checksum is not the one it was written with")
     try:
         return _record(content)
     except (KeyError, TypeError, ValueError) as error:

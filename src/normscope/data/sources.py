@@ -3,7 +3,8 @@
 import difflib
 import glob
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,8 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 KNOWN = ", ".join(_FORMATS)
+_OURS = ({"config.json", "metrics.jsonl"}, {"corpus.json", "train.bin"})
+"""The files by which a run and a prepared corpus are known: what normscope wrote itself is not for it to learn from."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def find_sources(
     """The files that these names stand for, and what the user should know of it.
 
     They come in the order of their names, those of a folder or a pattern sorted. From a folder come the files with a
-    known ending, from all depths; hidden ones stay out. A file that is named by itself may have any ending.
+    known ending, from all depths; hidden ones stay out, and so do runs and prepared corpora. A file that is named by
+    itself may have any ending.
 
     Args:
         names: files, folders and patterns such as "books/**/*.txt"; "-" for what is piped in.
@@ -82,8 +86,13 @@ def find_sources(
             finding.files[piped] = Source(PIPED, piped, "text")
         elif path.is_dir():
             _add_folder(finding, path)
-        elif path.exists():
+        elif path.is_file():
             finding.add(path)
+        elif path.exists():
+            raise FileError(
+                f"{name} is no file but a pipe or a device, which can be read once, and a text is read several times\n"
+                f"fix: pipe it in, and name it '-': cat my.txt | normscope train -"
+            )
         elif glob.has_magic(str(name)):
             _add_pattern(finding, str(name))
         else:
@@ -94,8 +103,12 @@ def find_sources(
 
 
 def _add_folder(finding: _Finding, folder: Path) -> None:
-    everything = list(_files_below(folder))
+    everything, ours = _files_below(folder)
     known = [path for path in everything if path.suffix.lower() in _FORMATS]
+    if folder in ours:
+        raise FileError(
+            f"the folder {folder} has no text: it holds a run or a prepared corpus\nfix: name a folder with text"
+        )
     if not known:
         raise FileError(
             f"the folder {folder} has no text: no file whose ending is one of {KNOWN}\n"
@@ -104,19 +117,26 @@ def _add_folder(finding: _Finding, folder: Path) -> None:
     for path in known:
         finding.add(path)
     _note_skipped(finding, str(folder), [path for path in everything if path.suffix.lower() not in _FORMATS])
+    _note_ours(finding, folder, ours)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """The files of a folder and of those in it, sorted; without what is hidden and what links to folders lead to."""
+def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a folder and of those in it, without what is hidden and what links to folders lead to; and those
+    folders in it that normscope wrote, whose files stay out. Both are sorted.
+    """
 
     def refuse(error: OSError) -> None:
         raise FileError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
-    found = []
+    found, ours = [], []
     for root, folders, files in os.walk(folder, onerror=refuse):
+        if any(marks <= set(files) for marks in _OURS):
+            ours.append(Path(root))
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(root, name) for name in files if not name.startswith(".")]
-    return iter(sorted(path for path in found if path.is_file()))
+    return sorted(path for path in found if path.is_file()), sorted(ours)
 
 
 def _add_pattern(finding: _Finding, pattern: str) -> None:
@@ -138,15 +158,37 @@ def _add_pattern(finding: _Finding, pattern: str) -> None:
 def _note_skipped(finding: _Finding, name: str, skipped: Sequence[Path]) -> None:
     if skipped:
         shown = ", ".join(path.name for path in skipped[:3]) + ", …" * (len(skipped) > 3)
-        count = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
-        finding.notices.append(f"{name}: {count} skipped that do not end in {KNOWN}: {shown}")
+        count = "1 file skipped that does" if len(skipped) == 1 else f"{len(skipped)} files skipped that do"
+        finding.notices.append(f"{name}: {count} not end in {KNOWN}: {shown}")
+
+
+def _note_ours(finding: _Finding, folder: Path, ours: Sequence[Path]) -> None:
+    if ours:
+        shown = ", ".join(str(path.relative_to(folder)) for path in ours[:3]) + ", …" * (len(ours) > 3)
+        count = "1 folder skipped that holds" if len(ours) == 1 else f"{len(ours)} folders skipped that hold"
+        finding.notices.append(f"{folder}: {count} a run or a prepared corpus: {shown}")
 
 
 def _advice(path: Path) -> str:
     """What was meant, if a name in the same folder is close to it."""
     parent = path.parent
     names = [other.name for other in parent.iterdir()] if parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return (
-        f"did you mean {parent / close[0]}?" if close else "check the path; a pattern such as 'books/*.txt' will do too"
-    )
+    close = [name for name in difflib.get_close_matches(path.name, names) if _alike(Path(name).stem, path.stem)]
+    if not close:
+        return "check the path; a pattern such as 'books/*.txt' will do too"
+    return f"did you mean {str(parent / close[0])!r}?"
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names are, their endings aside: nearly all texts share those."""
+    return difflib.SequenceMatcher(None, one, other).ratio() >= 0.65
+
+
+def column_advice(names: Iterable[str]) -> str:
+    """Which column to name, among those of a file that hold text.
+
+    >>> column_advice(["txt"]), column_advice(["title", "body"])
+    ('--column txt', '--column NAME, with the one that has the text')
+    """
+    known = list(names)
+    return f"--column {shlex.quote(known[0]) if len(known) == 1 else 'NAME, with the one that has the text'}"

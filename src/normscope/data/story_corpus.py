@@ -2,11 +2,10 @@
 
 import json
 import math
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import check_positive, check_seed
+from normscope.checks import SEEDS, check_positive, check_seed
 from normscope.data.choosing import check_choice, choose_tokenizer
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
@@ -14,8 +13,10 @@ from normscope.data.sources import Source
 from normscope.data.split import PARTS, Assigned
 from normscope.data.stories import floor, stories
 from normscope.data.survey import survey
+from normscope.data.workplace import workplace
 from normscope.data.writing import write_corpus
-from normscope.files import AtomicFile, make_folder
+from normscope.errors import ConfigError
+from normscope.files import AtomicFile
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def prepare_stories(
         tokenizer, vocab_size: as in `prepare`.
         progress: is told how many bytes have been told, of how many.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     corpus = prepare_stories(folder, size_bytes=5000, validation_bytes=2000)
     >>> 0 < corpus.floor_bits_per_byte < 1
@@ -55,10 +57,13 @@ def prepare_stories(
     """
     check_positive(size_bytes=size_bytes, validation_bytes=validation_bytes)
     check_seed(seed=seed)
+    if 2 * seed + 1 >= SEEDS:
+        raise ConfigError(
+            f"seed={seed} must be below 2^63 for the stories: each seed has two series\nfix: a smaller one"
+        )
     check_choice(tokenizer, vocab_size)
-    folder = make_folder(folder)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".stories-") as place:
-        files = [Source(part, Path(place) / f"{part}.jsonl", "jsonl") for part in PARTS]
+    with workplace(folder) as place:
+        files = [Source(part, place / f"{part}.jsonl", "jsonl") for part in PARTS]
         total = size_bytes + validation_bytes
         # Even series are for training and odd ones for validation.
         trained = _tell(files[0].path, 2 * seed, size_bytes, 0, total, progress)
@@ -72,7 +77,7 @@ def prepare_stories(
 
         chosen, notices = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, texts)
         return write_corpus(
-            folder,
+            Path(folder),
             texts(),
             chosen,
             settings={

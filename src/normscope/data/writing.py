@@ -12,8 +12,8 @@ from normscope.data.fingerprints import Fingerprint, sha256_of
 from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, Setting
 from normscope.data.split import PARTS, Assigned, Part
 from normscope.data.tokenizers.base import Tokenizer, Tokens
-from normscope.errors import FileError
-from normscope.files import AtomicFile, write_atomically
+from normscope.data.workplace import workplace
+from normscope.files import AtomicFile, cannot_write, write_atomically
 
 _AT_A_TIME = 2**18
 """So many characters are turned to tokens together: enough for two cores, and little memory."""
@@ -59,29 +59,29 @@ def write_corpus(
     floor: float | None = None,
     expected_floor: float | None = None,
 ) -> Corpus:
-    """Write a prepared folder. An older one in its place stays whole until the new one is."""
-    with ExitStack() as files:
-        writers = {
-            part: _PartWriter(files.enter_context(AtomicFile(folder / part_name(part))), tokenizer) for part in PARTS
-        }
-        _write_tokens(assigned, tokenizer, writers)
-        # From here until the end, the folder is not whole, and has no record that says it were.
-        _remove(folder / RECORD_NAME)
-        tokenizer.save(folder / TOKENIZER_NAME)
-    record = CorpusRecord(
-        tokenizer=tokenizer.kind,
-        vocab_size=tokenizer.vocab_size,
-        dtype=tokenizer.dtype.name,
-        tokenizer_sha256=sha256_of(folder / TOKENIZER_NAME),
-        train=writers["train"].record(),
-        validation=writers["validation"].record(),
-        sources=sources,
-        settings=settings,
-        notices=(*notices, *tokenizer.notices),
-        floor_bits_per_byte=floor,
-        expected_floor_bits_per_byte=expected_floor,
-    )
-    write_atomically(folder / RECORD_NAME, record.to_json())
+    """Write a prepared folder. An older one in its place stays whole until all of the new one is on the disk."""
+    with workplace(folder) as place:
+        with ExitStack() as files:
+            writers = {
+                part: _PartWriter(files.enter_context(AtomicFile(place / part_name(part))), tokenizer) for part in PARTS
+            }
+            _write_tokens(assigned, tokenizer, writers)
+        tokenizer.save(place / TOKENIZER_NAME)
+        record = CorpusRecord(
+            tokenizer=tokenizer.kind,
+            vocab_size=tokenizer.vocab_size,
+            dtype=tokenizer.dtype.name,
+            tokenizer_sha256=sha256_of(place / TOKENIZER_NAME),
+            train=writers["train"].record(),
+            validation=writers["validation"].record(),
+            sources=sources,
+            settings=settings,
+            notices=(*notices, *tokenizer.notices),
+            floor_bits_per_byte=floor,
+            expected_floor_bits_per_byte=expected_floor,
+        )
+        write_atomically(place / RECORD_NAME, record.to_json())
+        _move(place, folder)
     return open_corpus(folder)
 
 
@@ -106,8 +106,11 @@ def _flush(waiting: list[tuple[Part, str | None]], tokenizer: Tokenizer, writers
             writers[part].add(next(encoded), text)
 
 
-def _remove(path: Path) -> None:
+def _move(place: Path, folder: Path) -> None:
+    """Put the new files in their place. Meanwhile the folder is not whole, and has no record that says it were."""
     try:
-        path.unlink(missing_ok=True)
+        (folder / RECORD_NAME).unlink(missing_ok=True)
+        for name in (*map(part_name, PARTS), TOKENIZER_NAME, RECORD_NAME):
+            (place / name).replace(folder / name)
     except OSError as error:
-        raise FileError(f"cannot replace {path}: {error.strerror or error}\nfix: choose another folder") from error
+        raise cannot_write(folder / RECORD_NAME, error) from error

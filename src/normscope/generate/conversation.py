@@ -68,14 +68,16 @@ class Conversation:
         The turn is remembered when the answer has ended. An answer that is not listened to, because the iterator is
         closed or something interrupts it, is remembered as far as it came. What cannot be said is refused at once.
         """
-        said = [int(token) for token in self.tokenizer.encode(text)]
         history = [token for turn in self.turns for token in turn.tokens]
-        return self._answer(text, said, Writer(self.model, self.tokenizer, [history + said], self.settings))
+        said = self._going_on(history, text)
+        answer = self._answer(text, said, Writer(self.model, self.tokenizer, [history + said], self.settings))
+        next(answer)  # an iterator that has not begun would not notice that it is closed
+        return answer
 
     def undo(self) -> Turn:
         """Take the last turn back; returns it."""
         if not self.turns:
-            raise ConfigError("nothing was said yet that could be taken back\nfix: say() something first")
+            raise ConfigError("nothing was said yet that could be taken back\nfix: say something first")
         return self.turns.pop()
 
     def reset(self) -> None:
@@ -85,11 +87,22 @@ class Conversation:
     def _answer(self, text: str, said: list[int], writer: Writer) -> Iterator[str]:
         row = writer.generation.rows[0]
         try:
+            yield ""  # it has begun
             for _, piece in writer:
                 yield piece
         finally:
             answer = writer.texts[0]
             # Tokens that were chosen but not shown, those of a stop string, are no part of what is remembered.
-            shown = row.written if row.stopped_by in ("end", "length") else self.tokenizer.encode(answer)
-            tokens = (*said, *(int(token) for token in shown))
-            self.turns.append(Turn(text, answer, tokens, row.stopped_by, tuple(row.notices)))
+            shown = row.written if row.stopped_by in ("end", "length") else self._going_on(row.prompted, answer)
+            self.turns.append(Turn(text, answer, (*said, *shown), row.stopped_by, tuple(row.notices)))
+
+    def _going_on(self, before: list[int], text: str) -> list[int]:
+        """The tokens of a text that goes on from others.
+
+        Some tokenizers put a space before whatever they are given. So a text with a space of its own would have two.
+        """
+        tokens: list[int] = self.tokenizer.encode(text).tolist()
+        stream = self.tokenizer.stream(before)
+        if text.startswith(" ") and "".join([*map(stream.push, tokens), stream.finish()]) == f" {text}":
+            tokens = self.tokenizer.encode(text[1:]).tolist()
+        return tokens

@@ -107,16 +107,17 @@ def _are_alike(model: GPT) -> bool:
     return (
         len({id(attention.rotary) for attention in attentions}) == 1
         and all(_is_over_its_last_axis(norm, (1, 1, model.config.width)) for norm in wide)
-        and len({_setting(norm) for norm in wide}) == 1
+        and len({setting_of(norm) for norm in wide}) == 1
         and (
             all(norm is None for norm, _ in of_heads)
             or all(_is_over_its_last_axis(norm, (1, 1, heads, e)) for norm, heads in of_heads)
         )
-        and len({_setting(norm) for norm, _ in of_heads}) == 1
+        and len({setting_of(norm) for norm, _ in of_heads}) == 1
     )
 
 
-def _setting(norm: nn.Module | None) -> tuple[str, float | None] | None:
+def setting_of(norm: nn.Module | None) -> tuple[str, float | None] | None:
+    """What a norm computes, its weights aside; None of what is no norm."""
     return (norm.statistic, norm.eps) if isinstance(norm, Norm) else None
 
 

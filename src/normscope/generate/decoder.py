@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block
 from normscope.blocks.cache import Cache
 from normscope.blocks.norm.engine import Norm
-from normscope.generate.decodable import can_decode, tensors_of
+from normscope.generate.decodable import can_decode, setting_of, tensors_of
 from normscope.kernels import switch
 from normscope.kernels.threads import pool_for
 from normscope.models.gpt import GPT
@@ -214,10 +214,13 @@ def _eps(norm: Norm | None) -> float:
 
 
 def _state(model: GPT) -> tuple[object, ...]:
-    """What a layout depends on: the config, where each tensor is, and how often torch saw it changed in place."""
+    """What a layout depends on: the config, which norms there are and how they are set; where each tensor is, and how
+    often torch saw it changed in place.
+    """
     tensors = tensors_of(model)
     versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-    return model.config, [tensor.data_ptr() for tensor in tensors], versions
+    norms = {name: setting for name, module in model.named_modules() if (setting := setting_of(module)) is not None}
+    return model.config, norms, [tensor.data_ptr() for tensor in tensors], versions
 
 
 def _print(weight: Tensor) -> Tensor:

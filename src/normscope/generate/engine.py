@@ -119,7 +119,14 @@ class Generation:
         self._stop_tokens = frozenset(_checked_tokens(stop_tokens, config.vocab_size))
         known = [_checked_prompt(prompt, config.vocab_size) for prompt in prompts]
         self.rows = [
-            Row(tokens, prompt=prompt, sample=sample, context=config.context, vocabulary=vocabulary)
+            Row(
+                tokens,
+                prompt=prompt,
+                sample=sample,
+                context=config.context,
+                vocabulary=vocabulary,
+                ends=self._stop_tokens,
+            )
             for prompt, tokens in enumerate(known)
             for sample in range(samples)
         ]

@@ -1,6 +1,6 @@
 """One text in the making: its tokens, the part of them that the model sees, and why it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -29,9 +29,19 @@ class Row:
         prompt, sample: which prompt of those that were given, and which of its samples.
         context: how many tokens the model sees at most.
         vocabulary: how many tokens there are to choose from.
+        ends: tokens that end a text; also where a prompt has them, they are no part of what is said in it.
     """
 
-    def __init__(self, tokens: Sequence[int], *, prompt: int, sample: int, context: int, vocabulary: int) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        *,
+        prompt: int,
+        sample: int,
+        context: int,
+        vocabulary: int,
+        ends: Collection[int] = (),
+    ) -> None:
         self.prompt, self.sample = prompt, sample
         self.tokens = [int(token) for token in tokens]
         self.stopped_by: StoppedBy | None = None
@@ -39,7 +49,7 @@ class Row:
         self._context, self._given = context, len(self.tokens)
         self._begin = max(0, self._given - context)
         self._seen = np.zeros(vocabulary, dtype=np.bool_)
-        self._seen[[token for token in self.tokens if token < vocabulary]] = True
+        self._seen[[token for token in self.tokens if token < vocabulary and token not in ends]] = True
         if self._begin:
             self.notices.append(
                 f"the prompt has {self._given} tokens, but the model sees {context}: its newest {context} are used"
@@ -56,6 +66,11 @@ class Row:
         return self.tokens[self._begin :]
 
     @property
+    def prompted(self) -> list[int]:
+        """The tokens of the prompt."""
+        return self.tokens[: self._given]
+
+    @property
     def written(self) -> list[int]:
         """The tokens after the prompt."""
         return self.tokens[self._given :]
@@ -67,7 +82,7 @@ class Row:
 
     @property
     def seen(self) -> NDArray[np.intp]:
-        """The tokens that are in the text, prompt included, each once."""
+        """The tokens that are in the text, prompt included, each once; no ends."""
         return np.flatnonzero(self._seen)
 
     @property

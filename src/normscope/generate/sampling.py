@@ -34,8 +34,8 @@ class SamplingConfig:
     True
     >>> SamplingConfig(top_p=1.5)
     Traceback (most recent call last):
-    normscope.errors.ConfigError: top_p=1.5 must be above 0 and at most 1, or None for no limit
-    fix: top_p=0.95, for instance
+    normscope.errors.ConfigError: top_p=1.5 must be above 0 and at most 1
+    fix: top_p=0.95, for instance; leave it out for no limit
     """
 
     temperature: float = 1.0
@@ -56,8 +56,8 @@ class SamplingConfig:
             share = getattr(self, name)
             if share is not None and not (is_number(share) and 0 < share <= 1):
                 raise ConfigError(
-                    f"{name}={share!r} must be above 0 and at most 1, or None for no limit\n"
-                    f"fix: {name}={example}, for instance"
+                    f"{name}={share!r} must be above 0 and at most 1\n"
+                    f"fix: {name}={example}, for instance; leave it out for no limit"
                 )
         check_above_zero(repetition_penalty=self.repetition_penalty)
 

@@ -103,7 +103,7 @@ class Writer:
         )
         rows = self.generation.rows
         self.texts = ["" for _ in rows]
-        self._streams = [tokenizer.stream() for _ in rows]
+        self._streams = [tokenizer.stream(after=row.tokens) for row in rows]
         self._finders = [StopFinder(settings.stop) for _ in rows]
         self._pieces = self._write()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.blocks.norm.spec import NormSpec
+from normscope.checks import check_complete
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 
@@ -24,7 +25,8 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
     settings = dataclasses.asdict(config)
     if not isinstance(config.init, str):
         raise ConfigError(
-            f"init={config.init!r} is a function, which JSON cannot hold\nfix: name one that is known, as a text"
+            f"init={config.init!r} is not a name, and JSON cannot hold what it computes\n"
+            f"fix: name one that is known, as a text"
         )
     for name in _NORMS:
         if settings[name] is not None:
@@ -34,11 +36,7 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
 
 def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
     """The config that was written as these settings; one that is unknown or missing is refused by name."""
-    known = {field.name for field in dataclasses.fields(GPTConfig)}
-    strange, missing = sorted(set(settings) - known), sorted(known - set(settings))
-    if strange or missing:
-        faults = [f"has the unknown setting {name!r}" for name in strange] + [f"lacks {name!r}" for name in missing]
-        raise ConfigError(f"the model's config {' and '.join(faults)}\nfix: use the normscope that wrote it")
+    check_complete("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
     values = dict(settings)
     for name in _NORMS:
         if values[name] is not None:

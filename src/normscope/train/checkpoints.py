@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normscope.checks import is_whole
 from normscope.errors import CheckpointError
-from normscope.files import write_atomically
+from normscope.files import is_altered, signed, write_atomically
 from normscope.train import sealed
 
 KEPT = 2
@@ -52,7 +52,7 @@ class Checkpoints:
         self._drop_old()
 
     def mark_best(self, step: int, loss: float) -> None:
-        write_atomically(self.folder / _BEST, json.dumps({"step": step, "loss": loss}))
+        write_atomically(self.folder / _BEST, json.dumps(signed({"step": step, "loss": loss})))
         self._drop_old()
 
     def load(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -80,11 +80,19 @@ class Checkpoints:
                 _remove(path)
 
     def _marked(self) -> int | None:
+        path = self.folder / _BEST
         try:
-            step = json.loads((self.folder / _BEST).read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError, TypeError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
             return None
-        return step if is_whole(step, least=0) else None
+        except (OSError, ValueError):
+            content = None
+        if not isinstance(content, dict) or is_altered(content) or not is_whole(content.get("step"), least=0):
+            raise CheckpointError(
+                f"{path} is damaged, and nothing else says which step was the best\n"
+                f"fix: remove it, and the best of those to come will be marked; what is saved is whole"
+            )
+        return int(content["step"])
 
     def _drop_old(self) -> None:
         steps = self.steps()

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from normscope.checks import check_above_zero, check_flags, check_positive, check_seed, is_number, is_whole
+from normscope.checks import (
+    check_above_zero,
+    check_complete,
+    check_flags,
+    check_positive,
+    check_seed,
+    is_number,
+    is_whole,
+    plain,
+)
 from normscope.errors import ConfigError
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS
 from normscope.train.schedule import Schedule, Shape
@@ -35,6 +44,7 @@ class TrainConfig:
         clip: the largest norm that all gradients together may have; None for any.
         seed: of the first weights and of the order of the batches.
         evaluate_every, sample_every, save_every: after how many steps; 0 is only at the end.
+        xray_every: after how many steps an x-ray of the model is taken and kept; 0 is never.
         device: cpu, cuda, mps and so on; auto takes an accelerator if there is one.
         precision: float32 or bfloat16 products; auto takes what is fast and safe on the device.
         compile: let torch.compile work on the model first.
@@ -61,6 +71,7 @@ class TrainConfig:
     evaluate_every: int = 0
     sample_every: int = 0
     save_every: int = 0
+    xray_every: int = 0
     device: str = "auto"
     precision: Precision = "auto"
     compile: bool = False
@@ -74,7 +85,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not (is_number(value) and least <= value < most):
                 raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        for name in ("evaluate_every", "sample_every", "save_every"):
+        for name in ("evaluate_every", "sample_every", "save_every", "xray_every"):
             if not is_whole(getattr(self, name), least=0):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
         check_seed(seed=self.seed)
@@ -92,18 +103,21 @@ class TrainConfig:
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
         self.rates()  # refuses a schedule that cannot be
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
 
     def rates(self) -> Schedule:
         return Schedule(self.steps, self.schedule, self.warmup, self.decay, self.final_rate)
+
+    def xray_is_due(self, done: int) -> bool:
+        """Whether an x-ray is to be kept after so many steps."""
+        return self.xray_every > 0 and (done % self.xray_every == 0 or done == self.steps)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
-        """The config that was written as these settings; an unknown one is refused by name."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        strange = sorted(set(settings) - known)
-        if strange:
-            raise ConfigError(f"there is no training setting {strange[0]!r}\nfix: use the normscope that wrote it")
+        """The config that was written as these settings; one that is unknown or missing is refused by name."""
+        check_complete("the training's", settings, [field.name for field in dataclasses.fields(cls)])
         return cls(**settings)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from normscope._version import __version__
+from normscope.checks import check_above_zero
 from normscope.data.batches import Batches
 from normscope.kernels.switch import form_for
 from normscope.models.gpt import GPT, GPTConfig
@@ -20,7 +21,8 @@ from normscope.train.allocator import hold_memory
 from normscope.train.compiler import cpp_compiler
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
-from normscope.train.observers.memory import memory_now, memory_peak
+from normscope.train.needs import refuse_too_large
+from normscope.train.observers.memory import memory_now, memory_peak, memory_sizes
 from normscope.train.precision import choose_precision, probe_bfloat16
 from normscope.train.trainer import Trainer
 
@@ -88,7 +90,9 @@ class Cost:
 
 
 def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> Cost:
-    """Take real steps on random tokens for so many seconds, three at least."""
+    """Take real steps on random tokens for so many seconds, three at least; what cannot fit is refused before."""
+    check_above_zero(seconds=seconds)
+    refuse_too_large(model_config, config)
     hold_memory()
     before = memory_now()
     device = resolve_device(config.device)
@@ -126,12 +130,10 @@ def processor() -> str:
 
 
 def _memory() -> str:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-        return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
-    except (OSError, KeyError, ValueError, IndexError):
+    sizes = memory_sizes()
+    if not {"MemAvailable", "MemTotal"} <= sizes.keys():
         return "unknown"
+    return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
 
 
 def _kernels() -> tuple[str, str]:

@@ -108,7 +108,7 @@ class Noticed(Event):
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The run ended, for this reason: done, stopped by the user, or paused where that was asked for."""
+    """The run ended, for this reason: done, stopped by the user, paused where that was asked for, or in words."""
 
     kind = "finished"
     reason: str

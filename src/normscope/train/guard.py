@@ -6,13 +6,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from normscope.errors import CheckpointError
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT
 from normscope.train import sealed
+from normscope.train.chance import random_state, set_random_state
+from normscope.train.config import Precision
+from normscope.train.devices import resolve_device
+from normscope.train.precision import choose_precision
+from normscope.train.statistics import put_back, running_statistics
 
 
 @dataclass(frozen=True)
@@ -21,19 +25,21 @@ class Fault:
 
     Args:
         where: the module's or the parameter's name.
-        when: in the weights already, on the way forward, or on the way back.
+        when: in the weights or running statistics already, on the way forward, on the way back, or in a running
+            statistic afterwards.
         what: nan, inf, or both.
     """
 
     where: str
-    when: Literal["weights", "forward", "backward"]
+    when: Literal["weights", "forward", "backward", "statistics"]
     what: str
 
     def __str__(self) -> str:
         happened = {
-            "weights": "a weight that is not finite",
+            "weights": "not finite before the batch came",
             "forward": "its output is not finite, though its input is",
             "backward": "its gradient is not finite, though the one that came to it is",
+            "statistics": "not finite after the batch, though every output and gradient is",
         }
         return f"{self.where}: {happened[self.when]} ({self.what})"
 
@@ -41,21 +47,25 @@ class Fault:
 def find_fault(model: GPT, inputs: Tensor, targets: Tensor, micro_batch: int | None = None) -> Fault | None:
     """Run a batch again and watch every module; None if all stays finite this time.
 
-    Gradients are left empty, and the random numbers as they were.
+    Gradients are left empty, the random numbers and the running statistics as they were.
     """
-    for name, weight in model.named_parameters():
-        if not _finite(weight):
-            return Fault(name, "weights", _kind(weight))
+    for name, tensor in model.state_dict().items():
+        if not _finite(tensor):
+            return Fault(name, "weights", _kind(tensor))
     size = micro_batch or len(inputs)
+    statistics = running_statistics(model)
+    before = [tensor.clone() for tensor in statistics.values()], random_state(inputs.device)
     try:
-        with torch.random.fork_rng(devices=()):
-            for part, wanted in zip(inputs.split(size), targets.split(size), strict=True):
-                fault = _find_in_part(model, part, wanted)
-                if fault is not None:
-                    return fault
-        return None
+        for part, wanted in zip(inputs.split(size), targets.split(size), strict=True):
+            fault = _find_in_part(model, part, wanted)
+            if fault is not None:
+                return fault
+        strange = [(name, tensor) for name, tensor in statistics.items() if not _finite(tensor)]
+        return Fault(strange[0][0], "statistics", _kind(strange[0][1])) if strange else None
     finally:
         model.zero_grad(set_to_none=True)
+        put_back([*statistics.values()], before[0])
+        set_random_state(before[1], inputs.device)
 
 
 def _find_in_part(model: GPT, inputs: Tensor, targets: Tensor) -> Fault | None:
@@ -104,25 +114,37 @@ def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts
     tensors = {
         "model": dict(model.state_dict()),
         "batch": {"inputs": inputs, "targets": targets},
-        "random": {"torch": torch.get_rng_state()},
+        "random": random_state(inputs.device),
     }
     sealed.seal(folder, tensors, {**facts, "config": config_to_json(model.config)})
 
 
-def replay(folder: Path) -> tuple[Fault | None, dict[str, Any]]:
-    """Run the batch of a saved bundle again; returns what is found now, and what was noted then."""
-    fix = "fix: name a folder such as RUN/faults/00000123"
+def replay(
+    folder: Path, device: str | None = None, precision: Precision | None = None
+) -> tuple[Fault | None, dict[str, Any]]:
+    """Run the batch of a saved bundle again, on the device and in the precision of the run unless told otherwise.
+
+    Returns:
+        What is found now, and what was noted then.
+    """
+    fix = "fix: name a folder such as RUN/faults/00000123-batch-122"
     if not sealed.is_sealed(folder):
         raise CheckpointError(f"{folder} does not hold a fault: it has no {sealed.MANIFEST}\n{fix}")
     tensors, facts = sealed.unseal(folder)
     if "batch" not in tensors or "error" not in facts:
         raise CheckpointError(f"{folder} does not hold a fault, though it is whole\n{fix}")
+    where = resolve_device(device or facts.get("device", "cpu"))
+    chosen = choose_precision(precision or facts.get("precision", "float32"), where)
     model = GPT(config_from_json(facts["config"]))
     model.load_state_dict(tensors["model"])
-    batch = tensors["batch"]
-    with torch.random.fork_rng(devices=()):
-        torch.set_rng_state(tensors["random"]["torch"])
-        return find_fault(model.train(), batch["inputs"], batch["targets"], facts.get("micro_batch")), facts
+    inputs, targets = (tensors["batch"][name].to(where) for name in ("inputs", "targets"))
+    before = random_state(where)
+    set_random_state(tensors["random"], where)
+    try:
+        with chosen.autocast(where)():
+            return find_fault(model.to(where).train(), inputs, targets, facts.get("micro_batch")), facts
+    finally:
+        set_random_state(before, where)
 
 
 def fault_to_json(fault: Fault | None) -> dict[str, str] | None:

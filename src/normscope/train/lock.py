@@ -33,3 +33,17 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # a file system that has no locks; the user has to take care there too
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is at work in the folder, as far as the system tells."""
+    try:
+        import fcntl
+
+        with (folder / LOCK_NAME).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # no locks here, or nobody ever took one
+        return False
+    return False

@@ -7,23 +7,24 @@ checkpoint and does what was due there again, so it ends with the same weights a
 import math
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Literal
 
 import torch
 
 from normscope.checks import check_positive
 from normscope.data.batches import Batches, windows
-from normscope.errors import NotFiniteError
+from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.kernels.loading import are_compiled
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
 from normscope.train.allocator import hold_memory
+from normscope.train.audience import Audience
+from normscope.train.chance import set_random_state
 from normscope.train.devices import resolve_device
 from normscope.train.evaluate import evaluate
 from normscope.train.events import (
-    Event,
     Finished,
     Noticed,
     Observer,
@@ -35,19 +36,21 @@ from normscope.train.events import (
     Validated,
 )
 from normscope.train.guard import fault_to_json, find_fault, save_bundle
-from normscope.train.layer_signal import layer_signal
 from normscope.train.lock import locked
+from normscope.train.looks import StepWatch, layer_signal, look
 from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.observers.model_in_words import model_in_words
 from normscope.train.precision import choose_precision
+from normscope.train.rewinds import MOST_REWINDS, Rewinds
 from normscope.train.run import Run, refuse_changed_text, refuse_other_config
 from normscope.train.stopping import Stopping
+from normscope.train.surroundings import changes, surroundings
 from normscope.train.trainer import Trainer
 
 SIGNAL_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
 """After which shares of the run the report shows the signal per layer."""
+LOOK_TEXTS = 4
 SAMPLE_TOKENS = 240
-MOST_REWINDS = 10
 _ADVICE = "a new run with a lower --matrix-rate and --rate"
 
 Reason = Literal["done", "stopped", "paused"]
@@ -76,8 +79,13 @@ def train(
         stopping = stack.enter_context(Stopping())
         metrics = MetricsFile(run.metrics)
         stack.callback(metrics.close)
+        begin = run.checkpoints.last() if from_step is None else from_step
+        if until is not None and begin is not None and until < begin:
+            raise ConfigError(
+                f"until={until}, but the run is at step {begin} already\nfix: a later step, or --from-step"
+            )
         loop = _Loop(run, metrics, observers, stopping)
-        loop.begin(run.checkpoints.last() if from_step is None else from_step)
+        loop.begin(begin)
         return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
 
 
@@ -93,8 +101,8 @@ class _Loop:
         self.precision = choose_precision(self.config.precision, self.device)
         context = run.config.model.context
         self.batches = Batches(self.corpus.train, context, self.config.batch, self.config.seed)
-        self.metrics, self.observers = metrics, [metrics, *observers]
-        self.rewinds = 0
+        self.metrics, self.audience = metrics, Audience(metrics, observers)
+        self.rewinds, self.changes = Rewinds(), list[str]()
 
     def begin(self, step: int | None, passed_over: Sequence[int] = ()) -> None:
         """Be where the checkpoint of a step was taken; None is the beginning, and so is 0 if it was never saved."""
@@ -103,14 +111,20 @@ class _Loop:
         self.trainer = Trainer(self.model, self.config, self.batches, self.precision.autocast(self.device))
         self.trainer.passed_over = list(passed_over)
         self.best: float | None = None
-        seconds, metrics_bytes = 0.0, 0
+        seconds, metrics_bytes, checkpoint = 0.0, 0, None
         if step is not None and (step != 0 or step in self.run.checkpoints.steps()):
             tensors, facts = self.run.checkpoints.load(step)
             refuse_other_config(self.run, facts["config"])
             self.trainer.restore(tensors, facts)
             self.best, seconds, metrics_bytes = facts["best"], facts["seconds"], facts["metrics_bytes"]
+            checkpoint = str(self.run.checkpoints.path(step))
+            self.changes = changes(facts.get("surroundings", {}), self._surroundings())
+        self.dropped = [later for later in self.run.checkpoints.steps() if later > self.trainer.done]
         self.run.checkpoints.forget_after(self.trainer.done)
-        self.metrics.cut(metrics_bytes)
+        self.run.looks.forget_after(self.trainer.done)
+        self.told_faults = self.run.looks.faults_before(self.trainer.done) if self.config.xray_every else set()
+        self.step_watch: StepWatch | None = None
+        self.audience.go_back(self.trainer.done, metrics_bytes, checkpoint)
         self.clock = time.perf_counter() - seconds
 
     def go(self, until: int) -> Reason:
@@ -127,15 +141,17 @@ class _Loop:
                 self._meet_fault(error)
         done = self.trainer.done >= self.config.steps
         reason: Reason = "stopped" if self.stopping.requested and not done else "done" if done else "paused"
-        self._tell(Finished(self.trainer.done, reason, self._elapsed()))
+        self.audience.tell(Finished(self.trainer.done, reason, self._elapsed()))
         return reason
 
     def _step(self) -> None:
         start = time.perf_counter()
-        step = self.trainer.step()
+        self.step_watch = StepWatch(self.model) if self.config.xray_is_due(self.trainer.done + 1) else None
+        with self.step_watch or nullcontext():
+            step = self.trainer.step()
         seconds = time.perf_counter() - start
         epoch = self.batches.epoch(self.trainer.next_batch)
-        self._tell(
+        self.audience.tell(
             Stepped(
                 step.number, step.loss, step.gradient_norm, step.rate, epoch, seconds, step.tokens / max(seconds, 1e-9)
             )
@@ -146,8 +162,8 @@ class _Loop:
         done, config = self.trainer.done, self.config
         if self._due(config.save_every):
             self._save()
-        if done in {round(share * config.steps) for share in SIGNAL_SHARES}:
-            self._signal()
+        if done in {round(share * config.steps) for share in SIGNAL_SHARES} or self.config.xray_is_due(done):
+            self._look()
         if self._due(config.evaluate_every):
             self._validate()
         if self._due(config.sample_every):
@@ -162,15 +178,17 @@ class _Loop:
         if self.run.checkpoints.last() == step:
             return
         tensors, facts = self.trainer.state()
-        self.metrics.size()  # brings them to the disk
+        self.metrics.sync()
         facts |= {
             "config": self.run.config.to_json(),
             "best": self.best,
             "seconds": self._elapsed(),
             "metrics_bytes": self.told_before,  # whoever goes on from here does what is due here, and tells it
+            "surroundings": self._surroundings(),
         }
         self.run.checkpoints.save(step, tensors, facts)
-        self._tell(Saved(step, str(self.run.checkpoints.path(step))))
+        self.rewinds.saved(step)
+        self.audience.tell(Saved(step, str(self.run.checkpoints.path(step))))
 
     def _validate(self) -> None:
         start = time.perf_counter()
@@ -189,7 +207,7 @@ class _Loop:
             self.best = found.loss
             self.run.checkpoints.mark_best(self.trainer.done, found.loss)
         seconds = time.perf_counter() - start
-        self._tell(Validated(self.trainer.done, found.loss, found.bits_per_byte, best, seconds))
+        self.audience.tell(Validated(self.trainer.done, found.loss, found.bits_per_byte, best, seconds))
 
     def _sample(self) -> None:
         (sample,) = generate_text(
@@ -200,39 +218,55 @@ class _Loop:
             temperature=0.8,
             seed=self.config.seed,
         )
-        self._tell(Sampled(self.trainer.done, sample.prompt, sample.text))
+        self.audience.tell(Sampled(self.trainer.done, sample.prompt, sample.text))
 
-    def _signal(self) -> None:
-        """Of the first windows of the validation text: the same at every step."""
-        inputs, targets = next(windows(self.corpus.validation, self.run.config.model.context, 4))
-        layers = layer_signal(
-            self.model, torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
-        )
-        self._tell(Signalled(self.trainer.done, layers))
+    def _look(self) -> None:
+        """An x-ray, on the first windows of the validation text: the same at every step."""
+        done = self.trainer.done
+        inputs, targets = next(windows(self.corpus.validation, self.run.config.model.context, LOOK_TEXTS))
+        batch = torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+        record = look(self.model, *batch, label=f"{self.run.folder.name} step {done}")
+        self.audience.tell(Signalled(done, layer_signal(record)))
+        if self.config.xray_is_due(done):
+            record = record if self.step_watch is None else self.step_watch.added_to(record)
+            for text in self.run.looks.keep(done, record, self.told_faults):
+                self.audience.tell(Noticed(done, text))
 
     def _meet_fault(self, error: NotFiniteError) -> None:
         """Name what made the number, keep what it takes to see it again, and stop or go back."""
         problem = str(error).splitlines()[0]
         number, micro_batch = self.trainer.next_batch, self.config.micro_batch
         inputs, targets = self.trainer.load_batch(number)
-        torch.set_rng_state(self.trainer.random_before)
+        set_random_state(self.trainer.random_before, self.device)
         with self.precision.autocast(self.device)():
             fault = find_fault(self.model.train(), inputs, targets, micro_batch)
-        folder = self.run.faults / f"{self.trainer.done + 1:08d}"
-        facts = {"error": problem, "fault": fault_to_json(fault), "micro_batch": micro_batch}
+        folder = self.run.faults / f"{self.trainer.done + 1:08d}-batch-{number}"
+        facts = {"error": problem, "fault": fault_to_json(fault), "micro_batch": micro_batch, **self._surroundings()}
         save_bundle(folder, self.model, inputs, targets, facts)
         where = "though each number is finite when that batch is run again" if fault is None else f"first in {fault}"
         text = f"{problem}, {where}\nsee it again: normscope replay {folder}"
         if fault is not None and fault.when == "weights":
             number = self.trainer.last_batch()  # the one that made them so
-        if self.config.on_nan == "stop" or self.rewinds == MOST_REWINDS or number < 0:
+        if self.config.on_nan == "stop" or self.rewinds.count == MOST_REWINDS or number < 0:
             self.metrics.see(Noticed(self.trainer.done, text))
-            many = f"the run went back {self.rewinds} times, and it came again\n" if self.rewinds else ""
-            raise NotFiniteError(f"{text}\n{many}fix: {_ADVICE}; what was saved before is whole") from error
-        self.rewinds += 1
-        self.begin(self.run.checkpoints.last(), [*self.trainer.passed_over, number])
-        back = f"back at step {self.trainer.done}; batch {number} is passed over"
-        self._tell(Noticed(self.trainer.done, f"{text}\n{back}"))
+            self.metrics.see(Finished(self.trainer.done, f"stopped: {problem}", self._elapsed()))
+            saved = "nothing was saved yet" if self.run.checkpoints.last() is None else "what was saved before is whole"
+            times = self.rewinds.count
+            many = f"the run went back {times} times, and it came again\n" if times else ""
+            raise NotFiniteError(f"{text}\n{many}fix: {_ADVICE}; {saved}") from error
+        self._go_back(number, text)
+
+    def _go_back(self, bad_batch: int, problem: str) -> None:
+        """To the last checkpoint; or to the one before, past all that was learnt from since, if the last is no good."""
+        last = self.run.checkpoints.last()
+        step = self.rewinds.back_to(self.run.checkpoints.steps(), self.trainer.done + 1)
+        self.begin(step, [*self.trainer.passed_over, bad_batch])
+        words = f"batch {bad_batch} is passed over"
+        if step != last:
+            first = self.trainer.next_batch
+            self.trainer.passed_over = sorted({*self.trainer.passed_over, *range(first, bad_batch)})
+            words = f"batches {first} to {bad_batch} are passed over, for it came again and again from step {last}"
+        self.audience.tell_for_good(Noticed(self.trainer.done, f"{problem}\nback at step {self.trainer.done}; {words}"))
 
     def _tell_start(self) -> None:
         corpus = self.corpus
@@ -242,7 +276,7 @@ class _Loop:
             "precision": f"{str(self.precision.dtype).removeprefix('torch.')} ({self.precision.why})",
             "threads": str(torch.get_num_threads()),
         }
-        self._tell(
+        self.audience.tell_for_good(
             Started(
                 self.trainer.done,
                 folder=str(self.run.folder),
@@ -256,21 +290,27 @@ class _Loop:
             )
         )
         notices = [*corpus.notices] if self.trainer.done == 0 else []
+        if self.dropped:
+            steps = " and ".join(map(str, self.dropped))
+            notices.append(
+                f"what was saved at step {steps} is dropped, for the run goes on from step {self.trainer.done}"
+            )
         if self.missing_text:
             names = ", ".join(self.missing_text)
             notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
+        if self.changes:
+            notices.append(f"{', '.join(self.changes)}: from here on the numbers may differ in their last bits")
         if self.device.type == "cpu" and not are_compiled():
             notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
         for notice in notices:
-            self._tell(Noticed(self.trainer.done, notice))
-
-    def _tell(self, event: Event) -> None:
-        for observer in self.observers:
-            observer.see(event)
+            self.audience.tell_for_good(Noticed(self.trainer.done, notice))
 
     def _bytes_per_token(self) -> float:
         held_out = self.corpus.record.validation
         return held_out.bytes / held_out.tokens
+
+    def _surroundings(self) -> dict[str, str]:
+        return surroundings(self.device, self.precision.dtype)
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self.clock

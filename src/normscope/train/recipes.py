@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from normscope.blocks.checks import choose
 from normscope.checks import check_positive
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Recipe:
     model: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = "bpe"
-    vocab_size: int = 2048
+    vocab_size: int = DEFAULT_VOCAB_SIZE
     split: Literal["seed", "tail"] = "seed"
 
 

@@ -1,4 +1,4 @@
-"""A run is a folder: config.json, the tokens it learns from, metrics.jsonl, checkpoints and report.html."""
+"""A run is a folder: config.json, tokenizer.json, the tokens, metrics.jsonl, checkpoints and report.html."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
-from normscope.data.corpus import Corpus, open_corpus
-from normscope.data.fingerprints import changed_sources
+from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus
+from normscope.data.fingerprints import changed_sources, sha256_of
+from normscope.data.tokenizers import Tokenizer, load_tokenizer
 from normscope.errors import CheckpointError, ConfigError, FileError
-from normscope.files import make_folder, write_atomically
+from normscope.files import AtomicFile, make_folder, write_atomically
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.checkpoints import Checkpoints
 from normscope.train.config import TrainConfig
+from normscope.train.events import Finished
+from normscope.train.lock import is_locked
+from normscope.train.looks import Looks
+from normscope.train.observers.metrics_file import read_metrics
 
 _FORMAT = 1
 
@@ -73,12 +78,15 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.metrics = folder / "metrics.jsonl"
         self.faults = folder / "faults"
+        self.looks = Looks(folder / "xray")
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> "Run":
-        """Make a new run in a folder that has none; the tokens may be there already."""
+    def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> "Run":
+        """Make a new run in a folder that has none, with a copy of its tokenizer; the tokens may be there already."""
         refuse_run(folder)
         make_folder(folder)
+        with AtomicFile(folder / TOKENIZER_NAME) as file:
+            file.write(tokenizer.read_bytes())
         write_atomically(folder / "config.json", json.dumps(config.to_json(), indent=1))
         return cls(folder, config)
 
@@ -92,27 +100,55 @@ class Run:
             if not isinstance(content, dict):
                 raise ConfigError(f"it holds {type(content).__name__}, not an object")
             return cls(folder, RunConfig.from_json(content))
-        except KeyError as error:
-            raise ConfigError(f"{path} is not the config of a run: it lacks {error}") from error
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path} is not the config of a run: {error}") from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            if "\nfix: " not in problem:
+                problem += f"\nfix: put it back as it was; {folder}/checkpoints/*/state.json holds it too"
+            raise ConfigError(f"{path} is not the config of a run: {problem}") from error
 
     def corpus(self, *, verify: bool = False) -> Corpus:
         """The tokens, refused if they are not those that the run began with."""
-        corpus = open_corpus(self.folder / self.config.corpus, verify=verify)
+        place = self.folder / self.config.corpus
+        if not place.is_dir():
+            raise FileError(
+                f"the tokens that {self.folder} learns from are not in {place} any more\n"
+                f"fix: put them back there; `normscope sample` and `chat` go without"
+            )
+        corpus = open_corpus(place, verify=verify)
         now = fingerprint(corpus)
         changed = [name for name, value in self.config.fingerprint.items() if now.get(name) != value]
         if changed:
             raise CheckpointError(
-                f"the corpus in {self.folder / self.config.corpus} is not the one that this run began with: "
+                f"the corpus in {place} is not the one that this run began with: "
                 f"{', '.join(changed)} changed\nfix: put the old one back, or start a new run"
             )
         return corpus
 
+    def is_done(self) -> bool:
+        """Whether all steps were taken, and what was due after the last of them was done too."""
+        if self.checkpoints.last() != self.config.train.steps or not self.metrics.is_file():
+            return False
+        *_, last = [{}, *read_metrics(self.metrics)]
+        return last.get("kind") == Finished.kind and last.get("reason") == "done"
+
+    def tokenizer(self) -> Tokenizer:
+        """The run's own copy: it reads and writes text without the corpus."""
+        path = self.folder / TOKENIZER_NAME
+        if not path.is_file() or sha256_of(path) != self.config.fingerprint.get("tokenizer"):
+            problem = "is missing" if not path.is_file() else "is not the one that this run began with"
+            raise CheckpointError(f"{path} {problem}\nfix: copy it from {self.folder / self.config.corpus}")
+        return load_tokenizer(path)
+
     def load_model(self, which: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
         """The model of the best, the last or any saved step, in eval mode, and the step."""
         step = self._step(which)
-        tensors, _ = self.checkpoints.load(step)
+        try:
+            tensors, _ = self.checkpoints.load(step)
+        except CheckpointError:
+            if self._step(which) == step:
+                raise
+            step = self._step(which)  # a training process saved a newer one, and dropped the one that was read
+            tensors, _ = self.checkpoints.load(step)
         model = GPT(self.config.model)
         model.load_state_dict(tensors["model"])
         return model.to(device).eval(), step
@@ -120,7 +156,7 @@ class Run:
     def _step(self, which: str | int) -> int:
         last = self.checkpoints.last()
         if last is None:
-            raise CheckpointError(f"{self.folder} has no checkpoint yet\nfix: normscope resume {self.folder}")
+            raise CheckpointError(f"{self.folder} has no checkpoint yet{self._why_none()}")
         if which == "best":
             best = self.checkpoints.best()
             return last if best is None else best
@@ -130,6 +166,18 @@ class Run:
             return int(which)
         there = ", ".join(map(str, self.checkpoints.steps()))
         raise CheckpointError(f"{self.folder} has no checkpoint {str(which)!r}\nfix: choose one of best, last, {there}")
+
+    def _why_none(self) -> str:
+        """Why nothing was saved so far, and what to do."""
+        if is_locked(self.folder):
+            train = self.config.train
+            first = min(every or train.steps for every in (train.save_every, train.evaluate_every))
+            return (
+                f": it is being trained now\nfix: wait for step {min(first, train.steps)}, at which the first is saved"
+            )
+        if self.faults.is_dir():
+            return ": before it, a number was not finite\nfix: a new run with a lower --matrix-rate and --rate"
+        return f"\nfix: normscope resume {self.folder}"
 
 
 def fingerprint(corpus: Corpus) -> dict[str, str]:

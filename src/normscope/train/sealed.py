@@ -4,7 +4,6 @@ Every file is written under another name in the same folder, synced to the disk 
 checksums comes last: a folder without one was never finished, whatever killed the process.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from normscope.errors import CheckpointError, FileError
-from normscope.files import write_atomically
+from normscope.files import cannot_write, write_atomically
 
 MANIFEST = "manifest.json"
 FACTS = "state.json"
@@ -47,7 +46,7 @@ def seal(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mappi
         if not existed:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError) and not isinstance(error, FileError):
-            raise _cannot_write(folder, error) from error
+            raise cannot_write(folder, error) from error
         raise
 
 
@@ -92,31 +91,40 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder / MANIFEST} is not a manifest of format {_FORMAT}\nfix: use the normscope that wrote it"
         )
+    for name, entry in files.items():
+        if not isinstance(entry, dict) or entry.keys() != {"bytes", "sha256"}:
+            raise CheckpointError(f"{folder / MANIFEST} is damaged: it says {entry!r:.60} of {name}")
     return files
 
 
 def _verify(folder: Path, name: str, manifest: Mapping[str, Any]) -> None:
     path, wanted = folder / name, manifest[name]
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing, and the manifest names it")
-    size = path.stat().st_size
-    if size != wanted["bytes"]:
+    try:
+        found = _fingerprint(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing, and the manifest names it") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    if found["bytes"] != wanted["bytes"]:
         raise CheckpointError(
-            f"{path} was cut short or grew: it has {size} bytes and was written with {wanted['bytes']}"
+            f"{path} was cut short or grew: it has {found['bytes']} bytes and was written with {wanted['bytes']}"
         )
-    if _fingerprint(path) != wanted:
+    if found != wanted:
         raise CheckpointError(f"{path} was altered: its checksum is not the one it was written with")
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
+        part.touch()
+        usual = part.stat().st_mode  # whoever may read other files may read this one, which the library would forbid
         save_file(_apart(tensors), part)
-        with part.open("rb") as file:
+        part.chmod(usual)
+        with part.open("r+b") as file:  # Windows syncs only what may be written
             os.fsync(file.fileno())
         part.replace(path)
     except SafetensorError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         with suppress(OSError):
             part.unlink()
@@ -132,15 +140,6 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found[name] = tensor.clone() if place in places else tensor
         places.add(place)
     return found
-
-
-def _cannot_write(path: Path, error: Exception) -> FileError:
-    text = str(error)
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in text:
-        return FileError(f"cannot write {path}: the disk is full\nfix: make room there; what was saved before is whole")
-    if getattr(error, "errno", None) in (errno.EACCES, errno.EROFS, errno.EPERM) or "ermission denied" in text:
-        return FileError(f"cannot write {path}: the folder is read-only here\nfix: choose another folder")
-    return FileError(f"cannot write {path}: {getattr(error, 'strerror', None) or text}")
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

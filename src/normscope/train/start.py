@@ -14,13 +14,14 @@ from normscope.data.reading import Progress
 from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
-from normscope.errors import FileError
+from normscope.errors import ConfigError, FileError
 from normscope.files import make_folder
 from normscope.models.presets import preset
 from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
 from normscope.train.lock import LOCK_NAME, locked
+from normscope.train.needs import refuse_too_large
 from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
 from normscope.train.run import Run, RunConfig, fingerprint, refuse_run
@@ -52,6 +53,8 @@ def start(
         progress: is told how many bytes have been read, of how many.
     """
     folder = Path(folder)
+    if "vocab_size" in (model or {}):
+        raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
     settings = {**recipe.model, **(model or {})}
     # Whatever can be refused is, before hours of preparation and not after.
     training = TrainConfig(**{**recipe.train, **(train or {})})
@@ -59,6 +62,7 @@ def start(
     choose_precision(training.precision, device)
     check_compile(training.compile, device)
     preset(recipe.preset, **settings)
+    refuse_too_large(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # how many tokens, the text says
     refuse_run(folder)
     with _claimed(folder):
         corpus = _corpus(folder, sources, recipe, training.seed, column, share, progress)
@@ -72,7 +76,7 @@ def start(
         )
         Batches(corpus.train, config.model.context, training.batch, training.seed)  # refuses a text that is too short
         windows(corpus.validation, config.model.context, training.batch)
-        return Run.create(folder, config)
+        return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 
 @contextmanager
@@ -95,7 +99,7 @@ def _refuse_other_things(folder: Path) -> None:
     """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
     refuse_run(folder)  # again, for another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
-    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME)]
+    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME, TOKENIZER_NAME)]
     if (folder / _DATA).is_dir():
         inside = [path.name for path in (folder / _DATA).iterdir()]
         strange += [f"{_DATA}/{name}" for name in inside if name not in tokens and not name.startswith(".")]

@@ -17,4 +17,4 @@ def load_run(folder: str | Path, checkpoint: str | int = "best", device: str = "
     """
     run = Run.open(Path(folder))
     model, _ = run.load_model(checkpoint, device)
-    return model, run.corpus().tokenizer
+    return model, run.tokenizer()

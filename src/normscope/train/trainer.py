@@ -12,10 +12,14 @@ from torch import Tensor
 
 from normscope.errors import CheckpointError, NotFiniteError
 from normscope.models.gpt import GPT
+from normscope.train.chance import random_state, set_random_state
 from normscope.train.config import TrainConfig
 from normscope.train.optimisers.team import Team, gradient_norm
+from normscope.train.statistics import are_finite, put_back, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
+LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
+"""Of gradients that weights learn from: AdamW remembers squares, and a larger one would be infinite."""
 
 
 class BatchSource(Protocol):
@@ -65,20 +69,23 @@ class Trainer:
         self.done = 0  # steps
         self.next_batch = 0
         self.passed_over: list[int] = []  # batches that must not be learnt from
-        self.random_before = torch.get_rng_state()  # as the random numbers stood before the last step was tried
+        self.random_before = random_state(self.device)  # as it was before the last step was tried
+        self._statistics = list(running_statistics(model).values())
         self._schedule = config.rates()
         self._loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
     def step(self) -> Step:
-        """Learn from the next batch. Numbers that are not finite raise before any weight has changed."""
-        self.random_before = torch.get_rng_state()
+        """Learn from the next batch. Numbers that are not finite raise, and the model is what it was before."""
+        self.random_before = random_state(self.device)
+        statistics_before = [tensor.clone() for tensor in self._statistics]
         inputs, targets = self.load_batch(self._coming_batch())
         loss = self._accumulate(inputs, targets)
-        length = gradient_norm(self.team.parameters).item()
-        if not (math.isfinite(loss) and math.isfinite(length)):
+        length = gradient_norm(self.team.parameters)
+        fault = self._fault(loss, length)
+        if fault is not None:
             self.team.zero_grad()
-            what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradients' norm is {length}"
-            raise NotFiniteError(f"{what} at step {self.done + 1}, batch {self.next_batch}")
+            put_back(self._statistics, statistics_before)
+            raise NotFiniteError(f"{fault} at step {self.done + 1}, batch {self.next_batch}")
         if self.config.clip is not None and length > self.config.clip:
             torch._foreach_mul_([p.grad for p in self.team.parameters if p.grad is not None], self.config.clip / length)
         rate = self._schedule.at(self.done)
@@ -88,11 +95,22 @@ class Trainer:
         self.next_batch += 1
         return Step(self.done, loss, length, rate, targets.numel())
 
+    @property
+    def device(self) -> torch.device:
+        return self.model.embedding.weight.device
+
     def load_batch(self, number: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a batch, on the model's device."""
-        device = self.model.embedding.weight.device
         inputs, targets = self.batches.batch(number)
-        return torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
+        return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+
+    def _fault(self, loss: float, length: float) -> str | None:
+        """What is not finite after both passes, or would not be after the step; None if all is well."""
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
+        if not math.isfinite(length) or min(length, self.config.clip or length) > LARGEST_NORM:
+            return f"the gradients' norm is {length:.4g}"
+        return None if are_finite(self._statistics) else "a running statistic is not finite"
 
     def _coming_batch(self) -> int:
         while self.next_batch in self.passed_over:
@@ -125,13 +143,10 @@ class Trainer:
         Weights that are not finite, because a finite gradient times a huge rate was not, raise: nothing good can come
         of them any more.
         """
-        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+        model = dict(self.model.state_dict())
+        if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
             raise NotFiniteError(f"a weight is not finite after step {self.done}, batch {self.last_batch()}")
-        tensors = {
-            "model": dict(self.model.state_dict()),
-            "optimiser": self.team.tensors(),
-            "random": {"torch": torch.get_rng_state()},
-        }
+        tensors = {"model": model, "optimiser": self.team.tensors(), "random": random_state(self.device)}
         return tensors, {"step": self.done, "next_batch": self.next_batch, "passed_over": self.passed_over}
 
     def restore(self, tensors: Tensors, facts: Mapping[str, Any]) -> None:
@@ -139,7 +154,7 @@ class Trainer:
         try:
             self.model.load_state_dict(tensors["model"])
             self.team.load(tensors["optimiser"])
-            torch.set_rng_state(tensors["random"]["torch"])
+            set_random_state(tensors["random"], self.device)
             self.done, self.next_batch = facts["step"], facts["next_batch"]
             self.passed_over = sorted({*self.passed_over, *facts["passed_over"]})
         except (KeyError, RuntimeError) as error:

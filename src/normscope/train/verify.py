@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from normscope.data.corpus import TOKENIZER_NAME
 from normscope.errors import CheckpointError
 from normscope.train import sealed
 from normscope.train.run import Run
@@ -78,7 +79,7 @@ def _span(run: Run) -> tuple[int, int]:
 def _copy(run: Run, folder: Path, begin: int) -> Run:
     """The run as it was at a step, with the tokens where they are."""
     corpus = (run.folder / run.config.corpus).resolve()
-    copy = Run.create(folder, run.config)
+    copy = Run.create(folder, run.config, run.folder / TOKENIZER_NAME)
     if not Path(run.config.corpus).is_absolute():
         place = folder / run.config.corpus
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ class Looks:
             self._scores += float(real.double().sum())
             self._squares += float(real.double().square().sum())
             self._numbers += real.numel()
-        self.add_weights(torch.softmax(scores, dim=-1), visible, places)
+        self.add_weights(torch.softmax(scores.double(), dim=-1), visible, places)
 
     def add_weights(self, weights: Tensor, visible: Tensor, places: Tensor | None) -> None:
         """Weights, (b, h, s, t); which keys could be seen; and where among the keys each query stands, if it does."""
@@ -41,7 +41,7 @@ class Looks:
         wide = weights.double()
         entropy = -(wide * wide.clamp_min(1e-300).log()).sum(-1)
         usable = (counts > 1) & torch.isfinite(entropy)
-        share = torch.where(usable, entropy / counts.clamp_min(2).log(), 0.0).sum((0, 2))
+        share = torch.where(usable, entropy / counts.clamp_min(2).double().log(), 0.0).sum((0, 2))
         sharp = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
         # A head's rows are as usable as another's: what is hidden is hidden to all of them, or nearly so.
         rows = int(usable[:, 0].sum())
@@ -88,7 +88,8 @@ def add_queries(
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     s, t = q.shape[2], k.shape[2]
     some = torch.linspace(0, s - 1, min(_QUERIES, s), device=q.device).round().long()
-    scores = (q[:, :, some].float() @ k.float().transpose(-1, -2)) * (scale or 1 / math.sqrt(q.shape[-1]))
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = scale * (q[:, :, some].float() @ k.float().transpose(-1, -2))
     hidden = torch.zeros((), dtype=torch.bool, device=q.device)
     if causal or window is not None:
         hidden = ~seen(some[:, None], torch.arange(t, device=q.device)[None], causal, window)

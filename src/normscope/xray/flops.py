@@ -24,7 +24,8 @@ def flops_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
     if name in _MATMULS:
         return 2 * result.numel() * int(args[0].shape[-1])
     if name in ("addmm", "baddbmm", "addmv", "addbmm"):
-        return 2 * result.numel() * int(args[1].shape[-1])
+        first = args[1] if len(args) > 1 else kwargs.get("batch1", kwargs.get("mat1"))
+        return 0 if first is None else 2 * result.numel() * int(first.shape[-1])
     if name in _CONVOLUTIONS:
         weight = _given(args, kwargs, 1, "weight")
         return 2 * result.numel() * int(weight.numel() // weight.shape[0])

@@ -213,6 +213,8 @@ class FunctionWatch(TorchFunctionMode):
 
     def _loss(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         logits = args[0] if args else kwargs.get("input")
+        if kwargs.get("reduction", "mean") != "mean":  # a sum cannot be held against ln V
+            return
         if isinstance(logits, Tensor) and isinstance(result, Tensor) and result.numel() == 1 and logits.dim() >= 2:
             axis = -1 if func is cross_entropy else 1
             with torch._C.DisableTorchFunction():

@@ -26,8 +26,8 @@ class ModuleWatch:
         self._handles: list[Any] = []
         self._finite_weights: dict[nn.Module, bool] = {}
 
-    def start(self) -> None:
-        for module in self.names:
+    def start(self, inside: bool = True) -> None:
+        for module in self.names if inside else [self._model]:
             if isinstance(module, torch.jit.ScriptModule):
                 self._scene.notice("modules that are scripted show nothing of what is inside of them")
             self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
@@ -74,7 +74,8 @@ class ModuleWatch:
             axis = frame.channels = known.channels
             if is_norm(module):
                 frame.after_join = None if known.join is None else (known.join, tally.name)
-                tally.norm = add_norm(tally.norm, module, real[0], 1 if has_channels_second(module) else axis)
+                second = has_channels_second(module)
+                tally.norm = add_norm(tally.norm, module, real[0], axis if second is None else 1 if second else -1)
             elif is_linear(module) and real[0].dim() >= 2:
                 tally.features = add_units(tally.features, real[0], 1 if has_channels_second(module) else -1, None)
 
@@ -138,6 +139,6 @@ class ModuleWatch:
 
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
-            own = [p for p in module.parameters(recurse=False) if is_measurable(p)]
+            own = [p for p in module.parameters() if is_measurable(p)]
             self._finite_weights[module] = all(self._scene.moments(p).unreal == 0 for p in own)
         return self._finite_weights[module]

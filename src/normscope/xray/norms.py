@@ -3,7 +3,6 @@
 import copy
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from normscope.xray.record import NormFigures
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
 _ROWS = 4096
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,30 @@ def keeps_running(module: nn.Module) -> bool:
 
 
 def try_out(module: nn.Module, x: Tensor, channels: int) -> Trial | None:
-    """Try a copy of the norm on a made-up input as large as two samples of x. The module itself is not called."""
-    try:
-        twin = copy.deepcopy(module)
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            getattr(twin, name).clear()
-        twin.train()
-        shape = (min(2, x.shape[0]), *x.shape[1:])
-        with torch.no_grad():
-            return _trial(twin, _made_up(shape, x), channels)
-    except Exception:  # a norm of a kind that cannot be copied or called by itself; then nothing is said of it
-        return None
+    """Try a copy of the norm on a made-up input like x, but small. The module itself is not called."""
+    if isinstance(module, nn.SyncBatchNorm) or getattr(module, "sync", False):
+        return None  # it would wait for other processes, which may not be looking
+    axis = channels % x.dim() if x.dim() else 0
+    small = tuple(size if i == axis else min(size, _FEW) for i, size in enumerate(x.shape))
+    for shape in (small, (min(_FEW, x.shape[0]), *x.shape[1:])) if x.dim() else ():
+        try:
+            with torch.no_grad():
+                return _trial(_twin(module), _made_up(shape, x), channels)
+        except Exception:
+            continue
+    return None
+
+
+def _twin(module: nn.Module) -> nn.Module:
+    """The same parameters and a memory of its own, in training mode, with nobody watching."""
+    twin = copy.copy(module)
+    for name, value in vars(module).items():
+        if isinstance(value, dict):
+            vars(twin)[name] = type(value)() if "_hooks" in name else copy.copy(value)
+    for name, buffer in module._buffers.items():
+        twin._buffers[name] = None if buffer is None else buffer.clone()
+    twin.training = True
+    return twin
 
 
 def _made_up(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -113,22 +126,28 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def _trial(twin: nn.Module, x: Tensor, channels: int) -> Trial:
-    plain: Any = twin(x)
+    def fresh(y: Tensor) -> Tensor:
+        z: Tensor = copy.deepcopy(twin)(y)  # a norm with a memory is another one after a call
+        return z
+
+    plain = fresh(x)
     size = plain.float().abs().amax()
     first = (0,) * x.dim()
     moved = x.clone()
     moved[first] += 100.0
-    changed = (twin(moved).float() - plain.float()).abs() > 1e-4 * size
+    changed = (fresh(moved).float() - plain.float()).abs() > 1e-4 * size
     shares = []
     for axis in range(x.dim()):
         along = changed[tuple(slice(None) if i == axis else 0 for i in range(x.dim()))]
         if bool(along[1:].any()):
             shares.append(axis)
-    centred = _same(twin(x + 0.5), plain)
-    axis = channels % x.dim()
+    centred = _same(fresh(x + 0.5), plain)
+    rest = [axis for axis in range(x.dim()) if axis not in shares]
+    # A norm over the batch keeps its channels apart along the one axis that it does not share, wherever that is.
+    axis = rest[0] if 0 in shares and len(rest) == 1 else channels % x.dim()
     steps = torch.linspace(-0.5, 0.5, x.shape[axis]).to(x).reshape([-1 if i == axis else 1 for i in range(x.dim())])
-    bears_silence = bool(torch.isfinite(twin(torch.zeros_like(x))).all())
-    return Trial(tuple(shares), centred, _same(twin(x + steps), plain), bears_silence)
+    bears_silence = bool(torch.isfinite(fresh(torch.zeros_like(x))).all())
+    return Trial(tuple(shares), centred, _same(fresh(x + steps), plain), bears_silence)
 
 
 def _same(y: Tensor, z: Tensor) -> bool:
@@ -154,7 +173,7 @@ def add_norm(tally: NormTally | None, module: nn.Module, x: Tensor, channels: in
             count = x.numel() // max(1, x.shape[1 if x.dim() > 1 else 0])
             tally.values = count if tally.values is None else min(tally.values, count)
     if 0 in shares and x.dim() == 3:
-        tally.padding = max(tally.padding, _padding(x, channels % 3))
+        tally.padding = max(tally.padding, _padding(x, 1 if 1 not in shares else 2))
     if keeps_running(module) and x.dim() >= 2:
         _add_memory(tally, module, x)
     weight = getattr(module, "weight", None)

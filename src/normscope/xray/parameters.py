@@ -139,7 +139,8 @@ def _add_update(watched: _Watched, only_if_changed: bool = False) -> None:
         return
     size = float(watched.before.double().square().mean().sqrt())
     change = float((now.double() - watched.before.double()).square().mean().sqrt())
-    watched.updates.append(change / size if size > 0 else 0.0)
+    # Of what was zero there is no ratio, but whether the step spoilt it; what was not finite before says 0.
+    watched.updates.append(0.0 * change if size == 0 else change / size if size > 0 else 0.0)
     watched.before = now
 
 

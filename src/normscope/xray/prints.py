@@ -56,7 +56,8 @@ class Prints:
             some = x[tuple(index)]
             some = some if len(places) == length else some.index_select(1, places.to(x.device))
             numbers = some.cpu().double().numpy().reshape(len(some), len(places), -1)
-            self._sums += numbers.reshape(-1) @ _signs(len(numbers), self._place, length, numbers.shape[2])
+            with np.errstate(invalid="ignore"):  # of infinities with both signs
+                self._sums += numbers.reshape(-1) @ _signs(len(numbers), self._place, length, numbers.shape[2])
             self._count += numbers.size
         self._place += length
 

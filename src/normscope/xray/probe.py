@@ -34,15 +34,17 @@ class Xray:
     Args:
         model: any module of torch.
         label: a word for the record, such as the step it was taken at.
+        inside: look at all of the modules; else only at the model as a whole and at its weights, as it has to be where
+            the way through the model is compiled to one piece.
     """
 
-    def __init__(self, model: nn.Module, *, label: str = "") -> None:
+    def __init__(self, model: nn.Module, *, label: str = "", inside: bool = True) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(
                 f"an x-ray is taken of a torch module, but got {type(model).__name__}\n"
                 f"fix: with xray(model): ..., and call the model inside of the block"
             )
-        self._model, self._label = model, label
+        self._model, self._label, self._inside = model, label, inside
         self._scene = Scene()
         self._modules = ModuleWatch(_inner(model, self._scene), self._scene)
         self._parameters = ParameterWatch(_inner(model, self._scene))
@@ -54,12 +56,15 @@ class Xray:
             raise ConfigError("an x-ray is taken once\nfix: make another one: with xray(model) as x: ...")
         with ExitStack() as stack:
             stack.callback(self._stop)
-            if _is_compiled(self._model):
+            if not self._inside:
+                self._scene.notice("the model was looked at from outside, as a whole")
+            elif _is_compiled(self._model):
                 self._scene.notice("compiled parts were run as they are written while the x-ray looked")
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            self._modules.start()
+            self._modules.start(self._inside)
             self._parameters.start()
-            stack.enter_context(FunctionWatch(self._scene))
+            if self._inside:
+                stack.enter_context(FunctionWatch(self._scene))
             self._scene.looking = True
             self._stack = stack.pop_all()
         return self
@@ -111,6 +116,10 @@ class Xray:
             torch=torch.__version__,
             label=self._label,
         )
+
+
+xray = Xray
+"""As people write it: `with normscope.xray(model) as x:`."""
 
 
 def _inner(model: nn.Module, scene: Scene) -> nn.Module:

@@ -115,7 +115,8 @@ class NormFigures:
         tracked: how many batches its running statistics have seen; None if it keeps none.
         padding: the share of places whose features are all alike at the end of texts of unequal length.
         gain_mean, gain_spread: of its weight; None if it has none.
-        bears_silence: whether zeros come out finite, in the type of its input, found by trying: eps has not rounded away.
+        bears_silence: whether zeros come out finite, in the type of its input, found by trying: eps has not rounded
+            away.
     """
 
     eps: float | None

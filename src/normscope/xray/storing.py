@@ -45,7 +45,7 @@ def load_record(path: str | Path) -> Record:
     content = _read(Path(path))
     try:
         record: Record = _from_json(Record, content, "")
-    except _Wrong as wrong:
+    except _WrongError as wrong:
         raise FileError(
             f"{path} is not a whole x-ray: {wrong}\nfix: take it again with: normscope xray TARGET --json FILE"
         ) from None
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-class _Wrong(Exception):
+class _WrongError(Exception):
     """A field that cannot be what it says."""
 
 
@@ -119,33 +119,33 @@ def _from_json(kind: Any, value: Any, where: str) -> Any:
         return None if value is None else _from_json(next(k for k in inner if k is not types.NoneType), value, where)
     if origin is tuple:
         if not isinstance(value, list):
-            raise _Wrong(f"{where} is {_shown(value)}, and should be a list")
+            raise _WrongError(f"{where} is {_shown(value)}, and should be a list")
         if inner[-1] is Ellipsis:
             return tuple(_from_json(inner[0], item, f"{where}[{i}]") for i, item in enumerate(value))
         if len(value) != len(inner):
-            raise _Wrong(f"{where} has {len(value)} items, and should have {len(inner)}")
+            raise _WrongError(f"{where} has {len(value)} items, and should have {len(inner)}")
         return tuple(_from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(inner, value, strict=True)))
     if kind is float:
         return _number(value, where)
     if type(value) is not kind:  # a truth value is no whole number here
         words = {int: "a whole number", str: "a text", bool: "true or false"}
-        raise _Wrong(f"{where} is {_shown(value)}, and should be {words[kind]}")
+        raise _WrongError(f"{where} is {_shown(value)}, and should be {words[kind]}")
     return value
 
 
 def _object(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise _Wrong(f"{where or 'it'} is {_shown(value)}, and should be an object")
+        raise _WrongError(f"{where or 'it'} is {_shown(value)}, and should be an object")
     prefix, fields = f"{where}." if where else "", {field.name: field for field in dataclasses.fields(kind)}
     for name in value:
         if name not in fields:
-            raise _Wrong(f"it has {prefix}{name}, which is not known")
+            raise _WrongError(f"it has {prefix}{name}, which is not known")
     found = {}
     for name, field in fields.items():
         if name in value:
             found[name] = _from_json(_hints(kind)[name], value[name], f"{prefix}{name}")
         elif field.default is dataclasses.MISSING:
-            raise _Wrong(f"it lacks {prefix}{name}")
+            raise _WrongError(f"it lacks {prefix}{name}")
     return kind(**found)
 
 
@@ -153,11 +153,11 @@ def _number(value: Any, where: str) -> float:
     if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Wrong(f"{where} is {_shown(value)}, and should be a number")
+        raise _WrongError(f"{where} is {_shown(value)}, and should be a number")
     try:
         return float(value)
     except OverflowError:
-        raise _Wrong(f"{where} is a number that is too large") from None
+        raise _WrongError(f"{where} is a number that is too large") from None
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from normscope.data.tokenizers import load_tokenizer
 from normscope.data.tokenizers.bpe import train_bpe
 from normscope.data.tokenizers.byte_letters import bytes_of, letters
 from normscope.data.tokenizers.library import LibraryTokenizer
-from normscope.errors import ConfigError, TokenError
+from normscope.errors import ConfigError, FileError, TokenError
 from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
 
 
@@ -60,7 +60,7 @@ def test_training_gives_the_same_in_every_process() -> None:
 
 @pytest.mark.parametrize("wrong", [256, 0, 300.0, "many", True])
 def test_a_vocabulary_too_small_for_all_bytes_is_refused(wrong: int) -> None:
-    with pytest.raises(ConfigError, match=r"vocab_size=.* must be a whole number from 257 on.*\nfix: vocab_size=1024"):
+    with pytest.raises(ConfigError, match=r"vocab_size=.* must be a whole number from 257 on.*\nfix: vocab_size=2048"):
         train_bpe([TEXT], wrong)
 
 
@@ -82,6 +82,15 @@ def test_an_end_is_added_where_there_is_none_and_stays(tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "ours.json")
     again = load_tokenizer(tmp_path / "ours.json")
     assert (again.end, again.notices) == (9, ())
+
+
+def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) -> None:
+    words = {"[UNK]": 0, "a": 1, "b": 3}
+    path = saved(Library(models.WordLevel(words, unk_token="[UNK]")), tmp_path)
+    with pytest.raises(FileError, match=r"their-tokenizer\.json is not a tokenizer: .* the id 3, .*'b'\nfix: "):
+        load_tokenizer(path)
+    path = saved(Library(models.WordLevel({**words, "</s>": 7}, unk_token="[UNK]")), tmp_path)
+    assert load_tokenizer(path).end == 7
 
 
 def test_unknown_words_are_refused_by_name(tmp_path: Path) -> None:

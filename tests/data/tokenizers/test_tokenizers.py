@@ -67,6 +67,28 @@ def test_a_stream_never_shows_half_a_character(name: str, text: str) -> None:
 
 
 @each_that_knows_all
+@seeded
+@given(text=st.text("the cat 猫🐈\n", min_size=1, max_size=12), data=st.data())
+def test_a_stream_goes_on_from_the_tokens_before_it(name: str, text: str, data: st.DataObject) -> None:
+    """Wherever a text is cut between two characters: the parts add up to it, spaces too."""
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode(text).tolist()
+    whole = [i for i in range(1, len(tokens) + 1) if text.startswith(tokenizer.decode(tokens[:i]))]
+    place = data.draw(st.sampled_from(whole))
+    stream = tokenizer.stream(tokens[:place])
+    rest = [*map(stream.push, tokens[place:]), stream.finish()]
+    assert tokenizer.decode(tokens[:place]) + "".join(rest) == text
+
+
+@each
+def test_a_stream_after_an_end_begins_a_text(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode("the cat").tolist()
+    stream = tokenizer.stream([tokenizer.end])
+    assert "".join([*map(stream.push, tokens), stream.finish()]) == "the cat"
+
+
+@each_that_knows_all
 def test_text_comes_as_soon_as_it_is_whole(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     stream = tokenizer.stream()

@@ -50,7 +50,7 @@ def test_the_start_says_what_is_trained() -> None:
 
 def test_a_step() -> None:
     (line,) = said(started(), stepped(1, loss=4.1744))[7:]
-    assert line == ("step   1/300  loss 4.1744  gradient 1.83  rate 1.00  epoch 0.01  20.5 k tokens/s  30 s left")
+    assert line == ("step   1/300  loss 4.1744  gradient   1.827  rate 1.00  epoch 0.01  20.5 k tokens/s")
 
 
 def test_a_validation_tells_the_distance_to_the_floor() -> None:

@@ -103,6 +103,13 @@ def test_letters_of_two_columns_and_control_characters() -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_a_title_that_is_too_long_says_so() -> None:
+    progress = Progress(Clock())
+    progress.see(Started(0, "runs/tale", 10, 5, 65, 64, 1.0, facts={"model": "many words " * 20}))
+    assert "…" in drawn(progress, 80)[0]
+    assert "…" not in drawn(progress_after(20), 80)[0]
+
+
 def test_a_floor_that_is_not_known() -> None:
     progress = Progress(Clock())
     progress.see(started(floor=None))

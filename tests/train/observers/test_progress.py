@@ -55,8 +55,27 @@ def test_time_left_counts_steps_and_what_is_between_them() -> None:
         progress.see(stepped(step, seconds=0.5))
     assert progress.seconds_left == pytest.approx(80 * 0.5)
     clock.now += 10  # a validation, say
-    assert progress.seconds_left == pytest.approx(80 * (0.5 + 10 / 20))
+    assert progress.seconds_left == pytest.approx(80 * (0.5 + 10 / 17))  # the first three steps do not count
     assert progress.tokens_per_second == pytest.approx(2048 / 0.5)
+
+
+def test_the_first_steps_tell_no_time() -> None:
+    """They load and compile for minutes: no word of hours, neither then nor later."""
+    clock = Clock()
+    progress = Progress(clock)
+    progress.see(started(steps=500))
+    for step, seconds in enumerate([60.0, 9.0, 1.0, 0.1, 0.1], 1):
+        clock.now += seconds + 5 * (step == 1)  # and before the first of them
+        progress.see(stepped(step, seconds=seconds))
+        assert math.isnan(progress.seconds_left)
+        assert progress.tokens_per_second == pytest.approx(2048 / seconds)
+    for step in range(6, 11):
+        clock.now += 0.1
+        progress.see(stepped(step, seconds=0.1))
+        assert progress.seconds_left == pytest.approx(0.1 * (500 - step))
+    clock.now += 30
+    progress.see(stepped(11, seconds=30.0))  # a single slow one changes no speed
+    assert progress.tokens_per_second == pytest.approx(20480)
 
 
 def test_speed_follows_the_last_steps() -> None:

@@ -49,9 +49,9 @@ def test_a_run_that_goes_on_hides_what_came_after(tmp_path: Path) -> None:
     watch(tmp_path, [started(step=20), validated(20, 1.5), *(stepped(step, loss=2.0) for step in range(21, 26))])
     found = read(tmp_path)
     assert steps(found, "validation/loss") == [20]
-    later = [(event.step, event.value) for event in found.Scalars("training/loss") if event.step >= 20]
+    later = [(event.step, event.value) for event in found.Scalars("training/loss") if event.step > 20]
     assert later == [(step, 2.0) for step in range(21, 26)]
-    assert steps(found, "training/loss")[:19] == list(range(1, 20))
+    assert steps(found, "training/loss")[:20] == list(range(1, 21))  # the 20th step is not taken again
 
 
 def test_a_run_that_goes_back_does_so_here(tmp_path: Path) -> None:
@@ -59,7 +59,13 @@ def test_a_run_that_goes_back_does_so_here(tmp_path: Path) -> None:
     steps_again = [stepped(step, loss=2.0) for step in range(6, 9)]
     watch(tmp_path, [started(), *steps_then, Noticed(5, "back at step 5"), *steps_again])
     found = [(event.step, event.value) for event in read(tmp_path).Scalars("training/loss")]
-    assert found == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (6, 2.0), (7, 2.0), (8, 2.0)]
+    assert found == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0), (6, 2.0), (7, 2.0), (8, 2.0)]
+
+
+@pytest.mark.parametrize("again", [Noticed(0, "back at step 0"), started()])
+def test_from_the_beginning_again_all_is_hidden(tmp_path: Path, again: Event) -> None:
+    watch(tmp_path, [started(), *(stepped(step, loss=1.0) for step in range(1, 7)), again, stepped(1, loss=2.0)])
+    assert [(event.step, event.value) for event in read(tmp_path).Scalars("training/loss")] == [(1, 2.0)]
 
 
 def test_closing_twice_and_before_anything_was_seen(tmp_path: Path) -> None:

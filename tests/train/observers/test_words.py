@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from normscope.display.words import count, printable
 from normscope.models.as_json import config_to_json
 from normscope.models.presets import PRESETS, gpt2
 from normscope.train.observers.model_in_words import model_in_words
-from normscope.train.observers.words import count, duration, printable, quoted
+from normscope.train.observers.words import duration, quoted
 
 seeded = settings(derandomize=True, deadline=None)
 UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "s": 1, "min": 60, "h": 3600, "d": 86400}

@@ -15,6 +15,9 @@ from normscope.files import write_atomically
 END = "<|end|>"
 """How the token that ends a document is called."""
 
+DEFAULT_VOCAB_SIZE = 2048
+"""How many tokens byte-pair encoding learns, unless told otherwise."""
+
 Ids = Sequence[int] | NDArray[np.integer]
 Tokens = NDArray[np.unsignedinteger]
 
@@ -71,8 +74,13 @@ class Tokenizer(ABC):
         """The text of some tokens; bytes that are no character become U+FFFD."""
 
     @abstractmethod
-    def stream(self) -> TextStream:
-        """A new stream, for text that is made token by token."""
+    def stream(self, after: Ids = ()) -> TextStream:
+        """A new stream, for text that is made token by token.
+
+        Args:
+            after: the tokens that it goes on from, whose text is known already. What a word looks like may hang on
+                them: Llama's have a space before them, but not where a text begins.
+        """
 
     @abstractmethod
     def to_json(self) -> str:

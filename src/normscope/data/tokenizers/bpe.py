@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from normscope.checks import is_whole
-from normscope.data.tokenizers.base import END
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, END
 from normscope.data.tokenizers.library import LibraryTokenizer, on_all_cores
 from normscope.errors import ConfigError
 
-DEFAULT_VOCAB_SIZE = 1024
 _SMALLEST = 257  # each byte, and the end
 
 

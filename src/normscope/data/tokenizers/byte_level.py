@@ -33,7 +33,7 @@ class ByteTokenizer(Tokenizer):
         data: bytes = ids[ids != self.end].astype(np.uint8).tobytes()
         return data.decode("utf-8", "replace")
 
-    def stream(self) -> TextStream:
+    def stream(self, after: Ids = ()) -> TextStream:
         return ByteStream(self, _TABLE)
 
     def to_json(self) -> str:

@@ -79,7 +79,7 @@ class CharacterTokenizer(Tokenizer):
         ids = self.check_tokens(tokens)
         return _text_of(self._codes[ids[ids != self.end]])
 
-    def stream(self) -> TextStream:
+    def stream(self, after: Ids = ()) -> TextStream:
         return _CharacterStream(self)
 
     def to_json(self) -> str:

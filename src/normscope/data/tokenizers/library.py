@@ -23,7 +23,7 @@ from normscope.data.tokenizers.base import (
     utf8,
 )
 from normscope.data.tokenizers.byte_letters import bytes_of, letters
-from normscope.errors import TokenError
+from normscope.errors import ConfigError, TokenError
 
 _ENDS = (
     END,
@@ -111,8 +111,11 @@ class LibraryTokenizer(Tokenizer):
         stream = self.stream()
         return "".join([*map(stream.push, ids), stream.finish()])
 
-    def stream(self) -> TextStream:
-        return ByteStream(self, self._bytes) if self._in_bytes else _WordStream(self, self._library, self._special)
+    def stream(self, after: Ids = ()) -> TextStream:
+        if self._in_bytes:
+            return ByteStream(self, self._bytes)
+        before = [token for token in self.check_tokens(after).tolist() if token not in self._special]
+        return _WordStream(self, self._library, self._special, before)
 
     def to_json(self) -> str:
         return self._library.to_str(pretty=True) + "\n"
@@ -145,15 +148,20 @@ class LibraryTokenizer(Tokenizer):
         )
 
     def _find_end(self) -> int:
-        for name in _ENDS:
-            token = self._library.token_to_id(name)
-            if token is not None:
-                self._library.add_special_tokens([name])  # some files forget to say that it is special
-                return token
-        self._library.add_special_tokens([END])
-        self.notices = (f"the tokenizer has no token that ends a document, so {END} was added to its vocabulary",)
-        token = self._library.token_to_id(END)
+        name = next((name for name in _ENDS if self._library.token_to_id(name) is not None), None)
+        if name is None:
+            name = END
+            self.notices = (f"the tokenizer has no token that ends a document, so {END} was added to its vocabulary",)
+        self._library.add_special_tokens([name])  # also one that is there: some files forget to say that it is special
+        token = self._library.token_to_id(name)
         assert token is not None
+        # The library gives a new token the number of tokens as its id, which may be taken if there are gaps.
+        same = [word for word, other in self._library.get_vocab().items() if other == token and word != name]
+        if same:
+            raise ConfigError(
+                f"the token {name}, which ends a document, would have the id {token}, and so has {same[0]!r}\n"
+                f"fix: give each word an id of its own, from 0 on and without gaps; {END} among them"
+            )
         return token
 
 
@@ -166,11 +174,13 @@ class _WordStream(TextStream):
     PATIENCE = 8
     """How many tokens half a character may wait for its rest; it has four bytes at most."""
 
-    def __init__(self, tokenizer: Tokenizer, library: tokenizers.Tokenizer, special: set[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, library: tokenizers.Tokenizer, special: set[int], before: Sequence[int]
+    ) -> None:
         self._tokenizer = tokenizer
         self._library = library
         self._special = special
-        self._before: list[int] = []  # whose text has been given, all but that of the newest long since
+        self._before = self._newest(before)  # whose text has been given, all but that of the newest long since
         self._waiting: list[int] = []
 
     def push(self, token: int) -> str:
@@ -184,6 +194,14 @@ class _WordStream(TextStream):
 
     def finish(self) -> str:
         return self._give(self._library.decode(self._before + self._waiting))
+
+    def _newest(self, before: Sequence[int]) -> list[int]:
+        """As few of the newest tokens as have a text that is whole: the last one, or the bytes of a last character."""
+        for count in range(1, self.PATIENCE + 1):
+            newest = list(before[-count:])
+            if not self._library.decode(newest).startswith("\N{REPLACEMENT CHARACTER}"):
+                return newest
+        return list(before[-1:])
 
     def _give(self, whole: str) -> str:
         known = self._library.decode(self._before)

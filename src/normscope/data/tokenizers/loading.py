@@ -7,7 +7,7 @@ from typing import Any
 from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
-from normscope.errors import FileError, NormscopeError
+from normscope.errors import ConfigError, FileError, NormscopeError
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -64,7 +64,10 @@ def _library_tokenizer(path: Path, text: str) -> Tokenizer:
         library = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises no narrower one
         raise _refusal(path, f"the tokenizers library cannot read it: {error}") from None
-    return LibraryTokenizer(library)
+    try:
+        return LibraryTokenizer(library)
+    except ConfigError as error:
+        raise FileError(f"{path} is not a tokenizer: {error}") from None
 
 
 def _refusal(path: Path, problem: str) -> FileError:

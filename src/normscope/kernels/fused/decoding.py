@@ -15,7 +15,8 @@ from normscope.kernels.fused.few_rows import attend, four_products, normalize, t
 from normscope.kernels.fused.mathematics import tanh
 from normscope.kernels.fused.sharing import share
 
-# What a layer's table holds, in this order: addresses of norms, of matrices and of the layer's memory.
+# What a layer's table holds, in this order: addresses of norms, of matrices and of the layer's memory. A matrix is
+# known by its first place, so its scale and its bias come right after it, as a norm's bias does.
 (
     NORM1, NORM1_BIAS, NORM2, NORM2_BIAS,
     Q, Q_SCALE, Q_BIAS, K, K_SCALE, K_BIAS, V, V_SCALE, V_BIAS, OUT, OUT_SCALE, OUT_BIAS,

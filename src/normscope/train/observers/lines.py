@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from normscope.display.words import count, printable
 from normscope.train.events import Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
 from normscope.train.observers.progress import Progress
-from normscope.train.observers.words import count, duration, printable, quoted
+from normscope.train.observers.words import duration, quoted, steady
 
 REASONS = {"done": "done", "stopped": "stopped, and everything is saved", "paused": "paused, and everything is saved"}
 """Why a run ended, in words."""
@@ -79,12 +80,13 @@ class PlainLines:
         parts = [
             f"step {event.step:{width}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
-            f"gradient {event.gradient_norm:.3g}",
+            f"gradient {steady(event.gradient_norm):>7}",
             f"rate {event.rate:.2f}",
             f"epoch {event.epoch:.2f}",
             f"{count(progress.tokens_per_second)} tokens/s",
-            f"{duration(progress.seconds_left)} left",
         ]
+        if math.isfinite(progress.seconds_left):
+            parts.append(f"{duration(progress.seconds_left)} left")
         return "  ".join(parts)
 
     def _end(self, event: Finished) -> list[str]:

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from normscope.display.words import printable
 from normscope.train.events import Event, Finished, Noticed, Signalled, Stepped
 from normscope.train.observers.live_panel import panel
 from normscope.train.observers.progress import Progress
-from normscope.train.observers.words import printable
 
 
 class LiveDisplay:

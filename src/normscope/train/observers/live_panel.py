@@ -7,11 +7,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from normscope.display.words import count, printable
 from normscope.train.observers.lines import REASONS, what_next
 from normscope.train.observers.memory import memory_now, memory_peak
 from normscope.train.observers.progress import Progress
 from normscope.train.observers.sparkline import sparkline
-from normscope.train.observers.words import count, duration, printable, size
+from normscope.train.observers.words import duration, size, steady
 
 LABELS = 12  # columns for the names of the rows
 FRAME = 4  # columns that the frame and its padding take
@@ -34,11 +35,13 @@ def panel(progress: Progress, width: int, height: int) -> RenderableType:
     start = progress.start
     title = "normscope" if start is None else printable(start.facts.get("model", "training"))
     title += "" if start is None else f", {count(start.parameters)} parameters"
+    heading = Text(title, style="bold")
+    heading.truncate(inner - 2, overflow="ellipsis")
     folder = None if start is None else Text(printable(start.folder), style="dim")
     colour = "cyan" if progress.end is None else "green" if progress.end.reason == "done" else "yellow"
     return Panel(
         Group(*parts),
-        title=Text(title, style="bold"),
+        title=heading,
         title_align="left",
         subtitle=folder,
         subtitle_align="right",
@@ -118,7 +121,7 @@ def _learning(progress: Progress) -> Text:
     last = progress.last
     if last is None:
         return Text()
-    return Text(f"rate {last.rate:.2f}, gradient {last.gradient_norm:.3g}, epoch {last.epoch:.2f}")
+    return Text(f"rate {last.rate:.2f}, gradient {steady(last.gradient_norm)}, epoch {last.epoch:.2f}")
 
 
 def _sample(progress: Progress, inner: int, lines: int) -> Panel:

@@ -1,8 +1,11 @@
-"""How much memory the process takes, as the system counts it."""
+"""How much memory the process takes, as the system counts it, and how much there is."""
 
 import os
 import sys
 from pathlib import Path
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where a container finds how much it may have, in the two versions of that."""
 
 
 def memory_now() -> int:
@@ -26,3 +29,26 @@ def memory_peak() -> int:
         return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
+
+
+def memory_sizes() -> dict[str, int]:
+    """What Linux says of its memory, in bytes, by its own names; nothing elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+def memory_free() -> int | None:
+    """The bytes that the process may still get, those of the swap too; None where the system does not tell."""
+    sizes = memory_sizes()
+    if "MemAvailable" not in sizes:
+        return None
+    free = sizes["MemAvailable"] + sizes.get("SwapFree", 0)
+    for path in _LIMITS:
+        try:
+            free = min(free, int(Path(path).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such limit, or "max"
+            continue
+    return free

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from normscope.checks import is_number, is_whole
+from normscope.checks import is_whole, plain
 from normscope.errors import ConfigError, FileError
+from normscope.files import cannot_write
 from normscope.train.events import Event
 
 
@@ -37,7 +38,7 @@ class MetricsFile:
             # Without a buffer a line is one write: a killed process leaves whole lines, or one that is torn.
             self._file = self.path.open("ab", buffering=0)
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
         self.cut()
 
     def see(self, event: Event) -> None:
@@ -46,7 +47,7 @@ class MetricsFile:
             while line:  # a nearly full disk takes a part, and refuses the rest
                 line = line[self._file.write(line) :]
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
 
     def cut(self, keep_bytes: int | None = None) -> None:
         """Keep the lines that end within so many bytes; None keeps all that are whole.
@@ -58,12 +59,14 @@ class MetricsFile:
         try:
             self._file.truncate(self.path.read_bytes().rfind(b"\n", 0, keep_bytes) + 1)
         except OSError as error:
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
 
-    def size(self) -> int:
-        """The bytes so far, for `cut`; they are on the disk when this returns."""
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
+    def sync(self) -> None:
+        """Bring all lines so far to the disk, where a power cut does not reach them."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
 
     def close(self) -> None:
         self._file.close()
@@ -115,14 +118,5 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    if is_whole(value, least=-(2**63)):
-        return int(value)
-    if is_number(value):
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-def _cannot_write(path: Path, error: OSError) -> FileError:
-    if isinstance(error, FileNotFoundError):
-        return FileError(f"cannot write {path}: there is no folder {path.parent}\nfix: make the folder first")
-    return FileError(f"cannot write {path}: {error.strerror or error}")
+    value = plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

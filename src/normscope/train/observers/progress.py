@@ -1,10 +1,17 @@
 """What is known of a run at a moment: the events, added up. The displays only put it into words or pictures."""
 
 import math
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable
 
 from normscope.train.events import Event, Finished, Sampled, Saved, Started, Stepped, Validated
+
+WARM_UP = 3
+"""How many steps are not like the others: they load and compile."""
+FEWEST_TIMED, RECENT = 3, 20
+"""How many steps after those it takes to tell the speed, and how many of the last ones tell it."""
 
 
 class Smoothed:
@@ -82,8 +89,10 @@ class Progress:
 
     def _be_ready(self, steps: int) -> None:
         memory = min(max(steps / 50, 5), 100)  # long enough to calm the curve, short enough to follow it
-        self._loss, self._seconds = Smoothed(memory), Smoothed(20)
-        self._in_steps, self._steps_seen = 0.0, 0
+        self._loss = Smoothed(memory)
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._warming, self._warm = 0, self._clock()
+        self._in_steps, self._timed = 0.0, 0
 
     def see(self, event: Event) -> None:
         match event:
@@ -106,9 +115,12 @@ class Progress:
     def _step(self, event: Stepped) -> None:
         self.last = event
         self._loss.add(event.loss)
-        self._seconds.add(event.seconds)
-        self._in_steps += event.seconds
-        self._steps_seen += 1
+        if self._warming < WARM_UP:
+            self._warming, self._warm = self._warming + 1, self._clock()
+        else:
+            self._seconds.append(event.seconds)
+            self._in_steps += event.seconds
+            self._timed += 1
         if math.isfinite(self.loss):
             self.losses.add(self.loss)
 
@@ -135,16 +147,21 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
-        tokens = 0 if self.start is None else self.start.batch_tokens
-        return tokens / self._seconds.value if self._seconds.value > 0 else math.nan
+        """Of the last steps; while it warms up, of the last one."""
+        if self.start is None or not self._seconds:
+            return math.nan if self.last is None else self.last.tokens_per_second
+        return self.start.batch_tokens / max(statistics.median(self._seconds), 1e-9)
 
     @property
     def seconds_left(self) -> float:
-        """How long the rest will take: steps as fast as of late, and their share of everything else."""
-        if not self._steps_seen:
+        """How long the rest will take: steps as fast as of late, and their share of everything else.
+
+        nan before some steps were timed: the first ones load and compile, and would tell of hours.
+        """
+        if self._timed < FEWEST_TIMED:
             return math.nan
-        between = max(0.0, self.elapsed - self._in_steps) / self._steps_seen
-        return (self._seconds.value + between) * max(0, self.steps - self.step)
+        between = max(0.0, self._clock() - self._warm - self._in_steps) / self._timed
+        return (statistics.median(self._seconds) + between) * max(0, self.steps - self.step)
 
     @property
     def floor(self) -> float | None:

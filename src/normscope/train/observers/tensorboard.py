@@ -36,8 +36,8 @@ class TensorBoard:
 
     def _open(self, step: int) -> None:
         self.close()
-        # After the checkpoint of a step, what is due at that step is done again.
-        self._writer = self._writers.SummaryWriter(str(self._folder), purge_step=step if step else None)
+        # The step itself is not taken again. What is due there is, and comes to the same numbers twice.
+        self._writer = self._writers.SummaryWriter(str(self._folder), purge_step=step + 1)
 
     def close(self) -> None:
         if self._writer is not None:

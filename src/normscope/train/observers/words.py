@@ -2,22 +2,7 @@
 
 import math
 
-
-def count(number: float) -> str:
-    """A number of things, in three digits.
-
-    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000)]
-    ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G']
-    """
-    if not math.isfinite(number):
-        return "?"
-    for unit in ("", " k", " M", " G", " T"):
-        if abs(number) < 999.5 or unit == " T":
-            break
-        number /= 1000
-    if not unit:
-        return f"{number:.0f}"
-    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}{unit}"
+from normscope.display.words import printable
 
 
 def size(bytes_: float) -> str:
@@ -27,6 +12,15 @@ def size(bytes_: float) -> str:
     ('512 MB', '3.0 GB')
     """
     return f"{bytes_ / 2**30:.1f} GB" if bytes_ >= 2**30 else f"{bytes_ / 2**20:.0f} MB"
+
+
+def steady(number: float) -> str:
+    """A number with the same digits after the point each time, so that a column of them can be read.
+
+    >>> [steady(n) for n in (1.8344, 0.4, 123.4, 2e-5, 4e6)]
+    ['1.834', '0.400', '123.400', '2.00e-05', '4.00e+06']
+    """
+    return f"{number:.3f}" if 1e-3 <= abs(number) < 1e3 else f"{number:.2e}"
 
 
 def duration(seconds: float) -> str:
@@ -47,22 +41,6 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def printable(text: str) -> str:
-    """The text without what a terminal would obey: line breaks stay, other spaces become a space, the rest a mark.
-
-    >>> printable("one\\ttwo\\nred\\x1b[31m")
-    'one two\\nred�[31m'
-    """
-    return "".join(
-        character
-        if character == "\n" or character.isprintable()
-        else " "
-        if character.isspace()
-        else "\N{REPLACEMENT CHARACTER}"
-        for character in text.replace("\r\n", "\n")
-    )
 
 
 def quoted(text: str, longest: int = 160) -> str:

@@ -1,5 +1,6 @@
 """The optimisers of one model as a team: each parameter has one, and all follow one schedule."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -97,8 +98,13 @@ def _is_inner_matrix(name: str, weight: Tensor) -> bool:
     return weight.dim() == 2 and ".blocks." in f".{name}"
 
 
-def gradient_norm(parameters: list[Tensor]) -> Tensor:
-    """The length of all gradients as one vector."""
+def gradient_norm(parameters: list[Tensor]) -> float:
+    """The length of all gradients as one vector; infinite only if one of their numbers is, whatever their squares."""
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
-    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    length = _length(gradients, None)
+    return length if math.isfinite(length) else _length(gradients, torch.float64)  # which takes many times as long
+
+
+def _length(tensors: list[Tensor], dtype: torch.dtype | None) -> float:
+    length: float = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors, dtype=dtype))).item()
     return length

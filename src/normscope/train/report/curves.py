@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from normscope.train.report.chart import Chart, Line
+from normscope.display.chart import Chart, Line
+from normscope.display.series import falls_early, smooth
 from normscope.train.report.record import Record, number
-from normscope.train.report.series import falls_early, smooth
 
 WIDE, HIGH = 1000, 330
 MOST_SIGNALS = 6

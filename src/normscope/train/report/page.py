@@ -1,18 +1,19 @@
 """report.html: one file with everything in it, which asks nobody for anything."""
 
-import base64
-import hashlib
 import json
+import math
+import statistics
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from normscope.display.chart import CHART_SCRIPT, CHART_STYLE, draw_chart
+from normscope.display.document import clean, document
+from normscope.display.words import count
 from normscope.files import write_atomically
 from normscope.train.observers.lines import REASONS
 from normscope.train.observers.model_in_words import model_in_words
-from normscope.train.observers.words import count, duration, printable
-from normscope.train.report.chart import CHART_SCRIPT, CHART_STYLE, draw_chart
+from normscope.train.observers.words import duration
 from normscope.train.report.curves import bits_chart, loss_chart, signal_charts, small_charts
 from normscope.train.report.record import Record, number, read_record
 
@@ -33,32 +34,8 @@ def write_report(run_folder: str | Path) -> Path:
 
 def report_html(record: Record) -> str:
     """The page of a run."""
-    # Only the script below may run, whatever a sample holds; and nothing may be fetched.
-    fingerprint = base64.b64encode(hashlib.sha256(CHART_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{fingerprint}'"
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_clean(record.name)}</title>",
-            f"<style>\n{_STYLE}{CHART_STYLE}</style>",
-            "</head>",
-            "<body>",
-            *_head(record),
-            *_charts(record),
-            *_notices(record),
-            *_samples(record),
-            *_config(record),
-            f"<script>{CHART_SCRIPT}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    body = [*_head(record), *_charts(record), *_notices(record), *_samples(record), *_config(record)]
+    return document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
 
 
 def _head(record: Record) -> list[str]:
@@ -72,16 +49,17 @@ def _head(record: Record) -> list[str]:
     facts = start.get("facts")
     device = facts.get("device", "") if isinstance(facts, Mapping) else ""
     when = [
-        f"{step} of {start.get('steps', '?')} steps in {duration(record.seconds)}{f' on {device}' if device else ''}"
+        f"{step} of {start.get('steps', '?')} steps in {duration(record.seconds)}{f' on {device}' if device else ''}, "
+        f"validations included"
     ]
     when += [f"begun {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
     return [
         "<header>",
-        f"<h1>{_clean(record.name)}</h1>",
-        f"<p>{_clean(', '.join(words))}</p>",
-        f'<p class="faint">{_clean(", ".join(when))}; {_clean(state)}</p>',
+        f"<h1>{clean(record.name)}</h1>",
+        f"<p>{clean(', '.join(words))}</p>",
+        f'<p class="faint">{clean(", ".join(when))}; {clean(state)}</p>',
         '<dl class="tiles">',
-        *(f"<div><dt>{_clean(name)}</dt><dd>{_clean(value)}</dd></div>" for name, value in _results(record, step)),
+        *(f"<div><dt>{clean(name)}</dt><dd>{clean(value)}</dd></div>" for name, value in _results(record, step)),
         "</dl>",
         "</header>",
     ]
@@ -98,8 +76,9 @@ def _results(record: Record, step: int) -> list[tuple[str, str]]:
             results.append(("above the floor", f"{bits - record.floor:.3f}"))
     tokens = step * number(record.start.get("batch_tokens"))
     results.append(("tokens learnt from", count(tokens)))
-    if record.seconds:
-        results.append(("tokens a second", count(tokens / record.seconds)))
+    speeds = [speed for _, speed in record.curve("step", "tokens_per_second") if math.isfinite(speed)]
+    if speeds:
+        results.append(("tokens a second, of most steps", count(statistics.median(speeds))))
     return results
 
 
@@ -120,7 +99,7 @@ def _notices(record: Record) -> list[str]:
     notices = record.kind("notice")
     if not notices:
         return []
-    items = [f'<li class="text">step {event["step"]}: {_clean(event.get("text", ""))}</li>' for event in notices]
+    items = [f'<li class="text">step {event["step"]}: {clean(event.get("text", ""))}</li>' for event in notices]
     return ["<h2>Notices</h2>", "<ul>", *items, "</ul>"]
 
 
@@ -131,7 +110,7 @@ def _samples(record: Record) -> list[str]:
     for i, event in enumerate(samples):
         if i == OPEN_SAMPLES:
             lines.append(f"<details><summary>{len(samples) - i} earlier</summary>")
-        prompt, text = _clean(event.get("prompt", "")), _clean(event.get("text", ""))
+        prompt, text = clean(event.get("prompt", "")), clean(event.get("text", ""))
         lines.append(f'<div class="sample"><span class="faint">step {event["step"]}</span>')
         lines.append(f'<p class="text"><span class="faint">{prompt}</span>{text}</p></div>')
     return [*lines, "</details>"] if len(samples) > OPEN_SAMPLES else lines
@@ -142,9 +121,9 @@ def _config(record: Record) -> list[str]:
     rest = {name: value for name, value in record.config.items() if name not in parts}
     lines = ["<h2>Config</h2>", '<section class="grid config">']
     for name, settings in {**parts, "run": rest}.items():
-        lines.append(f"<table><caption>{_clean(name)}</caption>")
+        lines.append(f"<table><caption>{clean(name)}</caption>")
         lines += [
-            f'<tr><th scope="row">{_clean(key)}</th><td>{_clean(_json(value))}</td></tr>'
+            f'<tr><th scope="row">{clean(key)}</th><td>{clean(_json(value))}</td></tr>'
             for key, value in _flat(settings)
         ]
         lines.append("</table>")
@@ -169,38 +148,8 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _clean(value: object) -> str:
-    """Any value as text that is safe in HTML."""
-    return escape(printable(str(value)))
-
-
 _STYLE = """\
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --edge: #d8dee4 }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #0d1117; --ink: #e6edf3; --faint: #9198a1; --edge: #30363d }
-}
-body { max-width: 1040px; margin: 0 auto; padding: 28px 20px 60px; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif }
-h1 { margin: 0 0 4px; font-size: 26px }
-h2 { margin: 36px 0 10px; font-size: 18px }
-header p { margin: 0 0 2px }
-.faint { color: var(--faint) }
-.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin: 16px 0 24px }
-.tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; flex: 1 1 130px;
-  padding: 8px 12px; border: 1px solid var(--edge); border-radius: 8px }
-.tiles dt { color: var(--faint); font-size: 12px }
-.tiles dd { margin: 0; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums }
-section + section { margin-top: 24px }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 24px 32px }
-.text { white-space: pre-wrap; overflow-wrap: anywhere }
 .sample { margin: 0 0 12px; padding: 8px 12px; border: 1px solid var(--edge); border-radius: 8px }
 .sample p { margin: 2px 0 0 }
-summary { color: var(--faint); margin-bottom: 12px; cursor: pointer }
 .config { align-items: start; font-size: 13px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)) }
-table { border-collapse: collapse; width: 100%; table-layout: fixed }
-caption { text-align: left; font-weight: 600; padding-bottom: 4px }
-th, td { text-align: left; font-weight: normal; padding: 2px 8px 2px 0; border-top: 1px solid var(--edge);
-  vertical-align: top; overflow-wrap: anywhere }
-th { color: var(--faint) }
-td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
 """

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from normscope.display.series import Point
 from normscope.errors import FileError
 from normscope.train.observers.metrics_file import read_metrics
-from normscope.train.report.series import Point
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """The time of all steps and validations, however often the run was stopped between them."""
+        """The time of the run, all in all, as it was told at its end; before that, of its steps and validations."""
+        told = number(self.end.get("seconds"))
+        if math.isfinite(told):
+            return told
         spent = [number(event.get("seconds")) for event in (*self.kind("step"), *self.kind("validation"))]
         return sum(value for value in spent if math.isfinite(value))
 

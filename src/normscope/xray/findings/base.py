@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from normscope.xray.record import Record
+from normscope.xray.findings.view import View
 
 SEVERITIES = ("error", "warning", "note")
 """An error spoils the model; a warning makes it worse or slower to learn; a note is worth knowing."""
@@ -32,5 +32,5 @@ class Finding:
     fix: str = ""
 
 
-Finder = Callable[[Record], list[Finding]]
+Finder = Callable[[View], list[Finding]]
 """Looks at a record for one family of faults."""

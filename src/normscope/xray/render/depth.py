@@ -6,7 +6,7 @@ modules and functions in the order in which they run.
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from normscope.xray.record import Join, Module, Record, Signal
@@ -38,7 +38,7 @@ class Station:
         order: when it was passed.
         rms: of the signal as it leaves; nan if it has no finite number.
         gradient: the rms of the loss's gradient there; None if none came.
-        unreal: whether some of these numbers were infinite, or not numbers.
+        unreal, unreal_gradient: whether some of these numbers were infinite, or not numbers.
         branch: what was added there; None if nothing was.
     """
 
@@ -49,7 +49,8 @@ class Station:
     order: float
     rms: float | None
     gradient: float | None
-    unreal: bool
+    unreal: bool = False
+    unreal_gradient: bool = False
     branch: Branch | None = None
 
     @property
@@ -62,14 +63,17 @@ def stations_of(record: Record) -> list[Station]:
     """The stations of a record, in order."""
     modules = {module.name: module for module in record.modules}
     joins = sorted(_joins(record, modules), key=lambda found: found[0])
-    stretches = _stretches(joins, modules)
+    stretches = _stretches(joins, modules)  # they follow each other
+    ends = [end for _, end in stretches]
     found = [_at_join(owner, join, order, modules) for order, owner, join in joins]
+    owners = {owner.name for _, owner, _ in joins}
     normalized = {join.normalized for _, _, join in joins}
-    for module in _innermost(record):
+    for module in innermost(record):
         assert module.order is not None
-        in_a_branch = any(start < module.order <= end for start, end in stretches)
+        after = bisect_left(ends, float(module.order))
+        in_a_branch = after < len(stretches) and stretches[after][0] < module.order
         if module.output is not None and not _passes_on(module) and (not in_a_branch or module.name in normalized):
-            found.append(_at_module(module))
+            found.append(_at_module(module, owners))
     return sorted(found, key=lambda station: station.order)
 
 
@@ -83,7 +87,7 @@ def size_of(signal: Signal | None) -> float | None:
 def place_of(stations: Sequence[Station], order: float) -> float:
     """Where a module that ran at some time stands among the stations: at one of them, or half-way between two.
 
-    >>> way = [Station(name, "", name, "Linear", order, 1.0, None, False) for name, order in (("a", 3), ("b", 6))]
+    >>> way = [Station(name, "", name, "Linear", order, 1.0, None) for name, order in (("a", 3), ("b", 6))]
     >>> [place_of(way, order) for order in (1, 3, 4, 6, 9)]
     [-0.5, 0.0, 0.5, 1.0, 1.5]
     """
@@ -100,6 +104,18 @@ def few(stations: Sequence[Station], most: int, keep: Sequence[float] = ()) -> l
     wanted |= set(sorted({min(max(0, round(place)), len(stations) - 1) for place in keep})[: most // 2])
     chosen = {round(i * (len(stations) - 1) / (most - len(wanted) - 1)) for i in range(most - len(wanted))}
     return [stations[i] for i in sorted(chosen | wanted)]
+
+
+def innermost(record: Record) -> list[Module]:
+    """Those that ran and hold no other that did."""
+    ran = record.ran
+    outer = set()
+    for module in ran:
+        name = module.name
+        while name:
+            name = name.rpartition(".")[0]
+            outer.add(name)
+    return [module for module in ran if module.name not in outer]
 
 
 def _joins(record: Record, modules: dict[str, Module]) -> Iterator[tuple[float, Module, Join]]:
@@ -138,14 +154,19 @@ def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]
         order=order,
         rms=join.total,
         gradient=None if maker is owner else size_of(maker.gradient),
-        unreal=_is_unreal(owner) or _is_unreal(maker),
+        unreal=not math.isfinite(join.total) or _is_unreal(maker.output),
+        unreal_gradient=_is_unreal(maker.gradient),
         branch=Branch(label, join.branch, join.branch / join.stream if join.stream else None),
     )
 
 
-def _at_module(module: Module) -> Station:
+def _at_module(module: Module, owners: Collection[str]) -> Station:
     assert module.order is not None
-    block, _, label = module.name.rpartition(".")
+    parent = block = module.name.rpartition(".")[0]
+    while block and block not in owners:
+        block = block.rpartition(".")[0]
+    block = block or parent
+    label = module.name.removeprefix(f"{block}.")
     return Station(
         name=module.name,
         block=block,
@@ -154,26 +175,16 @@ def _at_module(module: Module) -> Station:
         order=module.order,
         rms=size_of(module.output),
         gradient=size_of(module.gradient),
-        unreal=_is_unreal(module),
+        unreal=_is_unreal(module.output),
+        unreal_gradient=_is_unreal(module.gradient),
     )
-
-
-def _innermost(record: Record) -> list[Module]:
-    """Those that ran and hold no other that did."""
-    ran = record.ran
-    outer = set()
-    for module in ran:
-        name = module.name
-        while name:
-            name = name.rpartition(".")[0]
-            outer.add(name)
-    return [module for module in ran if module.name not in outer]
 
 
 def _passes_on(module: Module) -> bool:
     """Whether it gave what it was given, as dropout does when the model is not training."""
-    return module.entering == module.output and module.inputs[:1] == module.outputs[:1]
+    same = module.entering == module.output and module.inputs[:1] == module.outputs[:1]
+    return same and module.norm is None and not module.parameters
 
 
-def _is_unreal(module: Module) -> bool:
-    return any(signal is not None and signal.unreal > 0 for signal in (module.output, module.gradient))
+def _is_unreal(signal: Signal | None) -> bool:
+    return signal is not None and signal.unreal > 0

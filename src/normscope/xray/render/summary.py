@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from normscope.display.words import count, figure, in_one_line, many
 from normscope.xray.findings.base import SEVERITIES, Finding
 from normscope.xray.record import Record
+from normscope.xray.render.depth import innermost
 from normscope.xray.render.tree import never_ran
 
 
@@ -22,8 +23,10 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
         seen = "forward and backward" if record.backwards else "forward; gradients were not looked at"
         return f"Nothing is wrong with {in_one_line(record.model)}, as far as could be seen ({seen})."
     counts = [(sum(f.severity == severity for f in findings), severity) for severity in SEVERITIES]
-    words = [many(number, severity) for number, severity in counts if number]
+    words = [many(number, severity) for number, severity in counts if number] or [many(len(findings), "finding")]
     first = min(findings, key=_severity)
+    if len(findings) == 1:
+        return f"{words[0]}: {in_one_line(first.title).rstrip('.')}."
     return f"{_and(words)}. First of all: {in_one_line(first.title).rstrip('.')}."
 
 
@@ -45,21 +48,20 @@ def evidence(finding: Finding) -> list[tuple[str, str]]:
 
 def facts(record: Record) -> list[tuple[str, str]]:
     """What was looked at, each with its name: for the head of a page and the foot of a text."""
-    ran = record.ran
     root = next((module for module in record.modules if not module.name), None)
-    found = [("parameters", count(record.parameter_count)), ("modules", f"{len(record.modules):,}")]
+    found = [
+        ("parameters", count(record.parameter_count)),
+        ("module" if len(record.modules) == 1 else "modules", f"{len(record.modules):,}"),
+    ]
     if root is not None and root.flops is not None:
-        found.append(("FLOPs a batch, forward", count(root.flops)))
-    # What is inside of a module and what it gives are the same numbers, mostly: only the innermost ones count.
-    inner = [module for module in ran if not any(o.name.startswith(f"{module.name}.") for o in ran) and module.name]
-    outputs = sum(module.bytes for module in inner) if len(ran) < 2_000 else 0
+        found.append(("FLOPs of a forward pass", count(root.flops)))
+    outputs = sum(module.bytes for module in innermost(record))
     if outputs:
-        found.append(("bytes of outputs a batch", count(outputs)))
+        found.append(("of outputs, a batch", f"{count(outputs)}{'B' if outputs > 999 else ' B'}"))
     if record.losses:
         loss = record.losses[0]
-        found.append(("cross-entropy", figure(loss.value)))
-        if loss.classes > 1:
-            found.append((f"a guess among {loss.classes:,}", figure(math.log(loss.classes))))
+        guess = f" (a guess among {loss.classes:,}: {figure(math.log(loss.classes))})" if loss.classes > 1 else ""
+        found.append((f"cross-entropy{guess}", figure(loss.value)))
     return found
 
 
@@ -69,7 +71,7 @@ def what_ran(record: Record) -> str:
     words = ", ".join(parts)
     if record.steps:
         step = record.steps[-1]
-        words += f" of {in_one_line(step.optimiser)} (rate {figure(step.lr)})"
+        words += f" of {in_one_line(step.optimiser)} (rate {step.lr:g})"
     return f"{in_one_line(record.label)}: {words}" if record.label else words
 
 

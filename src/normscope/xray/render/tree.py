@@ -16,12 +16,14 @@ class Node:
     Args:
         module: its figures.
         label: its name without its parent's.
+        parameters: how many numbers its parameters and those of all inside of it have, each counted once.
         children: in the order in which they run; those that never ran come last.
         alike: the siblings that are built as this one is and stand folded behind it.
     """
 
     module: Module
     label: str
+    parameters: int = 0
     children: list["Node"] = field(default_factory=list)
     alike: list["Node"] = field(default_factory=list)
 
@@ -36,11 +38,6 @@ class Node:
         """The order of the first module here that ran; a list of modules does not run itself."""
         orders = [node.module.order for node in self.walk() if node.module.order is not None]
         return min(orders, default=None)
-
-    @property
-    def parameter_count(self) -> int:
-        """Of this module and all inside of it, each once."""
-        return sum(node.module.parameter_count for node in self.walk() if node.module.same_as is None)
 
 
 def tree_of(record: Record) -> list[Node]:
@@ -62,7 +59,9 @@ def tree_of(record: Record) -> list[Node]:
             nodes[parent].children.append(node)
         else:
             roots.append(node)
-    for node in nodes.values():
+    for node in reversed(nodes.values()):  # children come after their parents
+        own = node.module.parameter_count if node.module.same_as is None else 0
+        node.parameters = own + sum(child.parameters for child in node.children)
         node.children.sort(key=_by_first_call)
     return roots
 
@@ -77,10 +76,16 @@ def fold(node: Node, keep: Collection[str]) -> Node:
     children: list[Node] = []
     for run in _runs(node.children):
         shown = [child for child in run if len(run) < FEWEST or child is run[0] or _holds(child, keep)]
-        folded = [fold(child, keep) for child in shown]
+        folded = [fold(child if child is run[0] or len(run) < FEWEST else _path(child, keep), keep) for child in shown]
         folded[0].alike = [child for child in run if child not in shown]
         children += folded
-    return Node(node.module, node.label, children, node.alike)
+    return Node(node.module, node.label, node.parameters, children, node.alike)
+
+
+def _path(node: Node, names: Collection[str]) -> Node:
+    """Of a block that is built as another is, only what leads to the modules of these names."""
+    children = [_path(child, names) for child in node.children if _holds(child, names)]
+    return Node(node.module, node.label, node.parameters, children)
 
 
 def never_ran(record: Record) -> list[Module]:
@@ -91,16 +96,20 @@ def never_ran(record: Record) -> list[Module]:
     return found
 
 
+def is_idle(node: Node) -> bool:
+    """Whether nothing here ran, though there is something that could have.
+
+    A second name of another is not idle, nor is a module whose weights were used without calling it.
+    """
+    if node.first is not None or node.module.same_as is not None:
+        return False
+    own = [parameter for inner in node.walk() for parameter in inner.module.parameters]
+    is_empty_list = not node.children and not own and node.module.kind.endswith(("List", "Dict"))
+    return not is_empty_list and not any(parameter.gradient is not None for parameter in own)
+
+
 def _idle(node: Node) -> list[Module]:
-    if node.module.same_as is not None:
-        return []
-    if node.first is None:
-        return [node.module] if node.children or node.module.parameters or not _is_list(node.module) else []
-    return [module for child in node.children for module in _idle(child)]
-
-
-def _is_list(module: Module) -> bool:
-    return module.kind in ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+    return [node.module] if is_idle(node) else [module for child in node.children for module in _idle(child)]
 
 
 def _runs(nodes: list[Node]) -> list[list[Node]]:
@@ -117,11 +126,11 @@ def _runs(nodes: list[Node]) -> list[list[Node]]:
 
 
 def _structure(node: Node) -> tuple[object, ...]:
-    """What two blocks have in common if they are built alike. A module that several blocks share runs as the first's."""
+    """What two blocks have in common if they are built alike; a module that they share runs as the first one's."""
     module = node.module
     own = tuple((parameter.name, parameter.shape) for parameter in module.parameters)
     idle = module.order is None and module.same_as is None
-    inside = tuple(sorted((child.label, repr(_structure(child))) for child in node.children))
+    inside = tuple((child.label, _structure(child)) for child in sorted(node.children, key=lambda child: child.label))
     return module.kind, idle, own and module.outputs, own, inside
 
 

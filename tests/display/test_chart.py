@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.train.report.chart import MOST_POINTS, Chart, Line, draw_chart
+from normscope.display.chart import MOST_POINTS, Chart, Line, draw_chart
 
 seeded = settings(derandomize=True, deadline=None)
 anything = st.floats(-1e12, 1e12) | st.just(math.nan) | st.just(math.inf)
@@ -43,6 +43,36 @@ def test_any_numbers_stay_in_the_frame(ys: list[float], log_x: bool, log_y: bool
     for text in figure.findall(".//text"):
         assert -20 <= float(text.attrib["x"]) <= 480
         assert 0 <= float(text.attrib["y"]) <= 240
+
+
+def test_a_line_without_a_point_is_not_in_the_legend() -> None:
+    zeros, ones = Line("step 0", [(0, 0.0), (1, 0.0)]), Line("step 5", [(0, 1.0), (1, 2.0)])
+    figure = draw_chart(Chart("Gradient", "layer", "rms", [zeros, ones], names=["a", "b"], log_y=True))
+    assert "step 0</span>" not in figure
+    assert "step 5</span>" in figure
+    alone = draw_chart(Chart("Gradient", "layer", "rms", [zeros], log_y=True))
+    assert "There is nothing to draw yet." in alone
+    assert "<svg" not in alone
+
+
+def test_steps_are_whole_numbers() -> None:
+    figure = parse(Chart("t", "step", "y", [Line("a", [(1, 2.0)])], from_zero=True))
+    words = [text.text for text in figure.findall(".//text") if float(text.attrib["y"]) > 200]
+    assert words == ["1", "step"]
+
+
+def test_a_logarithmic_axis_says_so() -> None:
+    line = Line("a", [(1, 1.0), (10, 10.0)])
+    words = [text.text for text in parse(Chart("t", "step", "norm", [line], log_x=True)).findall(".//text")]
+    assert "step, logarithmic" in words
+    assert "norm" in words
+
+
+def test_a_wide_one_is_there_for_narrow_screens_too() -> None:
+    line = Line("a", [(1, 1.0), (2, 3.0)])
+    wide, narrow = parse(Chart("t", "x", "y", [line], width=1000, height=330)).findall("svg")
+    assert (wide.attrib["viewBox"], narrow.attrib["viewBox"]) == ("0 0 1000 330", "0 0 480 240")
+    assert (wide.attrib["class"], narrow.attrib["class"]) == ("wide", "narrow")
 
 
 def test_a_higher_value_is_higher_on_the_page() -> None:

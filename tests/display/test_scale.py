@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from normscope.train.report.scale import Scale, fit, tick_label
+from normscope.display.scale import Scale, fit, tick_label
 
 seeded = settings(derandomize=True, deadline=None)
 numbers = st.floats(-1e9, 1e9)

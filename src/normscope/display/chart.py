@@ -7,16 +7,18 @@ the pointer is.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from normscope.train.report.scale import Scale, fit, tick_label
-from normscope.train.report.series import Point, quantile, thin
+from normscope.display.scale import Scale, fit, tick_label
+from normscope.display.series import Point, quantile, thin
 
 MOST_POINTS = 600  # of a line; a screen shows no more
 MOST_DOTS = 40
 TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # the room around the curves, for the axes' words
+NARROW = 480  # the width whose words can be read on any screen
+LOGARITHMIC = ", logarithmic"
 COLOURS = ("a", "b", "c", "d")
 """The classes of lines, each with a colour in light and in dark."""
 
@@ -91,27 +93,34 @@ def draw_chart(chart: Chart) -> str:
     >>> figure.startswith('<figure class="chart">'), "<path" in figure
     (True, True)
     """
-    x, y = chart.scales()
+    seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
     legend = "".join(
         f'<span class="key"><i class="{line.colour}" style="opacity:{line.opacity:g}"></i>{escape(line.label)}</span>'
-        for line in chart.lines
+        for line in seen
         if len(chart.lines) > 1
     )
+    caption = f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>"
+    if not seen:
+        body = ['<p class="faint">There is nothing to draw yet.</p>']
+    elif chart.width <= NARROW:
+        body = _drawing(chart)
+    else:  # on a narrow screen the words of a wide one would be too small to read
+        body = _drawing(chart, "wide") + _drawing(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
+    return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
+
+
+def _drawing(chart: Chart, kind: str = "") -> list[str]:
+    x, y = chart.scales()
     body = [*_grid(chart, x, y), *_levels(chart, x, y)]
     for line in chart.lines:
         body += _line(line, chart, x, y)
-    return "\n".join(
-        [
-            '<figure class="chart">',
-            f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>",
-            f'<svg viewBox="0 0 {chart.width} {chart.height}" role="img" aria-label="{escape(_spoken(chart))}" '
-            # On a narrow screen it scrolls, for its words would be too small to read.
-            f'style="min-width:{0.65 * chart.width:g}px" data-lines="{escape(json.dumps(_hover(chart, x, y)))}">',
-            *body,
-            "</svg>",
-            "</figure>",
-        ]
-    )
+    return [
+        f'<svg class="{kind}" viewBox="0 0 {chart.width} {chart.height}" role="img" '
+        f'aria-label="{escape(_spoken(chart))}" style="min-width:{0.65 * min(chart.width, NARROW):g}px" '
+        f'data-lines="{escape(json.dumps(_hover(chart, x, y)))}">',
+        *body,
+        "</svg>",
+    ]
 
 
 def _grid(chart: Chart, x: Scale, y: Scale) -> list[str]:
@@ -124,15 +133,19 @@ def _grid(chart: Chart, x: Scale, y: Scale) -> list[str]:
         marks = [(float(i), name) for i, name in enumerate(chart.names)]
         marks = marks[:: math.ceil(len(marks) / (chart.width // 56))]
     else:
-        marks = [(tick, tick_label(tick)) for tick in x.ticks(chart.width // 60)]
+        whole = all(float(at).is_integer() for line in chart.lines for at, _ in line.points)
+        ticks = [tick for tick in x.ticks(chart.width // 60) if not whole or tick.is_integer()]  # no half a step
+        marks = [(tick, tick_label(tick)) for tick in ticks]
     for value, name in marks:
         place = x.place(value)
         body.append(f'<line class="tick" x1="{place:.1f}" x2="{place:.1f}" y1="{y.start:g}" y2="{y.start + 4:g}"/>')
         body.append(_text(place, y.start + 17, name, "middle"))
     body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{y.start:g}" y2="{y.start:g}"/>')
     middle = (y.start + y.end) / 2
-    body.append(_text((x.start + x.end) / 2, y.start + 34, chart.x_label, "middle"))
-    body.append(_text(12, middle, chart.y_label, "middle", f' transform="rotate(-90 12 {middle:g})"'))
+    body.append(_text((x.start + x.end) / 2, y.start + 34, chart.x_label + LOGARITHMIC * x.log, "middle"))
+    body.append(
+        _text(12, middle, chart.y_label + LOGARITHMIC * y.log, "middle", f' transform="rotate(-90 12 {middle:g})"')
+    )
     return body
 
 
@@ -172,11 +185,17 @@ def _placed(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, f
     placed: list[tuple[float, float, tuple[float, float] | None]] = []
     shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
     for at, value in thin(shown, MOST_POINTS, log_x=chart.log_x):
-        if not math.isfinite(value) or (chart.log_y and value <= 0):
-            placed.append((at, value, None))
-        else:
+        if _can_be_drawn(chart, (at, value)):
             placed.append((at, value, (x.place(at), min(max(y.place(value), y.end), y.start))))
+        else:
+            placed.append((at, value, None))
     return placed
+
+
+def _can_be_drawn(chart: Chart, point: Point) -> bool:
+    """Whether a point has a place: on a logarithmic axis only what is above zero has one."""
+    at, value = point
+    return math.isfinite(value) and (value > 0 or not chart.log_y) and (at > 0 or not chart.log_x)
 
 
 def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
@@ -223,6 +242,8 @@ CHART_STYLE = """\
 }
 .chart { margin: 0; position: relative; overflow-x: auto; overflow-y: hidden }
 .chart svg { display: block; width: 100%; height: auto; touch-action: pan-y }
+.chart svg.narrow { display: none }
+@media (max-width: 700px) { .chart svg.wide { display: none } .chart svg.narrow { display: block } }
 .chart text { fill: var(--faint); font-size: 11px; font-variant-numeric: tabular-nums }
 .chart text.level { fill: var(--level) }
 .chart .grid { stroke: var(--grid) }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.train.report.series import falls_early, smooth, thin
+from normscope.display.series import falls_early, smooth, thin
 
 seeded = settings(derandomize=True, deadline=None)
 values = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=200)

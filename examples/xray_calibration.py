@@ -1,0 +1,139 @@
+"""How well the x-ray tells faults from health: writes docs/xray-calibration.md from the cases in tests/xray.
+
+python examples/xray_calibration.py
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE))  # the cases are the tests' own
+
+from tests.xray import faults, healthy  # noqa: E402, F401
+from tests.xray.cases import REGISTER, Fault, Healthy, look, misses  # noqa: E402
+from tests.xray.margins import MEASURES, Measure  # noqa: E402
+
+from normscope.files import write_atomically  # noqa: E402
+from normscope.xray.findings import find  # noqa: E402
+
+PAGE = HERE / "docs" / "xray-calibration.md"
+
+TEXT = """# What the x-ray finds, and what it leaves alone
+
+Every finding was tried on models with one planted fault each, and on models that are well, at the start and after some
+training. `python examples/xray_calibration.py` makes this page anew; `tests/xray/test_calibration.py` holds it.
+
+A fault counts as found if its finding is made in its module; if no other warning or error is made, but of the kinds
+that the case says follow from its fault (a layer that kills its units leaves those before it without a gradient); and
+if it is the first of its severity but for those. A healthy model may have notes, but no warning and no error, with any
+seed.
+
+{found} of {faults} faults were found; {clean} of {healthy} healthy models, {runs} runs, are clean.
+
+## Margins
+
+The figure nearest to its threshold among all healthy models, and among the faults of its kind. Room is how many times
+nearer the healthy one could come before it is taken for a fault. Where a finding has two rows, both have to be passed,
+or one of two ways leads to it. Outliers are a note, which good models may have.
+
+| finding | figure | healthy | threshold | faults | room |
+|---|---|---|---|---|---|
+{margin_rows}
+
+Other findings are a matter of yes or no, and have no threshold.
+
+## Faults
+
+| fault | finding | where | what it says | verdict |
+|---|---|---|---|---|
+{fault_rows}
+
+## Healthy models
+
+Of all figures and seeds, the one that comes nearest to its threshold.
+
+| model | seeds | nearest figure | its threshold | notes | verdict |
+|---|---|---|---|---|---|
+{healthy_rows}
+"""
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # of torch and transformers, about half precision and the like
+    torch.set_num_threads(1)
+    beyond: dict[int, list[float]] = {i: [] for i in range(len(MEASURES))}
+    within: dict[int, list[float]] = {i: [] for i in range(len(MEASURES))}
+    fault_rows = [_fault_row(case, beyond) for case in REGISTER.faults]
+    healthy_rows = [_healthy_row(case, within) for case in REGISTER.healthy]
+    margins = [_margin_row(measure, within[i], beyond[i]) for i, measure in enumerate(MEASURES)]
+    found = sum(row.endswith("| found |") for row in fault_rows)
+    clean = sum(row.endswith("| clean |") for row in healthy_rows)
+    text = TEXT.format(
+        found=found,
+        faults=len(fault_rows),
+        clean=clean,
+        healthy=len(healthy_rows),
+        runs=sum(len(case.seeds) for case in REGISTER.healthy),
+        margin_rows="\n".join(margins),
+        fault_rows="\n".join(fault_rows),
+        healthy_rows="\n".join(healthy_rows),
+    )
+    write_atomically(PAGE, text)
+    print(f"{found}/{len(fault_rows)} faults found, {clean}/{len(healthy_rows)} healthy models clean: {PAGE}")
+
+
+def _fault_row(case: Fault, beyond: dict[int, list[float]]) -> str:
+    found = find(look(case.make))
+    wrong = misses(case, found)
+    own = [finding for finding in found if finding.name == case.finding and finding.module == case.module]
+    for i, measure in enumerate(MEASURES):
+        value = measure.worst_of(own)
+        if value is not None and measure.nearness(value) >= 1:  # else another figure has led to the finding
+            beyond[i].append(value)
+    print(f"{'found ' if not wrong else 'MISSED'} {case.name}", flush=True)
+    says = own[0].title if own else "; ".join(wrong)
+    place = f"`{case.module}`" if case.module else "the model"
+    return f"| {case.name} | {case.finding} | {place} | {_cell(says)} | {'found' if not wrong else 'missed'} |"
+
+
+def _healthy_row(case: Healthy, within: dict[int, list[float]]) -> str:
+    nearest, notes, clean = (0.0, "", ""), 0, True
+    for seed in case.seeds:
+        record = look(case.make, seed)
+        found = find(record)
+        notes += sum(finding.severity == "note" for finding in found)
+        clean = clean and all(finding.severity == "note" for finding in found)
+        for i, measure in enumerate(MEASURES):
+            value = measure.worst(record)
+            if value is not None:
+                within[i].append(value)
+                figure = f"{measure.finding}: {measure.figure} {value:.3g}"
+                nearest = max(nearest, (measure.nearness(value), figure, _limit(measure, value)))
+    print(f"{'clean ' if clean else 'BLAMED'} {case.name}", flush=True)
+    _, figure, limit = nearest
+    return f"| {case.name} | {len(case.seeds)} | {figure} | {limit} | {notes} | {'clean' if clean else 'blamed'} |"
+
+
+def _margin_row(measure: Measure, within: list[float], beyond: list[float]) -> str:
+    healthy_one = max(within, key=measure.nearness, default=None)
+    faulty = min(beyond, key=measure.nearness, default=None)
+    room = f"{1 / measure.nearness(healthy_one):.3g}" if healthy_one and measure.nearness(healthy_one) else ""
+    cells = [f"{value:.3g}" if value is not None else "" for value in (healthy_one, faulty)]
+    limit = _limit(measure, 1.0 if healthy_one is None else healthy_one)
+    return f"| {measure.finding} | {measure.figure} | {cells[0]} | {limit} | {cells[1]} | {room} |"
+
+
+def _limit(measure: Measure, value: float) -> str:
+    """The threshold on the side on which the figure is."""
+    return f"{1 / measure.limit if measure.both_ways and value < 1 else measure.limit:.3g}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""`normscope draw block` and `normscope draw model`: which module is meant, and what it is run on."""
+
+import dataclasses
+import difflib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.attention import check_heads
+from normscope.blocks.block import Block, BlockConfig
+from normscope.blocks.mlp import default_hidden
+from normscope.blocks.residual import WIRINGS
+from normscope.blocks.rotary import Rotary
+from normscope.checks import check_positive
+from normscope.cli.train import Model, model_settings
+from normscope.errors import ConfigError, NormscopeError
+from normscope.explain.drawing.drawing import Drawing, draw_model
+from normscope.interop.huggingface import load_huggingface
+from normscope.models.convnet import ConvNet, ConvNetConfig
+from normscope.models.encoder import Encoder, EncoderConfig
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.presets import PRESETS, preset
+from normscope.models.vit import ViT, ViTConfig
+from normscope.train.trained import load_run
+
+Shape = tuple[int, ...]
+MEANINGS = {
+    "b": "batch",
+    "n": "batch",
+    "s": "tokens",
+    "d": "width",
+    "h": "heads",
+    "k": "heads of keys",
+    "e": "size of a head",
+    "f": "in the MLP",
+}
+"""What the letters at the arrows stand for."""
+
+
+def _encoder(**settings: Any) -> EncoderConfig:
+    """As large as BERT's smaller one."""
+    return EncoderConfig(**{"vocab_size": 30522, "context": 512, "width": 768, "heads": 12, "depth": 12, **settings})
+
+
+def _vit(**settings: Any) -> ViTConfig:
+    """As large as the paper's ViT-B/16."""
+    sizes = {"image_size": 224, "patch": 16, "classes": 1000, "width": 768, "heads": 12, "depth": 12}
+    return ViTConfig(**{**sizes, **settings})
+
+
+def _convnet(**settings: Any) -> ConvNetConfig:
+    return ConvNetConfig(**{"image_size": 32, **settings})
+
+
+CONFIGS: Mapping[str, Callable[..., Any]] = {**PRESETS, "encoder": _encoder, "vit": _vit, "convnet": _convnet}
+"""What can be drawn by name: the presets of the GPT, and the other models at a usual size."""
+
+_MODELS: Mapping[type, Callable[[Any], nn.Module]] = {
+    GPTConfig: GPT,
+    EncoderConfig: Encoder,
+    ViTConfig: ViT,
+    ConvNetConfig: ConvNet,
+}
+
+
+def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
+    """One block of a preset, on a batch of this shape: b, s, d."""
+    names = [name for name in CONFIGS if name != "convnet"]
+    _choose("preset", name, names)
+    if len(shape) != 3:
+        sizes = ",".join(map(str, shape))
+        raise ConfigError(
+            f"a block takes three sizes, of the batch, of the tokens and of the width, but got {len(shape)}: {sizes}\n"
+            f"fix: --shape 8,1024,768"
+        )
+    _refuse_empty(shape)
+    config = _config(name, {**settings, "width": shape[2], "depth": 1}, tokens=shape[1])
+    with torch.device("meta"):  # sizes are all that a drawing needs
+        rotary = None
+        if isinstance(config, GPTConfig) and config.positions == "rotary":
+            rotary = Rotary(_sizes(config)[2], config.context, config.rotary_base)
+        block = Block(config, rotary).eval()
+        x = torch.empty(shape)
+    count = sum(parameter.numel() for parameter in block.parameters())
+    title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
+    drawing = draw_model(block, x, axes=_letters(config, shape), inside=True, title=title)
+    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), meanings=MEANINGS)
+
+
+def draw_whole(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
+    """A model of a preset, with its blocks folded."""
+    _choose("preset", name, CONFIGS)
+    tokens = shape[1] if shape is not None and len(shape) == 2 else None
+    config = _config(name, settings, tokens)
+    with torch.device("meta"):
+        model = _MODELS[type(config)](config).eval()
+    return _draw(model, name, shape, inside)
+
+
+def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
+    """The model in the folder of a run, or of a Hugging Face checkpoint."""
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{folder} is no model's folder: {error}\nfix: name the folder of a run, or of a Hugging Face checkpoint"
+        ) from error
+    is_theirs = isinstance(settings, dict) and "model_type" in settings
+    model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
+    return _draw(model, str(folder), shape, inside)
+
+
+def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool) -> Drawing:
+    x, letters = _input(model, shape)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    title = f"{name} · {type(model).__name__} · {count:,} parameters"
+    drawing = draw_model(model, x, axes=letters, inside=inside or None, title=title)
+    is_text = isinstance(model.config, GPTConfig | EncoderConfig)  # of images h is the height
+    return dataclasses.replace(drawing, meanings=MEANINGS) if is_text else drawing
+
+
+def _input(model: nn.Module, shape: Shape | None) -> tuple[Tensor, Mapping[Shape, str]]:
+    """What a model is run on, of this shape or of a usual one, and the letters of the axes."""
+    config: Any = model.config
+    is_text = isinstance(config, GPTConfig | EncoderConfig)
+    usual = (8, min(config.context, 1024)) if is_text else (8, config.channels, config.image_size, config.image_size)
+    shape = usual if shape is None else shape
+    fits = len(shape) == 2 if is_text else shape[1:] == usual[1:]
+    _refuse_empty(shape)
+    if not fits or (is_text and shape[1] > config.context):
+        wanted = f"batch and up to {config.context} tokens" if is_text else f"(batch, {', '.join(map(str, usual[1:]))})"
+        got, good = ",".join(map(str, shape)), ",".join(map(str, usual))
+        raise ConfigError(f"this model takes {wanted}, but got the shape {got}\nfix: --shape {good}")
+    x = torch.empty(shape, dtype=torch.int64 if is_text else torch.float32, device="meta")
+    axes = [(shape, "b s" if is_text else "n c h w")]
+    if isinstance(config, BlockConfig):
+        tokens = shape[1]
+        if isinstance(config, ViTConfig):
+            tokens = (config.image_size // config.patch) ** 2
+            # What goes into the embedding may be as wide as what comes out, and is not the same.
+            axes.append(((shape[0], tokens, config.channels * config.patch**2), "b s p"))
+        axes += _letters(config, (shape[0], tokens, config.width)).items()
+    return x, _unambiguous(axes)
+
+
+def _sizes(config: BlockConfig) -> tuple[int, int, int]:
+    return check_heads(config.width, config.heads, config.kv_heads, config.head_dim)
+
+
+def _letters(config: BlockConfig, shape: Shape) -> dict[Shape, str]:
+    """The letters of every shape in a block, but for those that could be read in two ways."""
+    b, s, d = shape
+    heads, kv_heads, head_dim = _sizes(config)
+    hidden = config.hidden or default_hidden(d, config.activation)
+    shapes = [
+        ((b, s, d), "b s d"),
+        ((b, s, heads, head_dim), "b s h e"),
+        ((b, heads, s, head_dim), "b h s e"),
+        ((b, s, hidden), "b s f"),
+    ]
+    if kv_heads != heads:
+        shapes += [((b, s, kv_heads, head_dim), "b s k e"), ((b, kv_heads, s, head_dim), "b k s e")]
+    return _unambiguous(shapes)
+
+
+def _unambiguous(shapes: Iterable[tuple[Shape, str]]) -> dict[Shape, str]:
+    found: defaultdict[Shape, set[str]] = defaultdict(set)
+    for shape, letters in shapes:
+        found[shape].add(letters)
+    return {shape: letters.pop() for shape, letters in found.items() if len(letters) == 1}
+
+
+def _config(name: str, settings: Mapping[str, Any], tokens: int | None) -> Any:
+    """The config of a preset with these settings, with room for so many tokens."""
+    if "wiring" in settings:
+        _choose("wiring", settings["wiring"], WIRINGS)
+    try:
+        usual = CONFIGS[name]()
+        if isinstance(usual, BlockConfig):
+            _check_heads({**vars(usual), **settings})
+        if tokens is not None and hasattr(usual, "context"):
+            settings = {"context": max(tokens, usual.context), **settings}
+        config = preset(name, **settings) if name in PRESETS else CONFIGS[name](**settings)
+    except TypeError as error:  # a setting that the config does not have
+        reason = str(error).replace("EncoderConfig.__init__() ", "").replace("ViTConfig.__init__() ", "")
+        raise ConfigError(f"{name}: {reason}\nfix: leave it out") from None
+    except NormscopeError as error:
+        if "fix: " in str(error):
+            raise
+        raise ConfigError(f"{error}\nfix: give other sizes, or other settings after --model") from error
+    return config
+
+
+def _check_heads(settings: Mapping[str, Any]) -> None:
+    width, heads = settings["width"], settings["heads"]
+    check_positive(width=width, heads=heads)
+    if settings["head_dim"] is None and width % heads:
+        near = min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: abs(n - heads))
+        raise ConfigError(f"a width of {width} cannot be shared among {heads} heads\nfix: --model heads={near}")
+
+
+def _choose(kind: str, name: str, names: Iterable[str]) -> None:
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, list(names), n=1)
+    fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
+    raise ConfigError(f"there is no {kind} {name!r}\nfix: {fix}")
+
+
+def _refuse_empty(shape: Shape) -> None:
+    if 0 in shape:
+        raise ConfigError(f"a shape of {','.join(map(str, shape))} holds nothing\nfix: give sizes above zero")
+
+
+def settings_of(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    """The settings that were typed as NAME=VALUE, and those that have an option of their own."""
+    return {**model_settings(Model(model=texts)), **{name: value for name, value in more.items() if value is not None}}

@@ -1,0 +1,205 @@
+"""`normscope xray`: look into a model, in the terminal or as a page; `normscope xray diff`: compare two looks."""
+
+import dataclasses
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+from normscope.cli.options import Number, Whole, read_arguments
+from normscope.cli.train import Sizes, model_settings
+from normscope.cli.xray_function import is_function
+from normscope.cli.xray_subject import Subject, of_function, of_huggingface, of_preset, of_run
+from normscope.cli.xray_taking import Form, Passes, take
+from normscope.errors import ConfigError
+from normscope.files import write_atomically
+from normscope.models.presets import PRESETS
+from normscope.xray.diff import compare
+from normscope.xray.findings import find
+from normscope.xray.record import Record
+from normscope.xray.render.cells import glyphs_for
+from normscope.xray.render.page import render_page
+from normscope.xray.render.terminal import NARROWEST, render_rich
+from normscope.xray.render_diff import render_difference
+from normscope.xray.storing import load_record, save_record
+
+FAULTY = 1
+"""The exit code if an error was found, or a difference."""
+_TARGET = tyro.conf.arg(metavar="TARGET")
+_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What of the target is taken."""
+
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "last"
+    """Of a run: last, best, or the number of a step."""
+
+    depth: Whole = None
+    """Of a preset: how many blocks. Width, heads and context follow from it, as in `normscope train`."""
+
+    sizes: Sizes = field(default_factory=Sizes)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look into a model: the signal in every layer, forward and backward, and what is wrong with it.
+
+    TARGET is one of these:
+      runs/stories             a run: its last checkpoint, on its own validation text
+      nanochat, gpt2, llama    a preset, as `normscope train --preset` begins with it, on random tokens
+      path/to/folder           a Hugging Face model: config.json and safetensors; nothing is downloaded
+      package.module:function  or path/to/file.py:function, which returns a model and a batch (a tensor, or a tuple or
+                               a dictionary of arguments), and a loss, a function of the output, if there is one
+      look.json, RUN/xray      an x-ray that was saved, or a folder of them
+
+    Ends with exit code 1 if a finding is an error. `normscope xray diff A B` compares two.
+    """
+
+    target: Annotated[tyro.conf.Positional[str], _TARGET]
+    """What to look into."""
+
+    html: Annotated[Path | None, _FILE] = None
+    """Write a page for a browser too."""
+
+    json: Annotated[Path | None, _FILE] = None
+    """Save the x-ray, for `normscope xray FILE` and `normscope xray diff`."""
+
+    source: Source = field(default_factory=Source)
+    passes: Passes = field(default_factory=Passes)
+    form: Form = field(default_factory=Form)
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Compare two x-rays, module by module, and name the module in which a difference begins.
+
+    For instance:
+      normscope xray diff before.json after.json
+      normscope xray diff runs/one runs/two
+      normscope xray diff runs/one --dtype bfloat16     with itself, in another form
+      normscope xray diff runs/one --cached
+
+    Ends with exit code 1 if they differ by more than rounding.
+    """
+
+    one: Annotated[tyro.conf.Positional[str], _TARGET]
+    """A saved x-ray, or whatever `normscope xray` takes."""
+
+    other: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")] = ""
+    """Another one; the same in another form if it is left out."""
+
+    tolerance: Number = None
+    """How far apart counts as rounding, as a share of the size; half of the digits of the type unless told."""
+
+    source: Source = field(default_factory=Source)
+    passes: Passes = field(default_factory=Passes)
+    form: Form = field(default_factory=Form)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] == "diff":
+        return _diff(read_arguments(Diff, "xray diff", arguments[1:]))
+    return _look(read_arguments(Look, "xray", arguments))
+
+
+def _look(command: Look) -> int:
+    options = _given(command.source, command.passes, command.form)
+    records = _records(command.target, command.source, command.passes, command.form, options)
+    findings = find(records[-1])
+    if command.json is not None:
+        save_record(records[-1], command.json)
+    if command.html is not None:
+        write_atomically(command.html, render_page(records, findings))
+    _show(render_rich(records[-1], findings, width=_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    for path in (command.json, command.html):
+        if path is not None:
+            print(f"wrote {path}")
+    return FAULTY if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _diff(command: Diff) -> int:
+    form = command.form
+    if not command.other and form == Form():
+        raise ConfigError(
+            f"there is nothing to compare {command.one} with\n"
+            f"fix: name another target, or another form: --dtype bfloat16, --compile or --cached"
+        )
+    # What has no way back has no use for the other's.
+    passes = dataclasses.replace(command.passes, forward_only=command.passes.forward_only or form.cached)
+    before = _records(command.one, command.source, passes, Form(), [])[-1]
+    after = _records(command.other or command.one, command.source, passes, form, _given(form))[-1]
+    difference = compare(before, after, tolerance=command.tolerance)
+    _show(render_difference(difference, width=_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    return FAULTY if difference.diverges else 0
+
+
+def _records(target: str, source: Source, passes: Passes, form: Form, options: Sequence[str]) -> list[Record]:
+    """The x-rays that are saved under a name, for which there are no options; or the one that is taken now."""
+    path = Path(target)
+    saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    if not saved:
+        return [take(_subject(target, source, passes.seed), passes, form)]
+    if options:
+        raise ConfigError(f"{target} was taken already, and {options[0]} would change nothing\nfix: leave it out")
+    return [load_record(one) for one in saved]
+
+
+def _subject(target: str, source: Source, seed: int) -> Subject:
+    of_presets = [name for name in _given(source) if name != "--checkpoint"]
+    if target in PRESETS:
+        return of_preset(target, source.depth, model_settings(source.sizes), seed)
+    if of_presets:
+        raise ConfigError(f"{of_presets[0]} is for presets, and {target} is as it is\nfix: leave it out")
+    if is_function(target):
+        return of_function(target, seed)
+    path = Path(target)
+    if not path.is_dir():
+        raise _no_target(target)
+    return of_huggingface(path, seed) if _is_huggingface(path) else of_run(path, source.checkpoint)
+
+
+def _no_target(target: str) -> ConfigError:
+    close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
+    kinds = f"a run's folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
+    return ConfigError(f"there is no {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
+
+
+def _is_huggingface(folder: Path) -> bool:
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
+def _given(*groups: Source | Passes | Form | Sizes) -> list[str]:
+    """The names of the options that were given."""
+    names = []
+    for group in groups:
+        for own in dataclasses.fields(group):
+            value = getattr(group, own.name)
+            if isinstance(value, Sizes):
+                names += _given(value)
+            elif value != own.default:
+                names.append(f"--{own.name.replace('_', '-')}")
+    return names
+
+
+def _width() -> int:
+    return max(NARROWEST, min(Console().width, 120))
+
+
+def _show(text: Text) -> None:
+    if sys.stdout.isatty():
+        Console(highlight=False).print(text, soft_wrap=True, end="")
+    else:
+        print(text.plain, end="")

@@ -1,0 +1,189 @@
+"""What an x-ray is taken of: a model, the batches it is given, and what can be done with it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.cli.xray_function import call_function
+from normscope.data.batches import windows
+from normscope.errors import ConfigError, NormscopeError, WeightsError
+from normscope.interop.huggingface import load_huggingface
+from normscope.models.gpt import GPT
+from normscope.models.presets import preset
+from normscope.train.config import TrainConfig
+from normscope.train.optimisers.light import LightAdamW
+from normscope.train.optimisers.team import Team
+from normscope.train.recipes import recipe
+from normscope.train.run import Run
+from normscope.xray.tensors import tensors_in
+
+TEXTS = 4
+"""How many windows of text a batch has."""
+_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, ready to be looked at.
+
+    Args:
+        label: what it is.
+        model: the model itself.
+        loss: the loss of the batch with this number.
+        step: lets an optimiser change the weights.
+        cached: gives the model a text piece by piece, with a cache; None if it has none.
+    """
+
+    label: str
+    model: nn.Module
+    loss: Callable[[int], Tensor]
+    step: Callable[[], object]
+    cached: Callable[[], object] | None = None
+
+
+def of_run(folder: Path, checkpoint: str) -> Subject:
+    """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
+    run = Run.open(folder)
+    model, done = run.load_model(checkpoint)
+    tensors, _ = run.checkpoints.load(done)
+    corpus, train = run.corpus(), run.config.train
+    team = Team(model, train)
+    team.load(tensors["optimiser"])
+    several = list(_first(windows(corpus.validation, model.config.context, TEXTS), 64))
+
+    def batch(number: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = several[number % len(several)]
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    return _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(train.rates().at(done)))
+
+
+def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> Subject:
+    """The model that `normscope train --preset NAME` begins with, on random tokens."""
+    chosen = recipe("dial", depth)
+    config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
+    torch.manual_seed(seed)
+    model = GPT(config)
+    team = Team(model, TrainConfig(**chosen.train))
+    tokens = _random_tokens(config.vocab_size, config.context, seed)
+    return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: team.step(1.0))
+
+
+def of_huggingface(folder: Path, seed: int) -> Subject:
+    """The model in a folder as Hugging Face writes it: as a GPT of normscope's, or else by transformers itself."""
+    try:
+        model = load_huggingface(folder)
+    except WeightsError as error:
+        return _of_transformers(folder, seed, error)
+    tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
+    return _of_gpt(str(folder), model, tokens, _adam(model))
+
+
+def of_function(target: str, seed: int) -> Subject:
+    """What a function of the user's own returns; a loss that it does not return is made from the output."""
+    torch.manual_seed(seed)  # so that it makes the same model and batch each time
+    model, batch, loss_of = call_function(target)
+
+    def loss(_: int) -> Tensor:
+        if isinstance(batch, Mapping):
+            output = model(**batch)
+        else:
+            output = model(*batch) if isinstance(batch, tuple | list) else model(batch)
+        if loss_of is None:
+            return _some_loss(output, target)
+        found = loss_of(output)
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            got = f"a tensor of {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise ConfigError(f"the loss of {target} gave {got}\nfix: a tensor of one number, for instance its mean")
+        return found.reshape(())
+
+    return Subject(target, model, loss, _adam(model))
+
+
+def _of_gpt(
+    label: str, model: GPT, batch: Callable[[int], tuple[Tensor, Tensor]], step: Callable[[], object]
+) -> Subject:
+    def cached() -> None:
+        inputs, _ = batch(0)
+        first = max(1, inputs.shape[1] // 2)
+        cache = model.new_cache(len(inputs), inputs.shape[1])
+        for part in inputs.split([first, *[1] * (inputs.shape[1] - first)], dim=1):
+            model(part, cache=cache, capped=False)  # as the loss has them
+
+    return Subject(label, model, lambda number: model.loss(*batch(number)), step, cached)
+
+
+def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subject:
+    try:
+        import transformers
+    except ImportError:
+        raise WeightsError(f"{refusal}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
+    names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or ["AutoModel"]
+    kind = getattr(transformers, str(names[0]), transformers.AutoModel)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model = kind.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise WeightsError(f"transformers cannot read {folder} either: {str(error).splitlines()[0]}") from error
+    batch = _made_up(model, seed)
+    if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
+        batch["labels"] = batch["input_ids"]
+    return Subject(str(folder), model, lambda _: _some_loss(model(**batch), str(folder)), _adam(model))
+
+
+def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
+    """A batch for a model of transformers: random tokens, or random images."""
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    if model.main_input_name == "input_ids":
+        length = min(128, getattr(config, "max_position_embeddings", 128) // 2 or 1)
+        return {"input_ids": torch.randint(config.get_text_config().vocab_size, (TEXTS, length), generator=generator)}
+    if model.main_input_name == "pixel_values":
+        size = config.image_size
+        height, width = size if isinstance(size, tuple | list) else (size, size)
+        return {"pixel_values": torch.randn(TEXTS, config.num_channels, height, width, generator=generator)}
+    raise ConfigError(
+        f"a {type(model).__name__} reads {model.main_input_name}, and no batch of that kind can be made up here\n"
+        f"fix: write a function that returns the model and a batch, and name it: path/to/file.py:function"
+    )
+
+
+def _some_loss(output: Any, target: str) -> Tensor:
+    """The loss that the output has with it, or a number to go back from: the output itself, or its mean square."""
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    found = [own] if isinstance(own, Tensor) else [t for t in tensors_in(output) if t.is_floating_point()]
+    if not found:
+        raise ConfigError(f"the model of {target} gives no tensor of floats\nfix: --forward-only, or return a loss too")
+    return found[0].reshape(()) if found[0].numel() == 1 else found[0].float().square().mean()
+
+
+def _random_tokens(vocab_size: int, length: int, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def batch(number: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed + number)
+        tokens = torch.randint(vocab_size, (TEXTS, length + 1), generator=generator)
+        return tokens[:, :-1], tokens[:, 1:]
+
+    return batch
+
+
+def _first(items: Any, most: int) -> Any:
+    return (item for item, _ in zip(items, range(most), strict=False))
+
+
+def _adam(model: nn.Module) -> Callable[[], object]:
+    """A step of AdamW; it is made when it is first wanted, because a model may have no weights."""
+    made: list[LightAdamW] = []
+
+    def step() -> None:
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        if not weights:
+            raise ConfigError("the model has no weights that a step could change\nfix: leave --step out")
+        if not made:
+            made.append(LightAdamW(weights, lr=_RATE))
+        made[0].step()
+
+    return step

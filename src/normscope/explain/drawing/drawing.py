@@ -1,0 +1,175 @@
+"""`draw_model`: a drawing of any torch module, made from one run of it, so that it cannot be wrong."""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from normscope.errors import ConfigError
+from normscope.explain.drawing import svg, text
+from normscope.explain.drawing.composing import compose
+from normscope.explain.drawing.layout import lay_out
+from normscope.explain.drawing.marks import Label, Piece
+from normscope.explain.drawing.recorder import record
+from normscope.explain.drawing.structure import Line
+from normscope.explain.drawing.trace import Shape, Trace
+from normscope.explain.drawing.words import Words
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing of a module: `print(drawing)`, `drawing.svg`, `drawing.rich`; notebooks show it by themselves.
+
+    Args:
+        title: what stands above it.
+        notes: lines below the title.
+        trace: what the module did.
+        line: what is drawn of it.
+        letters: names for the axes of shapes.
+        meanings: what each letter stands for.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    trace: Trace
+    line: Line
+    letters: Mapping[Shape, str]
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _words(self) -> Words:
+        """With as many letters as leave the drawing as wide as a terminal: all, those of short shapes, or none."""
+        for most in (99, 3, 0):
+            words = Words(self.trace, {shape: names for shape, names in self.letters.items() if len(shape) <= most})
+            if _width(lay_out(self.line, words)) <= WIDTH:
+                break
+        return words
+
+    @cached_property
+    def piece(self) -> Piece:
+        """Where everything stands."""
+        return lay_out(self.line, self._words)
+
+    @cached_property
+    def head(self) -> tuple[str, ...]:
+        """The lines above the drawing: the title, the notes, and the letters that are used."""
+        labels = {mark.text for mark in self.piece.marks if isinstance(mark, Label)}
+        shown = [names for shape, names in self._words.letters.items() if self._words.shape(shape) in labels]
+        used = {letter for names in shown for letter in names.split()}
+        legend = ", ".join(f"{letter} {meaning}" for letter, meaning in self.meanings.items() if letter in used)
+        return tuple(line for note in (self.title, *self.notes, legend) for line in textwrap.wrap(note, WIDTH))
+
+    @cached_property
+    def text(self) -> str:
+        """The drawing in plain characters."""
+        return "\n".join((*self.head, "", text.draw_text(self.piece)))
+
+    @cached_property
+    def rich(self) -> "Text":
+        """The drawing for a terminal with colours."""
+        from rich.text import Text  # only those who want colours wait for it
+
+        head = Text(no_wrap=True).append(f"{self.head[0]}\n", style="bold")
+        head.append("".join(f"{note}\n" for note in self.head[1:]) + "\n", style="dim")
+        return head.append(text.draw_rich(self.piece))
+
+    @cached_property
+    def svg(self) -> str:
+        """The drawing as an SVG image that needs nothing else, for light and dark pages."""
+        return svg.draw_svg(self.piece, *self.head)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw_model(
+    model: nn.Module,
+    *inputs: Any,
+    options: Mapping[str, Any] | None = None,
+    axes: str | Mapping[Shape, str] | None = None,
+    inside: bool | None = None,
+    title: str | None = None,
+) -> Drawing:
+    """Draw any torch module: its boxes, the shape at every arrow, and the residual stream as a straight line.
+
+    The module is run once on these inputs, in the mode it is in, and what it did is drawn: branches are found where a
+    tensor is added to one that it came from, whatever the modules are called. The run takes tensors without numbers, so
+    a large model costs nothing; a module that looks at numbers on its way is run for real. It is left as it was.
+
+    Args:
+        model: the module.
+        inputs: what it is called with.
+        options: keyword arguments of the call.
+        axes: letters for the axes of the first input, such as "b s d"; or for each shape its letters.
+        inside: draw what is in attention, MLP and the like; None does so unless blocks are repeated.
+        title: what stands above the drawing; None is the class and its number of parameters.
+
+    Example:
+        >>> import torch
+        >>> class Halves(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        ...     def forward(self, x):
+        ...         return x + self.down(torch.relu(self.up(x)))
+        >>> print(draw_model(Halves(), torch.randn(2, 8), axes="n d"))
+        Halves · 280 parameters
+        <BLANKLINE>
+           x
+           ┃ n d 2×8
+           ┠──────────┐
+           ┃       n d 2×8
+           ┃  ┌───────▼───────┐
+           ┃  │      up       │
+           ┃  │ Linear · 144  │
+           ┃  └───────┬───────┘
+           ┃        2×16
+           ┃      ┌───▼───┐
+           ┃      │ relu  │
+           ┃      └───┬───┘
+           ┃        2×16
+           ┃  ┌───────▼───────┐
+           ┃  │     down      │
+           ┃  │ Linear · 136  │
+           ┃  └───────┬───────┘
+           ┃       n d 2×8
+          (+)◀────────┘
+           ┃ n d 2×8
+           ▼
+        output
+    """
+    trace = record(model, inputs, options or {})
+    composition = compose(trace, open_parts=inside)
+    total, drawn = sum(trace.sizes.values()), sum(trace.sizes[name] for name in composition.parameters)
+    notes = () if drawn == total else (f"{total - drawn:,} parameters are not on the way to the result, and not drawn",)
+    head = title or f"{type(model).__name__} · {total:,} parameters"
+    return Drawing(head, notes, trace, composition.line, _letters(axes, inputs))
+
+
+def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) -> Mapping[Shape, str]:
+    if axes is None or isinstance(axes, Mapping):
+        return axes or {}
+    first = next((value for value in inputs if isinstance(value, Tensor)), None)
+    names = axes.split()
+    if first is None or len(names) != first.dim():
+        shape = None if first is None else tuple(first.shape)
+        raise ConfigError(
+            f"axes={axes!r} names {len(names)} axes, but the first input has the shape {shape}\n"
+            f"fix: give one letter for each axis, with blanks between them"
+        )
+    return {tuple(first.shape): " ".join(names)}
+
+
+def _width(piece: Piece) -> int:
+    return piece.left + piece.right + 1

@@ -1,0 +1,100 @@
+"""What a drawing is put together from, in cells: boxes, wires, words, signs, and pieces that hold several of them.
+
+Every piece has an axis, the column on which it is entered from above and left below. Columns are counted from the axis,
+rows from the top of the piece. So pieces can be put below each other without knowing what is in them.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Place = tuple[int, int]
+"""A column and a row."""
+
+
+@dataclass(frozen=True)
+class Oblong:
+    """A box, or the frame around several: its upper left cell, its size in cells, and what stands in it."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    lines: tuple[str, ...]
+    kind: Literal["module", "function", "norm", "frame", "repeated"]
+    axis: int = 0
+    """The column where a frame is entered; its title stands to the right of it."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A line with corners; a thick one is the residual stream."""
+
+    points: tuple[Place, ...]
+    is_thick: bool = False
+    has_head: bool = False
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words around a place, or to the right of it."""
+
+    x: int
+    y: int
+    text: str
+    kind: Literal["shape", "name", "faint"]
+    is_centred: bool = True
+
+
+@dataclass(frozen=True)
+class Sign:
+    """The circle where tensors are added or multiplied; `is_join` on the residual stream."""
+
+    x: int
+    y: int
+    text: str
+    is_join: bool = False
+
+
+Mark = Oblong | Wire | Label | Sign
+
+
+@dataclass
+class Piece:
+    """Marks around an axis: how far it reaches to the left, to the right and down."""
+
+    left: int = 0
+    right: int = 0
+    height: int = 0
+    marks: list[Mark] = field(default_factory=list)
+
+    def add(self, *marks: Mark) -> None:
+        self.marks += marks
+        for mark in marks:
+            first, last = _reach(mark)
+            self.left, self.right = max(self.left, -first), max(self.right, last)
+
+    def put(self, other: "Piece", x: int, y: int) -> None:
+        """Put another piece with its axis at this column and its top in this row."""
+        self.add(*(_moved(mark, x, y) for mark in other.marks))
+        self.left, self.right = max(self.left, other.left - x), max(self.right, other.right + x)
+        self.height = max(self.height, y + other.height)
+
+
+def _reach(mark: Mark) -> tuple[int, int]:
+    """The first and the last column of a mark."""
+    if isinstance(mark, Oblong):
+        return mark.x, mark.x + mark.width - 1
+    if isinstance(mark, Wire):
+        return min(x for x, _ in mark.points), max(x for x, _ in mark.points)
+    if isinstance(mark, Label):
+        first = mark.x - len(mark.text) // 2 if mark.is_centred else mark.x
+        return first, first + len(mark.text) - 1
+    return mark.x - 1, mark.x + 1
+
+
+def _moved(mark: Mark, x: int, y: int) -> Mark:
+    if isinstance(mark, Wire):
+        return replace(mark, points=tuple((column + x, row + y) for column, row in mark.points))
+    if isinstance(mark, Oblong):
+        return replace(mark, x=mark.x + x, y=mark.y + y, axis=mark.axis + x)
+    return replace(mark, x=mark.x + x, y=mark.y + y)

@@ -1,0 +1,40 @@
+"""Everyone who is told what happens in a run; and what the record keeps when the run goes back."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from normscope.train.events import Event, Observer, Saved
+from normscope.train.observers.metrics_file import MetricsFile
+
+
+class Audience:
+    """The record, metrics.jsonl, and those who watch.
+
+    Args:
+        metrics: the record, which is cut when the run goes back.
+        observers: the others, who remember what they saw.
+    """
+
+    def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
+        self.metrics = metrics
+        self._everyone: list[Observer] = [metrics, *observers]
+        self._lasting: list[Event] = []
+
+    def tell(self, event: Event) -> None:
+        for observer in self._everyone:
+            observer.see(event)
+
+    def tell_for_good(self, event: Event) -> None:
+        """Tell what stays true when the run goes back: that it began, what the user should know."""
+        self._lasting.append(event)
+        self.tell(event)
+
+    def go_back(self, step: int, keep_bytes: int, checkpoint: str | None) -> None:
+        """Cut the record to what it was when a step was saved, and add that it was, and what stays true."""
+        self.metrics.cut(keep_bytes)
+        if checkpoint is not None:
+            self.metrics.see(Saved(step, checkpoint))
+        self._lasting = [replace(event, step=min(event.step, step)) for event in self._lasting]
+        for event in self._lasting:
+            if event.step == step:  # those of earlier steps were not cut
+                self.metrics.see(event)

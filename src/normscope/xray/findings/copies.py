@@ -1,0 +1,60 @@
+"""Weights that are copies of each other: layers that start, and may stay, the same."""
+
+import math
+from collections import defaultdict
+
+from normscope.xray.findings.base import Finding
+from normscope.xray.findings.view import View, called, holder, parent
+
+LEAST_NUMBERS = 16
+"""A matrix of fewer numbers may be alike by design."""
+
+
+def copied_weights(view: View) -> list[Finding]:
+    """Trained matrices with the same bytes in different memory. A frozen copy is a teacher, and meant."""
+    same: dict[str, list[str]] = defaultdict(list)
+    for module, parameter in view.matrices:
+        if parameter.fingerprint and parameter.trained and math.prod(parameter.shape) >= LEAST_NUMBERS:
+            same[parameter.fingerprint].append(f"{module.name}.{parameter.name}" if module.name else parameter.name)
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for names in same.values():
+        for name in names[1:]:
+            pairs[_where_they_part(names[0], name)].append((names[0], name))
+    copies: dict[str, dict[str, int]] = defaultdict(dict)
+    for found in pairs.values():
+        originals, others = zip(*found, strict=True)
+        copies[_holder_of(originals)][_holder_of(others)] = len(found)
+    return [_finding(original, found) for original, found in copies.items()]
+
+
+def _holder_of(weights: tuple[str, ...]) -> str:
+    return holder([parent(name) for name in weights])
+
+
+def _where_they_part(original: str, copy: str) -> tuple[str, str]:
+    """The outermost modules that hold one of two weights each, and not both.
+
+    >>> _where_they_part("layers.0.attn.q.weight", "layers.3.attn.q.weight")
+    ('layers.0', 'layers.3')
+    """
+    ours, theirs = original.split("."), copy.split(".")
+    shared = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
+    most = max(1, min(len(ours), len(theirs)) - 1)  # the last part is the parameter's
+    end = min(shared + 1, most)
+    return ".".join(ours[:end]), ".".join(theirs[:end])
+
+
+def _finding(original: str, copies: dict[str, int]) -> Finding:
+    first = next(iter(copies))
+    more = f" and {len(copies) - 1} more" if len(copies) > 1 else ""
+    return Finding(
+        "copied-weights",
+        "warning",
+        first,
+        f"the weights of {called(first)}{more} are copies of those of {called(original)}",
+        {"copies": len(copies), "matrices alike": sum(copies.values()), "original": original},
+        "They are not tied, so they were meant to differ, but they start with the same numbers: layers that do the "
+        "same thing twice. copy.deepcopy of a layer does this, and so does nn.TransformerEncoder.",
+        f"draw the weights of {called(first)}{more} anew after the model is made: for p in module.parameters(): "
+        f"if p.dim() > 1: nn.init.xavier_uniform_(p)",
+    )

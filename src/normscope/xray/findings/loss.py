@@ -1,0 +1,56 @@
+"""A cross-entropy that is worse than guessing."""
+
+import math
+
+from normscope.xray.findings.base import Finding
+from normscope.xray.findings.view import View, called, linear_weight, short
+
+EXCESS = 4.0
+"""Nats over ln V. Logits of spread s that know nothing cost about ln V + s^2 / 2, so this is a spread of 2 sqrt(2),
+twice the largest gain in use. It is wrong at any time; how far a loss is below ln V says nothing of a fault."""
+
+
+def loss_above_chance(view: View) -> list[Finding]:
+    real = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.classes > 1]
+    if not real:
+        return []
+    loss, risen = real[0], False
+    chance = math.log(loss.classes)
+    if loss.value < chance + EXCESS:
+        loss, risen = real[-1], True
+        chance = math.log(loss.classes)
+    excess = loss.value - chance
+    if excess < EXCESS:
+        return []
+    head = _head(view, loss.classes)
+    place = called(head) if head else "what gives the logits"
+    figures: dict[str, float | str] = {"loss": loss.value, "ln V": chance, "excess": excess}
+    module = view.modules.get(head)
+    if module is not None and module.output is not None:
+        figures["rms of logits"] = module.output.rms
+    return [
+        Finding(
+            "loss-above-chance",
+            "warning",
+            head,
+            f"the {'last' if risen else 'first'} loss is {short(loss.value)}; guessing among {loss.classes} costs "
+            f"{short(chance)}",
+            figures,
+            f"A model that knows nothing and says so has a loss of ln {loss.classes} = {short(chance)}. This one is "
+            f"sure of what is wrong"
+            + (": it has been driven there by its steps." if risen else ", because its logits are large."),
+            "lower the learning rate, and look at whether labels and logits belong together"
+            if risen
+            else f"start {place} smaller, so that they are of size 1 at most: "
+            f"nn.init.normal_(weight, std=0.02), or zeros; if it is tied to an embedding, start that at 1/sqrt(width)",
+        )
+    ]
+
+
+def _head(view: View, classes: int) -> str:
+    """The last linear layer that gives one number for each class; the model itself if there is none."""
+    for module in reversed(view.ran):
+        shape = module.outputs[0] if module.outputs else ()
+        if linear_weight(module) is not None and classes in shape[1:]:
+            return module.name
+    return ""

@@ -1,0 +1,118 @@
+"""Numbers that are not finite: who made the first of them. Those that only pass them on are counted."""
+
+import math
+
+from normscope.xray.findings.base import Finding
+from normscope.xray.findings.view import View, called, percent
+from normscope.xray.record import Module, Signal
+
+
+def not_finite(view: View) -> list[Finding]:
+    """The first producer on the way forward; else weights that were not finite; else the first one on the way back."""
+    makers = [module for module in view.ran if module.made_unreal]
+    if makers:
+        return [_forward(view, makers)]
+    broken = _broken_weights(view)
+    before = [module for module in broken if not _was_finite(module)]
+    back = [module for module in view.ran if module.made_unreal_gradient]
+    if before:
+        return [_weights(before[0], len(broken), "before any step that was seen")]
+    if back:
+        return [_backward(view, back[0])]
+    if broken:
+        return [_weights(broken[0], len(broken), "after the optimiser's step")]
+    return []
+
+
+def _was_finite(module: Module) -> bool:
+    """Whether all that is not finite among its weights came by a step: the step then has no size."""
+    spoilt = [parameter for parameter in module.parameters if parameter.values.unreal]
+    return all(parameter.update is not None and math.isnan(parameter.update) for parameter in spoilt)
+
+
+def _unreal(signal: Signal | None) -> float:
+    return 0.0 if signal is None else signal.unreal
+
+
+def _broken_weights(view: View) -> list[Module]:
+    """Modules with weights that are not finite, in the order of execution, those that never ran at the end."""
+    found = [m for m in view.modules.values() if any(parameter.values.unreal for parameter in m.parameters)]
+    return sorted(found, key=lambda module: view.place(module.name))
+
+
+def _forward(view: View, makers: list[Module]) -> Finding:
+    maker = makers[0]
+    reached = [module for module in view.ran if _unreal(module.output)]
+    lasting = _reaches_the_end(view)
+    figures: dict[str, float | str] = {
+        "share of its output": _unreal(maker.output),
+        "modules reached": len(reached),
+        "other producers": len(makers) - 1,
+    }
+    if maker.entering is not None:
+        figures["largest input"] = maker.entering.largest
+    return Finding(
+        "not-finite",
+        "error" if lasting else "note",
+        maker.name,
+        f"{called(maker.name)} is the first to give NaN or Inf: {percent(_unreal(maker.output))} of its output",
+        figures,
+        f"Its inputs and weights were finite, so the numbers were made in it: an overflow, a division by zero, a root "
+        f"or logarithm of zero, or a softmax over nothing. {len(reached)} modules have such numbers in their output."
+        + ("" if lasting else " None reaches the model's output, the loss or a gradient: it may be a mask."),
+        f"look into the forward of {called(maker.name)}: add an eps under the root or in the divisor, keep one key "
+        f"visible in every row of a mask, or compute this part in float32",
+    )
+
+
+def _reaches_the_end(view: View) -> bool:
+    """Whether numbers that are not finite come to the output, the loss, a gradient or a weight."""
+    root = view.modules.get("")
+    if root is None or root.order is None:
+        return True
+    everything = [module.gradient for module in view.ran]
+    everything += [parameter.gradient for module in view.modules.values() for parameter in module.parameters]
+    losses = any(not math.isfinite(loss.value) for loss in view.record.losses)
+    return bool(_unreal(root.output) or losses or _broken_weights(view) or any(map(_unreal, everything)))
+
+
+def _weights(module: Module, count: int, when: str) -> Finding:
+    worst = max(module.parameters, key=lambda parameter: parameter.values.unreal)
+    name = f"{module.name}.{worst.name}" if module.name else worst.name
+    return Finding(
+        "weights-not-finite",
+        "error",
+        module.name,
+        f"{percent(worst.values.unreal)} of the weight `{name}` is NaN or Inf",
+        {"share": worst.values.unreal, "modules with such weights": count},
+        f"The weight was not finite {when}, so whatever it touches is lost: outputs, loss, and by the next step the "
+        f"other weights too.",
+        "load the last checkpoint whose weights are finite, and look at the step after it: clip gradients with "
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0), or lower the learning rate",
+    )
+
+
+def _backward(view: View, module: Module) -> Finding:
+    from_outside = _unreal(module.gradient) > 0
+    name = called(module.name)
+    reached = sum(1 for other in view.ran if _unreal(other.gradient))
+    if from_outside:
+        title = f"the loss sends NaN or Inf back to {name}"
+        why = "The outputs are finite, but the gradient that comes from after the model is not."
+        fix = "look at the loss: logarithms, roots and divisions of what may be zero; use log_softmax, clamp or an eps"
+    else:
+        title = f"on the way back {name} is the first to give NaN or Inf"
+        why = "Outputs are finite and so is the gradient that came to it, but what it sends back is not."
+        fix = (
+            f"look into {name}: sqrt, norm, pow or division at zero has an infinite slope; add an eps before the root, "
+            f"or use torch.where on the input of the function and not only on its output"
+        )
+    return Finding(
+        "not-finite-gradient",
+        "error",
+        module.name,
+        title,
+        {"modules reached": reached},
+        f"{why} {reached} modules have such gradients, and the next step spoils their weights.",
+        fix,
+    )

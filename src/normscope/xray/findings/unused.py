@@ -1,0 +1,122 @@
+"""Weights that learn nothing: the gradient does not come to them, or is zero, or their module never ran."""
+
+from normscope.xray.findings.base import Finding
+from normscope.xray.findings.view import View, called, is_inside, is_moved, parent
+from normscope.xray.record import Module, Parameter
+
+
+def without_gradient(view: View) -> list[Finding]:
+    """Modules that ran, and whose trained weights got no gradient although others did."""
+    if not view.has_gradients:
+        return []
+    cut, silent = [], []
+    for module in view.ran:
+        own = [p for p in module.parameters if p.trained and p.same_as is None]
+        if own and all(parameter.gradient is None for parameter in own):
+            cut.append(module)
+        elif any(_is_still(parameter) for parameter in own):
+            silent.append(module)
+    found = [_cut_finding(view, module, cut) for module in _outermost(view, cut)]
+    if not _is_start(view):
+        found += [_silent_finding(module) for module in silent]
+    return found
+
+
+def _is_still(parameter: Parameter) -> bool:
+    """Whether a matrix got zeros as its gradient. (A bias may, before a norm that takes it away.)"""
+    return parameter.gradient is not None and not is_moved(parameter) and len(parameter.shape) >= 2
+
+
+def _is_start(view: View) -> bool:
+    """Whether a matrix of zeros has a gradient: at the first step it hides all that is before it, and then no more."""
+    for _, parameter in view.matrices:
+        was_zero = parameter.values.rms == 0 or parameter.update == 0.0  # no ratio to what was zero before the step
+        if was_zero and is_moved(parameter):
+            return True
+    return False
+
+
+def _outermost(view: View, modules: list[Module]) -> list[Module]:
+    """One module for each part that is cut off as a whole: the outermost that has no weight with a gradient."""
+    found: dict[str, Module] = {}
+    for module in modules:
+        name = module.name
+        while parent(name) and parent(name) not in view.reached:
+            name = parent(name)
+        found.setdefault(name, view.modules.get(name, module))
+    return list(found.values())
+
+
+def _cut_finding(view: View, module: Module, cut: list[Module]) -> Finding:
+    used = _is_used(view, module)
+    parameters = [p for m in cut if is_inside(m.name, module.name) for p in m.parameters if p.trained]
+    return Finding(
+        "no-gradient",
+        "warning" if used else "note",
+        module.name,
+        f"{called(module.name)} ran, but no gradient came to its {len(parameters)} parameters",
+        {"parameters": len(parameters)},
+        "Other weights got a gradient in the same pass. "
+        + (
+            "Its output is used by those after it, so the way back is cut between: it stays as it started."
+            if used
+            else "Its output is not used by what the loss sees."
+        ),
+        "look for detach(), .data, torch.no_grad(), .item() or numpy between it and the loss; or freeze it on purpose: "
+        "requires_grad_(False)"
+        if used
+        else "drop the part if it is not needed (some models have a flag for it, such as add_pooling_layer=False)",
+    )
+
+
+def _is_used(view: View, module: Module) -> bool:
+    """Whether something that learns runs after it. An unused part at the end, such as a pooler, is not used."""
+    place = view.place(module.name)
+    inside = [m for m in view.ran if is_inside(m.name, module.name)]
+    end = max((m.order or 0 for m in inside), default=place)
+    later = [m for m in view.ran if (m.order or 0) > end and not m.is_function]
+    return any(is_moved(parameter) for m in later for parameter in m.parameters)
+
+
+def _silent_finding(module: Module) -> Finding:
+    still = [parameter.name for parameter in module.parameters if _is_still(parameter)]
+    return Finding(
+        "zero-gradient",
+        "warning",
+        module.name,
+        f"the gradient of {', '.join(still)} of {called(module.name)} is exactly zero",
+        {"parameters": ", ".join(still)},
+        "Other weights got a gradient in the same pass, but this one cannot learn: what comes after it is dead, "
+        "masked, multiplied by zero, or rounded to zero.",
+        "look at what reads its output: units that are always zero, a mask that hides all, a factor of zero; in "
+        "float16 scale the loss (torch.amp.GradScaler)",
+    )
+
+
+def never_ran(view: View) -> list[Finding]:
+    """Modules with weights that were never called, the outermost of each."""
+    found: dict[str, int] = {}
+    for module in view.modules.values():
+        own = [parameter for parameter in module.parameters if parameter.same_as is None]
+        # Some modules use the weights of others without calling them; then gradients come all the same.
+        if module.order is not None or not own or any(is_moved(parameter) for parameter in own):
+            continue
+        holder = view.modules.get(parent(module.name))
+        if holder is not None and holder.attention is not None:  # torch's attention uses its projection like this
+            continue
+        name = module.name
+        while parent(name) and parent(name) not in view.awake:
+            name = parent(name)
+        found[name] = found.get(name, 0) + module.parameter_count
+    return [
+        Finding(
+            "never-ran",
+            "note",
+            name,
+            f"{called(name)} never ran; it has {count} numbers",
+            {"numbers": count},
+            "It takes memory, and space in checkpoints and optimiser states if it was given to one.",
+            "call it in forward, or drop it",
+        )
+        for name, count in found.items()
+    ]

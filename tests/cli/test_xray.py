@@ -1,0 +1,270 @@
+"""`normscope xray`: of runs, presets, Hugging Face folders, functions and files; and what a user can get wrong."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+
+from normscope.xray.storing import load_record
+from tests.cli.running import entered, refused
+
+MINE = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+def good():
+    wanted = torch.arange(16) % 3
+    return net(), torch.randn(16, 4), lambda output: nn.functional.cross_entropy(output, wanted)
+
+def plain():
+    return net(), torch.ones(2, 4)
+
+def two():
+    return nn.Bilinear(2, 3, 4), (torch.ones(5, 2), torch.ones(5, 3))
+
+def named():
+    return nn.Linear(2, 2), {"input": torch.ones(5, 2)}
+
+def infinite():
+    model = net()
+    with torch.no_grad():
+        model[0].weight[0, 0] = 1e30
+    return model, torch.full((2, 4), 1e30)
+
+def alone():
+    return net()
+
+def number():
+    return 3
+
+def three_models():
+    return net(), net()
+
+def no_loss():
+    return net(), torch.ones(2, 4), "mse"
+
+def large_loss():
+    return net(), torch.ones(2, 4), lambda output: output
+
+def outer():
+    return inner(7)
+
+def inner(x):
+    raise ValueError("not today")
+
+def wrong_shape():
+    return nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 8)), torch.ones(2, 4)
+
+def frozen():
+    return net().requires_grad_(False), torch.ones(2, 4)
+
+value = 3
+"""
+
+
+@pytest.fixture
+def mine(in_folder: Path) -> Path:
+    (in_folder / "mine.py").write_text(MINE)
+    (in_folder / "broken.py").write_text("import nothing_of_this_name\n")
+    return in_folder
+
+
+def seen(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    found, out, errors = entered(["xray", *arguments], capsys)
+    assert (found, errors) == (code, "")
+    assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("wrote "))
+    return out
+
+
+def files(folder: Path) -> dict[str, str]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def test_a_run_is_only_read(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files(trained_run)
+    out = seen([str(trained_run), "--batches", "2", "--step"], capsys)
+    assert "X-ray of GPT" in out
+    assert "2 batches, 2 backward passes" in out.replace("\n", " ")
+    assert "blocks.0 + attention" in out
+    assert files(trained_run) == before
+
+
+def test_a_checkpoint_may_be_chosen(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in ("2", "last"):
+        seen([str(trained_run), "--checkpoint", step, "--json", str(tmp_path / f"{step}.json")], capsys)
+    records = [load_record(tmp_path / name) for name in ("2.json", "last.json")]
+    assert [record.label.rpartition(" ")[2] for record in records] == ["2", "4"]
+    errors = refused(["xray", str(trained_run), "--checkpoint", "3"], capsys)
+    assert "fix: choose one of best, last, 2, 4" in errors
+
+
+def test_a_preset_is_as_train_begins_with_it(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen(["llama", "--depth", "1", "--width", "32", "--heads", "2", "--context", "16", "--json", "a.json"], capsys)
+    record = load_record(in_folder / "a.json")
+    assert record["blocks.0"].outputs == ((4, 16, 32),)
+    assert record.losses[0].classes == 2048
+    assert "blocks.1" not in [module.name for module in record.modules]
+    seen(["nanochat", "--depth", "1", "--model", "activation=gelu", "vocab_size=99", "--json", "b.json"], capsys)
+    assert "blocks.0.mlp.gelu()" in [module.name for module in load_record(in_folder / "b.json").modules]
+
+
+def test_forward_only_has_no_gradients_and_a_step_has_updates(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["nanochat", "--depth", "1", "--json", "a.json"]
+    seen([*small, "--forward-only"], capsys)
+    record = load_record(in_folder / "a.json")
+    assert record.backwards == 0
+    assert record["blocks.0"].gradient is None
+    entered(["xray", *small, "--step", "--batches", "2"], capsys)
+    record = load_record(in_folder / "a.json")
+    assert record["head"].parameters[0].update is not None
+    assert len(record.steps) == 4  # two optimisers
+
+
+@pytest.mark.parametrize("name", ["good", "plain", "two", "named"])
+@pytest.mark.parametrize("place", ["mine.py", "mine"])
+def test_a_function_of_the_users(mine: Path, name: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = seen([f"{place}:{name}", "--step"], capsys)
+    assert f"{place}:{name}: 1 batch, 1 backward pass, 1 step" in out
+
+
+def test_an_error_is_an_exit_code(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ERROR" in seen(["mine.py:infinite"], capsys, code=1)
+    assert "ERROR" not in seen(["mine.py:good"], capsys)
+
+
+def test_it_is_saved_and_shown_again(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = seen(["mine.py:good", "--json", "a.json", "--html", "a.html"], capsys)
+    assert first.endswith("wrote a.json\nwrote a.html\n")
+    again = seen(["a.json"], capsys)
+    assert first.startswith(again)
+    assert (mine / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((mine / "a.json").read_text())["format"] == "normscope x-ray"
+
+
+def test_a_folder_of_xrays_is_a_series(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "xray").mkdir()
+    for step in (0, 10):
+        seen(["mine.py:good", "--json", f"xray/step-{step:06d}.json"], capsys)
+    seen(["xray", "--html", "a.html"], capsys)
+    assert "the last of 2 x-rays" in (mine / "a.html").read_text()
+
+
+def test_a_hugging_face_gpt(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(tiny).save_pretrained(in_folder / "tiny")  # type: ignore[no-untyped-call]
+    capsys.readouterr()
+    out = seen(["tiny"], capsys)
+    assert "X-ray of GPT\n" in out  # normscope's own
+
+
+def test_another_hugging_face_model_is_read_by_transformers(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    BertModel(tiny).save_pretrained(in_folder / "bert")  # type: ignore[no-untyped-call]
+    code, out, errors = entered(["xray", "bert"], capsys)
+    assert code in (0, 1)
+    assert "Traceback" not in errors
+    assert "X-ray of BertModel" in out
+    assert "bert is no GPT of normscope's, and has no cache here" in refused(["xray", "bert", "--cached"], capsys)
+
+
+def test_a_thing_is_like_itself_in_another_form(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in (["--cached"], ["--dtype", "bfloat16"]):
+        out = seen(["diff", str(trained_run), *form], capsys)
+        assert "no module computes anything else" in out
+
+
+def test_a_function_makes_the_same_each_time(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though its batch is random: the seed is given before it is called."""
+    assert "no module computes anything else" in seen(["diff", "mine.py:good", "mine.py:good"], capsys)
+    assert "no module computes anything else" in seen(["diff", "mine.py:good", "--dtype", "bfloat16"], capsys)
+
+
+def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in ("2", "4"):
+        seen([str(trained_run), "--checkpoint", step, "--json", f"{step}.json"], capsys)
+    out = seen(["diff", "2.json", "4.json"], capsys, code=1)
+    assert "forward: it begins in embedding" in out
+    assert "its weights are not the same" in out
+    assert "no module computes anything else" in seen(["diff", "2.json", "4.json", "--tolerance", "1000"], capsys)
+    assert "no module computes anything else" in seen(["diff", str(trained_run), "4.json"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nanocat", "there is no 'nanocat'\nfix: did you mean 'nanochat'?"),
+        ("somewhere/else", "there is no 'somewhere/else'\nfix: a run's folder, a preset (gpt2, nanochat, llama)"),
+        (".", "is not a run: it has no config.json"),
+        ("nothing.json", "there is no nothing.json"),
+        ("mine.py", "there is no 'mine.py'"),
+        ("mine.py:gone", "mine.py has no function 'gone'\nfix: these are there: net, good"),
+        ("mine.py:value", "mine.py has no function 'value'"),
+        ("gone.py:make", "there is no file gone.py"),
+        ("gone.away:make", "there is no module 'gone.away' to import"),
+        ("..:make", "'..' is not the name of a module"),
+        ("broken:make", "broken cannot be imported: it raised ModuleNotFoundError: No module named 'nothing_of"),
+        ("mine.py:alone", "returned a model alone, and an x-ray needs a batch to give it\nfix: return model, batch"),
+        ("mine.py:number", "returned int, not a model and a batch"),
+        ("mine.py:three_models", "returned Sequential where its batch should be"),
+        ("mine.py:no_loss", "returned str where its loss should be"),
+        ("mine.py:large_loss", "the loss of mine.py:large_loss gave a tensor of (2, 3)"),
+        ("mine.py:wrong_shape", "its module '1' raised RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("mine.py:frozen", "no weight of mine.py:frozen asks for a gradient\nfix: --forward-only"),
+        ("mine.py:good --cached", "has no cache here\nfix: leave --cached out"),
+        ("mine.py:good --depth 3", "--depth is for presets, and mine.py:good is as it is"),
+        ("nanochat --cached --step", "with --cached one text is read, without a way back"),
+        ("nanochat --step --forward-only", "a step needs gradients"),
+        ("nanochat --batches 0", "--batches 0 must be a whole number above zero"),
+        ("nanochat --seed -1", "--seed -1 must be a whole number"),
+        ("nanochat --heads 5", "heads"),
+        ("diff nanochat", "there is nothing to compare nanochat with\nfix: name another target"),
+        ("diff nothing.json other.json", "there is no nothing.json"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(mine: Path, line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(["xray", *line.split()], capsys)
+
+
+def test_the_users_own_error_is_shown_where_it_was(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = refused(["xray", "mine.py:outer"], capsys)
+    assert errors.startswith("error: mine.py:outer raised ValueError: not today\n")
+    assert "in outer\n    return inner(7)\n" in errors
+    assert 'in inner\n    raise ValueError("not today")' in errors
+    assert errors.count("\n") == 5
+
+
+def test_what_was_taken_cannot_be_taken_otherwise(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen(["mine.py:good", "--json", "a.json"], capsys)
+    for option in (["--step"], ["--depth", "2"], ["--width", "8"], ["--dtype", "bfloat16"]):
+        assert f"{option[0]} would change nothing" in refused(["xray", "a.json", *option], capsys)
+    assert "--cached would change nothing" in refused(["xray", "diff", "a.json", "--cached"], capsys)
+
+
+def test_the_help_says_what_a_target_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = entered(["xray", "--help"], capsys)
+    assert code == 0
+    for words in ("runs/stories", "nanochat, gpt2, llama", "package.module:function", "exit code 1", "xray diff A B"):
+        assert words in out
+    assert "--tolerance" in entered(["xray", "diff", "--help"], capsys)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
+def test_a_compiled_model_is_like_itself(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = seen(["diff", "mine.py:plain", "--compile"], capsys)
+    assert "mine.py:plain and mine.py:plain, compiled" in out
+    assert "no module computes anything else" in out

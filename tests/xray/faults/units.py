@@ -1,0 +1,60 @@
+"""Units that are dead or stuck."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.xray.cases import Scene, fault, running
+from tests.xray.healthy.wirings import gpt
+from tests.xray.networks import convnet, he, mlp
+from tests.xray.tasks import classify, images, points, predict
+
+MANY = 128
+
+
+@fault("dead-units", "3", ["zero-gradient"])
+def layer_whose_bias_drowns_its_input() -> Scene:
+    """No gradient goes through it, so what is before it gets zeros."""
+    model: Any = mlp(16, 64, 64, 4)
+    nn.init.constant_(model[2].bias, -100.0)
+    return running(model, classify(model, lambda i: points(i, MANY)))
+
+
+@fault("dead-units", "6")
+def most_channels_of_a_convnet_dead() -> Scene:
+    model: Any = convnet(channels=16)
+    with torch.no_grad():
+        model[5].bias[:11] = -20.0
+    return running(model, classify(model, images))
+
+
+@fault("dead-units", "blocks.1.mlp.relu2()")
+def relu2_with_weights_that_only_inhibit() -> Scene:
+    """A rate that was too high has left three quarters of the units where no token wakes them."""
+    model: Any = gpt("nanochat", 0, bias=True)
+    up = model.blocks[1].mlp.up
+    with torch.no_grad():
+        up.bias[: 3 * len(up.bias) // 4] = -30.0
+    return running(model, predict(model))
+
+
+@fault("saturated-units", "3", ["gain-off-theory"])
+def tanh_after_weights_of_size_five() -> Scene:
+    """Its gain is what is wrong, and the tanh after it is what suffers."""
+    model: Any = he(mlp(16, 64, 64, 64, 4, activation=nn.Tanh), gain=1.0)
+    with torch.no_grad():
+        model[2].weight.mul_(40.0)
+    return running(model, classify(model, lambda i: points(i, MANY)))
+
+
+@fault("saturated-units", "1")
+def pixels_from_0_to_255_before_a_sigmoid() -> Scene:
+    model: Any = mlp(16, 64, 4, activation=nn.Sigmoid)
+    nn.init.xavier_normal_(model[0].weight)
+
+    def data(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, labels = points(number, MANY)
+        return ((x + 3) * 40).clamp(0, 255), labels
+
+    return running(model, classify(model, data))
