@@ -98,7 +98,7 @@ def try_out(module: nn.Module, x: Tensor, channels: int) -> Trial | None:
     for shape in (small, (min(_FEW, x.shape[0]), *x.shape[1:])) if x.dim() else ():
         try:
             with torch.no_grad():
-                return _trial(_twin(module), _made_up(shape, x), channels)
+                return _trial(module, _made_up(shape, x), channels)
         except Exception:
             continue
     return None
@@ -125,9 +125,9 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.sin(places * 12.9898 + 0.5 * torch.sin(places * 78.233)).reshape(shape).to(like)
 
 
-def _trial(twin: nn.Module, x: Tensor, channels: int) -> Trial:
+def _trial(module: nn.Module, x: Tensor, channels: int) -> Trial:
     def fresh(y: Tensor) -> Tensor:
-        z: Tensor = copy.deepcopy(twin)(y)  # a norm with a memory is another one after a call
+        z: Tensor = _twin(module)(y)  # a new one each time: a norm with a memory is another one after a call
         return z
 
     plain = fresh(x)
