@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import normscope
 from normscope import GPT, llama, nanochat
+from normscope.xray.storing import load_record
 from tests.support import random_tokens
 
 HOOKS = [name for name in vars(nn.Linear(1, 1)) if "hooks" in name]
@@ -198,3 +200,20 @@ def test_normscopes_kernels_run_as_ever_under_the_x_ray() -> None:
     assert x.record.losses[0].classes == 31
     assert x.record["blocks.0.mlp.swiglu()"].units is not None
     assert x.record["blocks.1.attention"].attention is not None
+
+
+def test_findings_a_page_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU())
+    with torch.no_grad():
+        model.get_parameter("0.bias").fill_(-100.0)
+    with normscope.xray(model) as x:
+        model(torch.randn(64, 3))
+    assert [(finding.name, finding.module) for finding in x.findings] == [("dead-units", "1")]
+    x.show()
+    assert "8 of 8 units" in capsys.readouterr().out
+    x.save(tmp_path / "look.html")
+    assert "8 of 8 units" in (tmp_path / "look.html").read_text()
+    x.save(tmp_path / "look.json")
+    assert load_record(tmp_path / "look.json") == x.record
+    with pytest.raises(normscope.NormscopeError, match=r"fix: look\.html"):
+        x.save(tmp_path / "look.png")

@@ -72,11 +72,13 @@ def _draw_(weight: Tensor, std: float, cut: float | None) -> None:
 
     This is what torch's trunc_normal_ does by way of the inverse error function, in a fraction of the time.
     """
+    if weight.is_meta:  # nothing to fill; and torch would load its compiler for it, which takes a second
+        return
     if std == 0:
         weight.zero_()
         return
     weight.normal_(0.0, std)
-    if cut is None or weight.is_meta:
+    if cut is None:
         return
     places = (weight.abs() > cut * std).nonzero(as_tuple=True)
     while places[0].numel():

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.text import Text
 
 from normscope.cli.options import Number, Whole, read_arguments
 from normscope.cli.train import Sizes, model_settings
@@ -26,7 +24,7 @@ from normscope.xray.findings import find
 from normscope.xray.record import Record
 from normscope.xray.render.cells import glyphs_for
 from normscope.xray.render.page import render_page
-from normscope.xray.render.terminal import NARROWEST, render_rich
+from normscope.xray.render.printing import print_record, print_text, width
 from normscope.xray.render_diff import render_difference
 from normscope.xray.storing import load_record, save_record
 
@@ -119,7 +117,7 @@ def _look(command: Look) -> int:
         save_record(records[-1], command.json)
     if command.html is not None:
         write_atomically(command.html, render_page(records, findings))
-    _show(render_rich(records[-1], findings, width=_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    print_record(records[-1], findings)
     for path in (command.json, command.html):
         if path is not None:
             print(f"wrote {path}")
@@ -138,7 +136,7 @@ def _diff(command: Diff) -> int:
     before = _records(command.one, command.source, passes, Form(), [])[-1]
     after = _records(command.other or command.one, command.source, passes, form, _given(form))[-1]
     difference = compare(before, after, tolerance=command.tolerance)
-    _show(render_difference(difference, width=_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    print_text(render_difference(difference, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
     return FAULTY if difference.diverges else 0
 
 
@@ -192,14 +190,3 @@ def _given(*groups: Source | Passes | Form | Sizes) -> list[str]:
             elif value != own.default:
                 names.append(f"--{own.name.replace('_', '-')}")
     return names
-
-
-def _width() -> int:
-    return max(NARROWEST, min(Console().width, 120))
-
-
-def _show(text: Text) -> None:
-    if sys.stdout.isatty():
-        Console(highlight=False).print(text, soft_wrap=True, end="")
-    else:
-        print(text.plain, end="")

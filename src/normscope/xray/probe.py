@@ -1,6 +1,7 @@
 """`with xray(model) as x:` looks at whatever happens to the model inside of the block."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,12 +10,15 @@ from torch import nn
 
 from normscope._version import __version__
 from normscope.errors import ConfigError
+from normscope.files import write_atomically
+from normscope.xray.findings import Finding, find
 from normscope.xray.functions import FunctionWatch
 from normscope.xray.modules import ModuleWatch
 from normscope.xray.norms import compare_memory
 from normscope.xray.parameters import ParameterWatch
 from normscope.xray.record import Record
 from normscope.xray.scene import Scene
+from normscope.xray.storing import save_record
 
 
 class Xray:
@@ -90,6 +94,29 @@ class Xray:
         if self._record is None:
             raise ConfigError("the record is made when the block ends\nfix: read it after the with block")
         return self._record
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong, the worst first."""
+        return find(self.record)
+
+    def show(self) -> None:
+        """Print the findings and the tree of modules."""
+        from normscope.xray.render.printing import print_record
+
+        print_record(self.record, self.findings)
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as .json, or a page for a browser as .html, by the ending of the file's name."""
+        path = Path(path)
+        if path.suffix == ".html":
+            from normscope.xray.render.page import render_page
+
+            write_atomically(path, render_page(self.record, self.findings))
+        elif path.suffix == ".json":
+            save_record(self.record, path)
+        else:
+            raise ConfigError(f"an x-ray is saved as .json or as .html, but got {path.name}\nfix: {path.stem}.html")
 
     def _finish(self) -> Record:
         scene, names = self._scene, self._modules.names
