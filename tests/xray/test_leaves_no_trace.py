@@ -207,7 +207,7 @@ def test_findings_a_page_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     with torch.no_grad():
         model.get_parameter("0.bias").fill_(-100.0)
     with normscope.xray(model) as x:
-        model(torch.randn(64, 3))
+        model(torch.randn(512, 3))
     assert [(finding.name, finding.module) for finding in x.findings] == [("dead-units", "1")]
     x.show()
     assert "8 of 8 units" in capsys.readouterr().out
