@@ -15,7 +15,7 @@ from normscope.xray.diff import Difference, compare
 from normscope.xray.prints import Prints
 from normscope.xray.probe import Xray
 from normscope.xray.record import Record
-from normscope.xray.render_diff import render_difference
+from normscope.xray.render.difference import render_difference
 from tests.support import randn, random_tokens, safe_bfloat16, scramble
 
 SIZES: dict[str, Any] = {"vocab_size": 31, "context": 24, "depth": 3, "width": 16, "heads": 2}

@@ -23,9 +23,9 @@ from normscope.xray.diff import compare
 from normscope.xray.findings import find
 from normscope.xray.record import Record
 from normscope.xray.render.cells import glyphs_for
+from normscope.xray.render.difference import render_difference
 from normscope.xray.render.page import render_page
 from normscope.xray.render.printing import print_record, print_text, width
-from normscope.xray.render_diff import render_difference
 from normscope.xray.storing import load_record, save_record
 
 FAULTY = 1

@@ -1,5 +1,6 @@
 """`with xray(model) as x:` looks at whatever happens to the model inside of the block."""
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -152,7 +153,7 @@ xray = Xray
 def _inner(model: nn.Module, scene: Scene) -> nn.Module:
     """The model inside of what torch has wrapped it in."""
     while True:
-        if isinstance(model, torch._dynamo.OptimizedModule if _dynamo_is_loaded() else ()):
+        if isinstance(model, _compiled_kinds()):
             model = model._orig_mod
         elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             scene.notice(f"{type(model).__name__}: the figures are those of this process's share of the batch")
@@ -161,12 +162,11 @@ def _inner(model: nn.Module, scene: Scene) -> nn.Module:
             return model
 
 
-def _dynamo_is_loaded() -> bool:
-    import sys
-
-    return "torch._dynamo" in sys.modules
+def _compiled_kinds() -> Any:
+    """What torch.compile makes of a module; nothing as long as its compiler, which takes a second, is not loaded."""
+    return torch._dynamo.OptimizedModule if "torch._dynamo" in sys.modules else ()
 
 
 def _is_compiled(model: nn.Module) -> bool:
-    kinds: Any = torch._dynamo.OptimizedModule if _dynamo_is_loaded() else ()
+    kinds = _compiled_kinds()
     return any(isinstance(module, kinds) or module._compiled_call_impl is not None for module in model.modules())

@@ -19,6 +19,9 @@ HOPELESS = 2.0**23
 """Beyond this the far end is under float32's rounding of the near end."""
 
 
+_VERBS = {"vanishing": "fades to", "exploding": "grows to"}
+
+
 def depth_trends(view: View) -> list[Finding]:
     """Activations and gradients that vanish or explode by depth, in stacks of like layers."""
     found: dict[tuple[str, str], Finding] = {}
@@ -75,14 +78,12 @@ def _activations(stack: list[Module], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
-    first, last = stack[0].name, stack[-1].name
-    fades = direction == "vanishing"
-    verb = "fades to" if fades else "grows to"
+    first, last, fades = stack[0].name, stack[-1].name, direction == "vanishing"
     return Finding(
         f"{direction}-activations",
         _severity(found),
         last,
-        f"the signal {verb} {short(found.total)} of its size from {called(first)} to {called(last)}",
+        f"the signal {_VERBS[direction]} {short(found.total)} of its size from {called(first)} to {called(last)}",
         _figures(found, len(stack)),
         f"Each layer scales its input by about {short(found.layer)}, and {len(stack)} of them multiply. "
         + (
@@ -99,14 +100,13 @@ def _gradients(stack: list[Module], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
-    first, last = stack[0].name, stack[-1].name
-    fades = direction == "vanishing"
-    verb = "fades to" if fades else "grows to"
+    first, last, fades = stack[0].name, stack[-1].name, direction == "vanishing"
     return Finding(
         f"{direction}-gradients",
         _severity(found),
         first,
-        f"the gradient {verb} {short(found.total)} of its size on the way back from {called(last)} to {called(first)}",
+        f"the gradient {_VERBS[direction]} {short(found.total)} of its size on the way back "
+        f"from {called(last)} to {called(first)}",
         _figures(found, len(stack)),
         f"On the way back each layer scales the gradient by about {short(found.layer)}. "
         + (

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from normscope.display.words import in_one_line
 
@@ -44,6 +45,19 @@ def glyphs_for(encoding: str) -> Glyphs:
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE
+
+
+def with_gaps(parts: Iterable[Iterable[Text]]) -> Text:
+    """The lines of all parts under each other, with an empty line between two parts that have any."""
+    text = Text(no_wrap=True, end="")
+    for part in parts:
+        lines = list(part)
+        if lines and text.plain:
+            text.append("\n")
+        for line in lines:
+            line.rstrip()
+            text.append_text(line).append("\n")
+    return text
 
 
 def fit_left(text: str, width: int, cut: str) -> str:

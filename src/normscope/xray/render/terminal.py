@@ -10,7 +10,7 @@ from rich.text import Text
 from normscope.display.words import count, figure, in_one_line
 from normscope.xray.findings.base import SEVERITIES, Finding
 from normscope.xray.record import Record, Signal
-from normscope.xray.render.cells import UNICODE, Bars, Glyphs, fit_left, fit_right, glyphs_for, wrap
+from normscope.xray.render.cells import UNICODE, Bars, Glyphs, fit_left, fit_right, glyphs_for, with_gaps, wrap
 from normscope.xray.render.depth import Station, few, place_of, size_of, stations_of
 from normscope.xray.render.summary import by_kind, evidence, facts, idle, verdict, what_ran
 from normscope.xray.render.tree import Node, fold, is_idle, tree_of
@@ -57,7 +57,6 @@ def render_text(
 def render_rich(record: Record, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
     """The same for a console of rich, which knows best whether there are colours. No line is wider than `width`."""
     width = max(width, NARROWEST)
-    text = Text(no_wrap=True, end="")
     parts = [
         _head(record, findings, width),
         _findings(findings, width, glyphs),
@@ -65,14 +64,7 @@ def render_rich(record: Record, findings: Sequence[Finding], *, width: int = 80,
         _modules(record, findings, width, glyphs),
         _foot(record, width),
     ]
-    for part in parts:
-        lines = list(part)
-        if lines and text.plain:
-            text.append("\n")
-        for line in lines:
-            line.rstrip()
-            text.append_text(line).append("\n")
-    return text
+    return with_gaps(parts)
 
 
 def _head(record: Record, findings: Sequence[Finding], width: int) -> Iterator[Text]:

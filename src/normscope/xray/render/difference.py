@@ -6,7 +6,7 @@ from rich.text import Text
 
 from normscope.display.words import figure, in_one_line, many
 from normscope.xray.diff import Beginning, Difference, ModuleDifference
-from normscope.xray.render.cells import UNICODE, Glyphs, fit_left, fit_right, wrap
+from normscope.xray.render.cells import UNICODE, Glyphs, fit_left, fit_right, with_gaps, wrap
 
 MOST = 24
 """How many of the modules that differ are shown."""
@@ -15,15 +15,8 @@ _FIGURES = (("output", "output"), ("gradient", "gradient"), ("weights", "weights
 
 def render_difference(difference: Difference, *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
     """The difference for a console of rich; `.plain` is the same without colours. No line is wider than `width`."""
-    text = Text(no_wrap=True, end="")
-    for part in (_head(difference, width), _beginnings(difference, width, glyphs), _table(difference, width, glyphs)):
-        lines = list(part)
-        if lines and text.plain:
-            text.append("\n")
-        for line in lines:
-            line.rstrip()
-            text.append_text(line).append("\n")
-    return text
+    parts = (_head(difference, width), _beginnings(difference, width, glyphs), _table(difference, width, glyphs))
+    return with_gaps(parts)
 
 
 def _head(difference: Difference, width: int) -> Iterator[Text]:
