@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from normscope.errors import ScopeError as ScopeError
     from normscope.explain.drawing.drawing import draw_model as draw_model
     from normscope.explain.scope_drawing import draw as draw
+    from normscope.explain.worked.topics import explanation as explanation
     from normscope.generate.conversation import Conversation as Conversation
     from normscope.generate.engine import generate_tokens as generate_tokens
     from normscope.generate.sampling import SamplingConfig as SamplingConfig
@@ -85,6 +86,7 @@ _HOMES = {
     "normscope.errors": "NormscopeError ScopeError",
     "normscope.explain.drawing.drawing": "draw_model",
     "normscope.explain.scope_drawing": "draw",
+    "normscope.explain.worked.topics": "explanation",
     "normscope.generate.conversation": "Conversation",
     "normscope.generate.engine": "generate_tokens",
     "normscope.generate.sampling": "SamplingConfig",

@@ -16,7 +16,6 @@ from normscope.checks import check_positive
 from normscope.data.batches import Batches, windows
 from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
-from normscope.kernels.loading import are_compiled
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
 from normscope.train.allocator import hold_memory
@@ -40,6 +39,7 @@ from normscope.train.lock import locked
 from normscope.train.looks import StepWatch, layer_signal, look
 from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.observers.model_in_words import model_in_words
+from normscope.train.opening import opening_notices
 from normscope.train.precision import choose_precision
 from normscope.train.rewinds import MOST_REWINDS, Rewinds
 from normscope.train.run import Run, refuse_changed_text, refuse_other_config
@@ -269,7 +269,6 @@ class _Loop:
         self.audience.tell_for_good(Noticed(self.trainer.done, f"{problem}\nback at step {self.trainer.done}; {words}"))
 
     def _tell_start(self) -> None:
-        corpus = self.corpus
         facts = {
             "model": model_in_words(config_to_json(self.run.config.model)),
             "device": str(self.device),
@@ -285,23 +284,12 @@ class _Loop:
                 vocab_size=self.run.config.model.vocab_size,
                 batch_tokens=self.config.batch * self.run.config.model.context,
                 bytes_per_token=self._bytes_per_token(),
-                floor=corpus.floor_bits_per_byte,
+                floor=self.corpus.floor_bits_per_byte,
                 facts=facts,
             )
         )
-        notices = [*corpus.notices] if self.trainer.done == 0 else []
-        if self.dropped:
-            steps = " and ".join(map(str, self.dropped))
-            notices.append(
-                f"what was saved at step {steps} is dropped, for the run goes on from step {self.trainer.done}"
-            )
-        if self.missing_text:
-            names = ", ".join(self.missing_text)
-            notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
-        if self.changes:
-            notices.append(f"{', '.join(self.changes)}: from here on the numbers may differ in their last bits")
-        if self.device.type == "cpu" and not are_compiled():
-            notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
+        notices = [] if self.trainer.done else list(self.corpus.notices)
+        notices += opening_notices(self.trainer.done, self.dropped, self.missing_text, self.changes, self.device)
         for notice in notices:
             self.audience.tell_for_good(Noticed(self.trainer.done, notice))
 

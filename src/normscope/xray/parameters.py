@@ -1,6 +1,7 @@
 """What happens to the weights: their gradients as they come, and by how much a step changes them."""
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,9 +140,17 @@ def _add_update(watched: _Watched, only_if_changed: bool = False) -> None:
         return
     size = float(watched.before.double().square().mean().sqrt())
     change = float((now.double() - watched.before.double()).square().mean().sqrt())
-    # Of what was zero there is no ratio, but whether the step spoilt it; what was not finite before says 0.
-    watched.updates.append(0.0 * change if size == 0 else change / size if size > 0 else 0.0)
+    watched.updates.append(_update(change, size))
     watched.before = now
+
+
+def _update(change: float, size: float) -> float:
+    """A step's change over the size before: nan if the step spoilt it, 0 where there is no size to compare with."""
+    if not math.isfinite(size):  # it was spoilt before this step
+        return 0.0
+    if not math.isfinite(change):
+        return math.nan
+    return change / size if size > 0 else 0.0
 
 
 def _fingerprint(parameter: Tensor) -> str:

@@ -142,7 +142,7 @@ class Parameter:
         trained: whether it asks for a gradient.
         values: its figures at the end.
         gradient: those of its gradient; None if none came.
-        update: the rms of its change by one step over its own rms; None if no step was seen.
+        update: the rms of its change by one step over its own rms, 0 if that was zero; None if no step was seen.
         optimised: whether an optimiser that stepped has it; None if none stepped.
         same_as: the full name of the parameter that it is tied to (the same memory), if it comes later than that one.
         fingerprint: of its bytes; equal for weights that are copies. None for constants such as zeros.

@@ -33,6 +33,9 @@ for _wiring in ("post", "sandwich", "parallel", "single"):
 _register("nanochat_wired_sandwich", "nanochat", 0, wiring="sandwich")
 _register("nanochat_wired_parallel_trained", "nanochat", 25, wiring="parallel")
 _register("llama_with_group_norm", "llama", 0, norm="group")
+for _form in ("gpt2", "nanochat"):
+    _register(f"{_form}_with_power_norm", _form, 0, norm="power")
+    _register(f"{_form}_with_power_norm_trained", _form, 50, norm="power")
 _register("gpt2_without_biases", "gpt2", 0, bias=False)
 _register("nanochat_with_a_window", "nanochat", 20, window=4)
 _register("llama_without_residuals_and_shallow", "llama", 0, wiring="none", depth=1)

@@ -21,6 +21,10 @@ class PowerNorm(Norm):
     Shapes:
         x: (..., d). y: the same. weight, bias, running_square (psi^2) and running_pull (the paper's nu): (d).
 
+    As psi starts at 1, the first batches go through as they are: a deep pre-norm model whose branches grow faster than
+    their input (SwiGLU, the square of it) can start with numbers that are not finite. `warmup` begins with the batch's
+    own statistic instead, which a causal model may not see, or take another activation there.
+
     Example:
         >>> import torch
         >>> norm = PowerNorm(4)
