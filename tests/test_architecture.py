@@ -28,6 +28,7 @@ FLOORS = {
     "data": 5,
     "generate": 6,
     "train": 7,
+    "lab": 8,
     "cli": 9,
     "__main__": 10,
 }

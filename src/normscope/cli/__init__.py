@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": ("normscope.cli.replay", "see again where a number stopped being finite"),
     "xray": ("normscope.cli.xray", "the signal in every layer of any model, and what is wrong with it"),
     "draw": ("normscope.cli.draw", "draw a block, a whole model, or which cells share one mean"),
+    "lab": ("normscope.cli.lab", "put the field's claims about norms, starts and residuals to the test"),
     "explain": ("normscope.cli.explain", "work a layer through on numbers, step by step"),
 }
 """For each command: the module it lives in, and one line of help."""

@@ -1,7 +1,7 @@
 """Charts as inline SVG: they need no script and no other file, and follow the page's light or dark.
 
-A page that shows charts puts `CHART_STYLE` into its style, and may put `CHART_SCRIPT` into a script, for values where
-the pointer is.
+A page that shows charts puts `chart_look.CHART_STYLE` into its style, and may put `chart_look.CHART_SCRIPT` into a
+script, for values where the pointer is.
 """
 
 import json
@@ -19,8 +19,11 @@ MOST_DOTS = 40
 TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # the room around the curves, for the axes' words
 NARROW = 480  # the width whose words can be read on any screen
 LOGARITHMIC = ", logarithmic"
-COLOURS = ("a", "b", "c", "d")
+COLOURS = ("a", "b", "c", "d", "e", "f", "g", "h")
 """The classes of lines, each with a colour in light and in dark."""
+
+Reach = Sequence[tuple[float, float, float]]
+"""At each x how far the values reach: from the second to the third."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Line:
         opacity: below one for what should stay in the background.
         dots: mark every point, as long as they are few.
         rough: let single peaks leave the chart, rather than press all the rest flat.
+        dashed: for what is not measured, such as a theory.
+        joined: draw the line between the points; without it they are dots by themselves.
+        reach: how far the values scatter: a band around a line, bars at dots by themselves.
     """
 
     label: str
@@ -42,6 +48,9 @@ class Line:
     opacity: float = 1.0
     dots: bool = False
     rough: bool = False
+    dashed: bool = False
+    joined: bool = True
+    reach: Reach = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Chart:
             known = [y for _, y in line.points if math.isfinite(y) and (y > 0 or not self.log_y)]
             if known:
                 ys += [quantile(known, 0.005), quantile(known, 0.995)] if line.rough else [min(known), max(known)]
+            ys += [end for _, *ends in line.reach for end in ends if math.isfinite(end)]
         if self.from_zero:
             ys.append(0.0)
         if self.names:
@@ -95,7 +105,8 @@ def draw_chart(chart: Chart) -> str:
     """
     seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
     legend = "".join(
-        f'<span class="key"><i class="{line.colour}" style="opacity:{line.opacity:g}"></i>{escape(line.label)}</span>'
+        f'<span class="key"><i class="{"dashed " * line.dashed}{line.colour}" style="opacity:{line.opacity:g}"></i>'
+        f"{escape(line.label)}</span>"
         for line in seen
         if len(chart.lines) > 1
     )
@@ -103,24 +114,32 @@ def draw_chart(chart: Chart) -> str:
     if not seen:
         body = ['<p class="faint">There is nothing to draw yet.</p>']
     elif chart.width <= NARROW:
-        body = _drawing(chart)
+        body = _on_page(chart)
     else:  # on a narrow screen the words of a wide one would be too small to read
-        body = _drawing(chart, "wide") + _drawing(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
+        body = _on_page(chart, "wide") + _on_page(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
     return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
 
 
-def _drawing(chart: Chart, kind: str = "") -> list[str]:
+def _on_page(chart: Chart, kind: str = "") -> list[str]:
     x, y = chart.scales()
-    body = [*_grid(chart, x, y), *_levels(chart, x, y)]
-    for line in chart.lines:
-        body += _line(line, chart, x, y)
     return [
         f'<svg class="{kind}" viewBox="0 0 {chart.width} {chart.height}" role="img" '
         f'aria-label="{escape(_spoken(chart))}" style="min-width:{0.65 * min(chart.width, NARROW):g}px" '
         f'data-lines="{escape(json.dumps(_hover(chart, x, y)))}">',
-        *body,
+        *drawing(chart),
         "</svg>",
     ]
+
+
+def drawing(chart: Chart) -> list[str]:
+    """What is inside of the chart's svg: grid, levels, lines and dots."""
+    x, y = chart.scales()
+    body = [*_grid(chart, x, y), *_levels(chart, x, y)]
+    for line in chart.lines:
+        body += _reach(line, chart, x, y)
+    for line in chart.lines:
+        body += _line(line, chart, x, y)
+    return body
 
 
 def _grid(chart: Chart, x: Scale, y: Scale) -> list[str]:
@@ -159,6 +178,31 @@ def _levels(chart: Chart, x: Scale, y: Scale) -> list[str]:
     return body
 
 
+def _reach(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
+    """A band, or bars; what reaches beyond the chart is cut at its edge."""
+    ends = [
+        (x.place(at), _height(low, chart, y), _height(high, chart, y))
+        for at, low, high in line.reach
+        if not (chart.log_x and at <= 0)
+    ]
+    if line.joined and len(ends) > 1:
+        there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
+        back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
+        return [f'<polygon class="band {line.colour}" points="{" ".join(there + back)}"/>']
+    return [
+        f'<path class="line {line.colour}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
+        f'{low:.1f}h8"/>'
+        for at, low, high in ends
+    ]
+
+
+def _height(value: float, chart: Chart, y: Scale) -> float:
+    """The place of a value, or the nearest edge."""
+    if chart.log_y and value <= 0:
+        return y.start
+    return min(max(y.place(value), y.end), y.start)
+
+
 def _line(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
     path, pen_is_down = [], False
     for _, _, place in _placed(line, chart, x, y):
@@ -167,9 +211,10 @@ def _line(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
             continue
         path.append(f"{'L' if pen_is_down else 'M'}{place[0]:.1f} {place[1]:.1f}")
         pen_is_down = True
-    look = f'class="line {line.colour}" opacity="{line.opacity:g}"'
-    body = [f'<path {look} d="{" ".join(path)}"/>'] if path else []
-    if (line.dots and len(path) <= MOST_DOTS) or len(path) == 1:
+    kind = "line dashed" if line.dashed else "line"
+    look = f'class="{kind} {line.colour}" opacity="{line.opacity:g}"'
+    body = [f'<path {look} d="{" ".join(path)}"/>'] if path and line.joined else []
+    if (line.dots and len(path) <= MOST_DOTS) or len(path) == 1 or not line.joined:
         for at, value, place in _placed(line, chart, x, y):
             if place is not None:
                 words = escape(f"{line.label}: {_value(value)} at {_name(chart, at)}")
@@ -186,7 +231,7 @@ def _placed(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, f
     shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
     for at, value in thin(shown, MOST_POINTS, log_x=chart.log_x):
         if _can_be_drawn(chart, (at, value)):
-            placed.append((at, value, (x.place(at), min(max(y.place(value), y.end), y.start))))
+            placed.append((at, value, (x.place(at), _height(value, chart, y))))
         else:
             placed.append((at, value, None))
     return placed
@@ -233,60 +278,3 @@ def _spoken(chart: Chart) -> str:
 
 def _text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str = "") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(words)}</text>'
-
-
-CHART_STYLE = """\
-:root { --a: #2f6fb7; --b: #b35900; --c: #2a7d3f; --d: #8250a8; --grid: #e6e9ed; --axis: #8c959f; --level: #b4232c }
-@media (prefers-color-scheme: dark) {
-  :root { --a: #8ec1f0; --b: #ffb870; --c: #93d68c; --d: #cfa9e3; --grid: #242b33; --axis: #6e7681; --level: #f59a98 }
-}
-.chart { margin: 0; position: relative; overflow-x: auto; overflow-y: hidden }
-.chart svg { display: block; width: 100%; height: auto; touch-action: pan-y }
-.chart svg.narrow { display: none }
-@media (max-width: 700px) { .chart svg.wide { display: none } .chart svg.narrow { display: block } }
-.chart text { fill: var(--faint); font-size: 11px; font-variant-numeric: tabular-nums }
-.chart text.level { fill: var(--level) }
-.chart .grid { stroke: var(--grid) }
-.chart .axis, .chart .tick { stroke: var(--axis) }
-.chart .level { stroke: var(--level); stroke-dasharray: 5 4 }
-.chart text.level { stroke: none }
-.chart .line { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round }
-.chart .dot { fill: currentColor; stroke: var(--paper) }
-.chart .a { color: var(--a) } .chart .b { color: var(--b) } .chart .c { color: var(--c) } .chart .d { color: var(--d) }
-.chart figcaption { display: flex; flex-wrap: wrap; gap: 2px 14px; margin-bottom: 4px }
-.chart .key { color: var(--faint); font-size: 13px; white-space: nowrap }
-.chart .key i { display: inline-block; width: 14px; height: 3px; margin: 0 5px 3px 0; background: currentColor }
-.chart .pointer { stroke: var(--axis); stroke-dasharray: 2 3 }
-.chart output { position: absolute; pointer-events: none; padding: 4px 8px; border: 1px solid var(--edge);
-  border-radius: 6px; background: var(--paper); font-size: 12px; white-space: pre; z-index: 1 }
-"""
-
-CHART_SCRIPT = """\
-for (const svg of document.querySelectorAll(".chart svg")) {
-  const lines = JSON.parse(svg.dataset.lines).filter(line => line.points.length);
-  const box = document.createElement("output");
-  const pointer = document.createElementNS(svg.namespaceURI, "line");
-  pointer.setAttribute("class", "pointer");
-  box.hidden = true;
-  svg.parentNode.append(box);
-  svg.addEventListener("pointermove", event => {
-    const frame = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / frame.width;
-    const x = (event.clientX - frame.left) * scale;
-    const nearest = lines.map(line => line.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a));
-    if (!nearest.length) return;
-    const first = nearest.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
-    const words = lines.map((line, i) =>
-      line.label + " " + nearest[i][2] + (nearest[i][1] === first[1] ? "" : " (" + nearest[i][1] + ")"));
-    box.textContent = [first[1], ...words].join("\\n");
-    box.hidden = false;
-    const room = frame.width - box.offsetWidth - 8;
-    box.style.left = Math.max(0, Math.min(first[0] / scale + 12, room)) + "px";
-    box.style.top = frame.top - svg.parentNode.getBoundingClientRect().top + 12 + "px";
-    const bottom = svg.viewBox.baseVal.height - 40;
-    for (const [name, value] of [["x1", first[0]], ["x2", first[0]], ["y1", 8], ["y2", bottom]])
-      pointer.setAttribute(name, value);
-    svg.append(pointer);
-  });
-  svg.addEventListener("pointerleave", () => { box.hidden = true; pointer.remove(); });
-}
-"""

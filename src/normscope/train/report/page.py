@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from normscope.display.chart import CHART_SCRIPT, CHART_STYLE, draw_chart
+from normscope.display.chart import draw_chart
+from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.display.words import count
 from normscope.files import write_atomically

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from normscope.display.chart import CHART_SCRIPT, CHART_STYLE
+from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.display.words import in_one_line
 from normscope.errors import ConfigError

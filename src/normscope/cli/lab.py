@@ -1,0 +1,151 @@
+"""`normscope lab`: the field's claims, put to the test."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from normscope.cli.lab_progress import lab_watch
+from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.errors import ConfigError
+from normscope.files import make_folder, write_atomically
+from normscope.lab.budget import budget_of
+from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.claim import Claim
+from normscope.lab.laboratory import Hands, run_claims
+from normscope.lab.outcome import Outcome, load_outcome
+from normscope.lab.report.terminal import outcomes_in_words
+from normscope.lab.study import trial_count
+
+FAILED = 1
+USUAL_FOLDER = Path("lab")
+_FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Put claims to the test. What is finished is kept: the same command goes on where it was interrupted.
+
+    For instance: normscope lab run rms-like-layer 15 --seeds 8
+    """
+
+    names: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")
+    ] = ()
+    """Names or numbers of claims; `normscope lab list` has them."""
+
+    all: Flag = False
+    """All of them."""
+
+    budget: Literal["quick", "full"] = "quick"
+    """quick: all claims in a quarter of an hour on two cores; full: a night."""
+
+    seeds: Whole = None
+    """With how many seeds each variant is run; 5 for quick and 12 for full unless told otherwise."""
+
+    workers: Whole = None
+    """How many trials run at once; one for each core unless told otherwise."""
+
+    ray: Flag = False
+    """Let Ray run them, on the cluster of RAY_ADDRESS or on this machine."""
+
+    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """A text to learn from, in the place of the built-in stories."""
+
+    out: _FOLDER = USUAL_FOLDER
+    """Where figures and outcomes are kept."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make one page of all outcomes: a table of verdicts, then a section for each claim."""
+
+    out: _FOLDER = USUAL_FOLDER
+    """The folder that `lab run` kept its outcomes in; the page goes there too."""
+
+    markdown: Flag = False
+    """Write README.md and its figures as well."""
+
+
+@dataclass(frozen=True)
+class List:
+    """List the claims, and the verdicts that are known."""
+
+    out: _FOLDER = USUAL_FOLDER
+    """The folder that `lab run` kept its outcomes in."""
+
+
+_HELP = """\
+usage: normscope lab list | run | report ...
+
+The field's claims about norms, initialisation and residuals, put to the test.
+
+  list    the claims, and the verdicts that are known
+  run     run some or all of them: normscope lab run --all
+  report  make one page of all outcomes
+
+`normscope lab run --help` tells the options."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    word, *rest = arguments or ["--help"]
+    if word == "list":
+        return _list(read_arguments(List, "lab list", rest))
+    if word == "run":
+        return _run(read_arguments(Run, "lab run", rest))
+    if word == "report":
+        return _report(read_arguments(Report, "lab report", rest))
+    if word in ("-h", "--help", "help"):
+        print(_HELP)
+        return 0
+    raise ConfigError(f"lab has no {word!r}\nfix: one of list, run, report")
+
+
+def _list(command: List) -> int:
+    for claim in all_claims():
+        outcome = load_outcome(command.out, claim.name)
+        print(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {'' if outcome is None else outcome.verdict}")
+        print(f"     {claim.statement}")
+    return 0
+
+
+def _run(command: Run) -> int:
+    if command.all == bool(command.names):
+        raise ConfigError("which claims?\nfix: name some, as `normscope lab list` has them, or say --all, not both")
+    claims = list(all_claims()) if command.all else choose_claims(command.names)
+    budget = budget_of(command.budget, command.seeds)
+    hands = Hands(command.workers, command.ray)
+    with lab_watch({claim.name: trial_count(claim, budget) for claim in claims}) as watch:
+        results = run_claims(claims, budget, command.out, watch, hands, command.text)
+    print(outcomes_in_words([(claim, outcome) for claim, outcome in _found(claims, command.out)]))
+    print(f"every figure is in {command.out / 'claims'}; make a page of it with: normscope lab report", end="")
+    print("" if command.out == USUAL_FOLDER else f" --out {command.out}")
+    for name, error in results.errors.items():
+        print(f"error: {name}: {error}", file=sys.stderr)
+    return FAILED if results.errors else 0
+
+
+def _report(command: Report) -> int:
+    from normscope.lab.report.markdown import lab_markdown
+    from normscope.lab.report.page import lab_page
+
+    found = _found(all_claims(), command.out)
+    if not found:
+        raise ConfigError(f"there is no outcome in {command.out}\nfix: normscope lab run --all")
+    path = command.out / "report.html"
+    write_atomically(path, lab_page(found))
+    print(f"wrote {path}")
+    if command.markdown:
+        for name, text in lab_markdown(found).items():
+            make_folder((command.out / name).parent)
+            write_atomically(command.out / name, text)
+        print(f"wrote {command.out / 'README.md'}")
+    return 0
+
+
+def _found(claims: Sequence[Claim], folder: Path) -> list[tuple[Claim, Outcome]]:
+    outcomes = [(claim, load_outcome(folder, claim.name)) for claim in claims]
+    return [(claim, outcome) for claim, outcome in outcomes if outcome is not None]

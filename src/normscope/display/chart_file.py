@@ -1,0 +1,62 @@
+"""A chart as an SVG file of its own, for documents that cannot hold a page's style: light, with its legend inside."""
+
+from html import escape
+
+from normscope.display.chart import Chart, Line, drawing
+from normscope.display.chart_look import CHART_STYLE
+
+HEAD, ROW, GAP = 26, 18, 18
+CHARACTER = 6.6  # the width of a letter of the legend, about
+
+
+def chart_file(chart: Chart) -> str:
+    """The whole file.
+
+    >>> text = chart_file(Chart("Loss", "step", "nats", [Line("training", [(1, 3.0), (2, 2.0)])]))
+    >>> text.startswith("<svg") and "training" in text
+    True
+    """
+    rows = _legend(chart)
+    top = HEAD + ROW * len(rows)
+    light = CHART_STYLE.partition("@media")[0] + CHART_STYLE[CHART_STYLE.index(".chart text {") :]
+    keys = [key for row, keys in enumerate(rows) for key in _keys(keys, HEAD + ROW * row + 4)]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {chart.width} {chart.height + top}" '
+            f'width="{chart.width}" height="{chart.height + top}" class="chart" '
+            f'font-family="system-ui, sans-serif">',
+            f"<style>:root {{ --faint: #59636e; --paper: #ffffff; --edge: #d8dee4 }}\n{light}</style>",
+            '<rect width="100%" height="100%" fill="#ffffff"/>',
+            f'<text x="8" y="17" style="font-size:13px;font-weight:600;fill:#1f2328">{escape(chart.title)}</text>',
+            *keys,
+            f'<g transform="translate(0 {top})">',
+            *drawing(chart),
+            "</g>",
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _legend(chart: Chart) -> list[list[Line]]:
+    """The lines' names in rows that fit."""
+    rows: list[list[Line]] = []
+    place = float(chart.width)
+    for line in chart.lines if len(chart.lines) > 1 else ():
+        length = 20 + CHARACTER * len(line.label) + GAP
+        if place + length > chart.width:
+            rows.append([])
+            place = 8
+        rows[-1].append(line)
+        place += length
+    return rows
+
+
+def _keys(lines: list[Line], y: float) -> list[str]:
+    found, x = [], 8.0
+    for line in lines:
+        dashed = " dashed" if line.dashed else ""
+        found.append(f'<path class="line{dashed} {line.colour}" style="stroke-width:3" d="M{x:.1f} {y:g}h14"/>')
+        found.append(f'<text x="{x + 20:.1f}" y="{y + 4:g}">{escape(line.label)}</text>')
+        x += 20 + CHARACTER * len(line.label) + GAP
+    return found

@@ -1,0 +1,45 @@
+"""How much work the lab puts into a claim."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from normscope.checks import check_positive
+from normscope.errors import ConfigError
+
+BudgetName = Literal["quick", "full"]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget and its seeds.
+
+    Args:
+        name: quick, all claims in a quarter of an hour on two cores; or full, a night.
+        seeds: with how many seeds each variant is run.
+
+    >>> quick = budget_of("quick")
+    >>> quick.pick(quick=200, full=2000), quick.seeds
+    (200, 5)
+    """
+
+    name: BudgetName
+    seeds: int
+
+    def __post_init__(self) -> None:
+        check_positive(seeds=self.seeds)
+
+    def pick(self, *, quick: Value, full: Value) -> Value:
+        """The one that this budget allows."""
+        return quick if self.name == "quick" else full
+
+
+_SEEDS: dict[BudgetName, int] = {"quick": 5, "full": 12}
+
+
+def budget_of(name: str, seeds: int | None = None) -> Budget:
+    """The budget of this name, with its own number of seeds or another."""
+    for known, usual in _SEEDS.items():
+        if name == known:
+            return Budget(known, usual if seeds is None else seeds)
+    raise ConfigError(f"there is no budget {name!r}\nfix: quick or full")

@@ -1,0 +1,34 @@
+"""All claims, by name and number."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+
+from normscope.errors import ConfigError
+from normscope.lab import claims
+from normscope.lab.claim import Claim
+
+
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """In the order of their numbers. Each is the `CLAIM` of a file in `claims`."""
+    modules = [name for _, name, _ in pkgutil.iter_modules(claims.__path__)]
+    found = [importlib.import_module(f"{claims.__name__}.{name}").CLAIM for name in modules]
+    return tuple(sorted(found, key=lambda claim: claim.number))
+
+
+def choose_claims(names: Sequence[str]) -> list[Claim]:
+    """The claims of these names or numbers, each once, in the order of their numbers."""
+    known = {claim.name: claim for claim in all_claims()}
+    numbers = {str(claim.number): claim.name for claim in all_claims()}
+    chosen = set()
+    for name in names:
+        name = numbers.get(name, name)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            fix = f"did you mean {close[0]!r}?" if close else "normscope lab list"
+            raise ConfigError(f"there is no claim {name!r}\nfix: {fix}")
+        chosen.add(name)
+    return [claim for claim in all_claims() if claim.name in chosen]

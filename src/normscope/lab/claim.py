@@ -1,0 +1,79 @@
+"""A claim: a statement that can turn out false, and how it is put to the test. All of it is written before the run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from normscope.display.chart import Chart
+from normscope.errors import ConfigError
+from normscope.lab.budget import Budget
+from normscope.lab.runs import Runs
+from normscope.lab.verdict import VERDICTS, Figures, Question, Verdict
+
+Kind = Literal["exact", "measured", "trained"]
+Settings = Mapping[str, Any]
+"""What a run is told, as JSON has it."""
+Measure = Callable[[Settings, int], Figures]
+"""One run: settings and a seed -> figures. A function of a module, so that another process can find it."""
+Equal = Literal["steps", "parameters", "compute"]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How every variant finds its learning rate: all try the same ones, with seeds that the claim is not judged by.
+
+    Args:
+        rates: which ones.
+        seeds: how many tries each.
+        by: the figure that should be small.
+        setting: the name that the rate has in the settings.
+    """
+
+    rates: tuple[float, ...]
+    seeds: int = 1
+    by: str = "loss"
+    setting: str = "rate"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the field.
+
+    Args:
+        number: in the list of claims.
+        name: as commands call it.
+        kind: exact, an identity that must hold for every seed; measured, a ratio of times or sizes, whose runs get the
+            machine for themselves; trained, where chance plays a part.
+        statement: what is claimed.
+        source: who says so.
+        design: how it is tested, and on what.
+        rule: what decides, in words; the questions say the same in figures.
+        variants: what is compared: settings by name.
+        measure: one run.
+        questions: asked of the figures; the claim stands if all do.
+        charts: pictures, of which the first shows the claim at a glance.
+        meaning: for each verdict, what it means for someone who builds a model.
+        remark: what else has to be said, for instance of a source that cannot be found.
+        tuning: how learning rates are found; None where there are none, or they are what is studied.
+        equal: what all variants have the same of; the lab refuses runs where it is not so.
+    """
+
+    number: int
+    name: str
+    kind: Kind
+    statement: str
+    source: str
+    design: str
+    rule: str
+    variants: Callable[[Budget], Mapping[str, Settings]]
+    measure: Measure
+    questions: Callable[[Budget], Sequence[Question]]
+    charts: Callable[[Runs], Sequence[Chart]]
+    meaning: Mapping[Verdict, str]
+    remark: str = ""
+    tuning: Callable[[Budget], Tuning] | None = None
+    equal: Equal = "steps"
+
+    def __post_init__(self) -> None:
+        if set(self.meaning) != set(VERDICTS):
+            raise ConfigError(f"the claim {self.name!r} must say what each of {', '.join(VERDICTS)} would mean")

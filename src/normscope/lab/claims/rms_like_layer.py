@@ -1,0 +1,65 @@
+"""RMSNorm is as good as LayerNorm in a GPT, whatever the activation."""
+
+from collections.abc import Mapping
+
+from normscope.display.chart import Chart
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.report.charts import categories
+from normscope.lab.runs import Runs
+from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.verdict import BySeed, Question
+
+ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
+NORMS = ("layer", "rms")
+MARGIN = 0.03
+"""Nats a byte: about what half as many steps more would bring; whoever chooses a norm would not notice less."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    return {
+        f"{norm} {activation}": {
+            **SMALL,
+            "model": {**SMALL["model"], "norm": norm, "activation": activation},
+            "steps": budget.pick(quick=150, full=2000),
+        }
+        for activation in ACTIVATIONS
+        for norm in NORMS
+    }
+
+
+def questions(budget: Budget) -> list[Question]:
+    def excess(activation: str) -> Question:
+        def effect(runs: BySeed) -> float:
+            return float(runs[f"rms {activation}"]["loss"] - runs[f"layer {activation}"]["loss"])
+
+        text = f"with {activation} RMSNorm's loss is at most {MARGIN} nats above LayerNorm's"
+        return Question(text, effect, line=MARGIN, side="below", unit="nats")
+
+    return [excess(activation) for activation in ACTIVATIONS]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    lines = {norm: [f"{norm} {activation}" for activation in ACTIVATIONS] for norm in NORMS}
+    return [categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, ACTIVATIONS)]
+
+
+CLAIM = Claim(
+    number=17,
+    name="rms-like-layer",
+    kind="trained",
+    statement="RMSNorm reaches LayerNorm's loss in a GPT, with ReLU, GELU, SwiGLU and ReLU².",
+    source="Notes on normalization; Zhang and Sennrich 2019, “Root Mean Square Layer Normalization”.",
+    design="A GPT of two blocks on the text, with either norm and each activation; all else is Llama's.",
+    rule=f"Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below {MARGIN} nats.",
+    variants=variants,
+    measure=train_text,
+    questions=questions,
+    charts=charts,
+    tuning=lambda budget: Tuning(rates=(3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    meaning={
+        "supported": "Take RMSNorm: it computes less and has no bias to keep, and costs nothing in loss.",
+        "contradicted": "Keep LayerNorm with the activations where RMSNorm is behind: centring was worth something.",
+        "inconclusive": "Whatever difference there is, is smaller than what another seed makes. Choose by speed.",
+    },
+)

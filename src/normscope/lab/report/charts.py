@@ -1,0 +1,95 @@
+"""Charts that several claims need."""
+
+from collections.abc import Mapping, Sequence
+
+from normscope.display.chart import COLOURS, Chart, Line
+from normscope.lab.runs import Runs
+
+
+def categories(
+    title: str,
+    x_label: str,
+    y_label: str,
+    runs: Runs,
+    figure: str,
+    lines: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    *,
+    levels: Sequence[tuple[str, float]] = (),
+    log_y: bool = False,
+) -> Chart:
+    """A figure of named things: a dot for the mean of the seeds and a bar for its 95% interval.
+
+    Args:
+        lines: for each line of the legend its variants, one for each of `names`.
+        names: what stands below the axis.
+    """
+    drawn = []
+    for i, (label, variants) in enumerate(lines.items()):
+        shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
+        intervals = [(place + shift, runs.interval(variant, figure)) for place, variant in enumerate(variants)]
+        drawn.append(
+            Line(
+                label,
+                [(at, found.middle) for at, found in intervals],
+                COLOURS[i % len(COLOURS)],
+                joined=False,
+                reach=[(at, found.low, found.high) for at, found in intervals],
+            )
+        )
+    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, log_y=log_y)
+
+
+def by_number(
+    title: str,
+    x_label: str,
+    y_label: str,
+    runs: Runs,
+    figure: str,
+    lines: Mapping[str, Mapping[float, str]],
+    *,
+    levels: Sequence[tuple[str, float]] = (),
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Chart:
+    """A figure against a number that the variants differ in: the means as lines, their 95% intervals as bands.
+
+    Args:
+        lines: for each line of the legend, the variant at every number.
+    """
+    drawn = []
+    for i, (label, variants) in enumerate(lines.items()):
+        intervals = [(at, runs.interval(variant, figure)) for at, variant in sorted(variants.items())]
+        drawn.append(
+            Line(
+                label,
+                [(at, found.middle) for at, found in intervals],
+                COLOURS[i % len(COLOURS)],
+                dots=True,
+                reach=[(at, found.low, found.high) for at, found in intervals],
+            )
+        )
+    return Chart(title, x_label, y_label, drawn, levels=levels, log_x=log_x, log_y=log_y)
+
+
+def curves(
+    title: str,
+    x_label: str,
+    y_label: str,
+    runs: Runs,
+    figure: str,
+    variants: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Chart:
+    """A curve of each variant, the mean of the seeds, in a band from the least to the greatest.
+
+    Args:
+        variants: the variants by the names of their lines.
+    """
+    drawn = [
+        Line(label, runs.curve(variant, figure), COLOURS[i % len(COLOURS)], reach=runs.band(variant, figure))
+        for i, (label, variant) in enumerate(variants.items())
+    ]
+    return Chart(title, x_label, y_label, drawn, log_x=log_x, log_y=log_y)

@@ -1,0 +1,125 @@
+"""Studies and hands: every study asks for trials and waits for them; whoever is free takes the first that waits."""
+
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from normscope.errors import NormscopeError
+from normscope.lab.store import Store
+from normscope.lab.trial import Done, Trial
+from normscope.lab.workers import Workers
+
+Result = TypeVar("Result")
+Study = Generator[Sequence[Trial], list[Done], Result]
+"""Asks for trials, is given what they gave, may ask for more, and returns a result."""
+
+
+class Watch(Protocol):
+    """Who is told how it goes."""
+
+    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None: ...
+
+    def study_done(self, study: str, error: Exception | None) -> None: ...
+
+
+@dataclass
+class _Course(Generic[Result]):
+    """A study under way: what it asked for last, and what came back so far."""
+
+    study: Study[Result]
+    asked: list[Trial] = field(default_factory=list)
+    waiting: deque[int] = field(default_factory=deque)
+    given: dict[int, Done] = field(default_factory=dict)
+
+
+class Schedule(Generic[Result]):
+    """Runs studies side by side, the first ones first.
+
+    Args:
+        store: where finished trials are kept and found.
+        workers: who runs the others.
+        watch: who is told.
+    """
+
+    def __init__(self, store: Store, workers: Workers, watch: Watch) -> None:
+        self._store, self._workers, self._watch = store, workers, watch
+        self._courses: dict[str, _Course[Result]] = {}
+        self._running: dict[Future[Done], tuple[str, int, Trial]] = {}
+        self._results: dict[str, Result] = {}
+        self.errors: dict[str, Exception] = {}
+
+    def run(self, studies: Mapping[str, Study[Result]]) -> dict[str, Result]:
+        """The results by name. A study that fails is left out, told in `errors`, and does not stop the others."""
+        self._courses = {name: _Course(study) for name, study in studies.items()}
+        for name in list(self._courses):
+            self._go_on(name, None)
+        while self._courses:
+            self._start_what_can_be()
+            for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+                self._take(future)
+        return {name: self._results[name] for name in studies if name in self._results}
+
+    def _go_on(self, name: str, given: list[Done] | None) -> None:
+        """Give a study what it asked for, and hear what it asks for next."""
+        course = self._courses[name]
+        try:
+            course.asked = list(next(course.study) if given is None else course.study.send(given))
+        except StopIteration as end:
+            self._results[name] = end.value
+            self._finish(name, None)
+            return
+        except NormscopeError as error:
+            self._finish(name, error)
+            return
+        course.given = {}
+        for place, trial in enumerate(course.asked):
+            found = self._store.find(trial)
+            if found is None:
+                course.waiting.append(place)
+            else:
+                course.given[place] = found
+                self._watch.trial_done(name, trial, found, True)
+        self._go_on_if_complete(name)
+
+    def _go_on_if_complete(self, name: str) -> None:
+        course = self._courses[name]
+        if len(course.given) == len(course.asked):
+            self._go_on(name, [course.given[place] for place in range(len(course.asked))])
+
+    def _start_what_can_be(self) -> None:
+        """Keep all hands busy; but a trial that has to be alone begins when nobody works, and ends before others."""
+        if any(trial.alone for _, _, trial in self._running.values()):
+            return
+        for alone in (False, True):
+            for name, course in self._courses.items():
+                while course.waiting and course.asked[course.waiting[0]].alone is alone:
+                    if len(self._running) >= (1 if alone else self._workers.count):
+                        return
+                    place = course.waiting.popleft()
+                    trial = course.asked[place]
+                    self._running[self._workers.start(trial)] = (name, place, trial)
+
+    def _take(self, future: "Future[Done]") -> None:
+        name, place, trial = self._running.pop(future)
+        error = future.exception()
+        if error is None:
+            done = future.result()
+            self._store.keep(trial, done)
+        if name not in self._courses:  # another of its trials failed
+            return
+        if isinstance(error, Exception):
+            self._finish(name, error)
+        elif error is not None:
+            raise error
+        else:
+            self._courses[name].given[place] = done
+            self._watch.trial_done(name, trial, done, False)
+            self._go_on_if_complete(name)
+
+    def _finish(self, name: str, error: Exception | None) -> None:
+        self._courses.pop(name).study.close()
+        if error is not None:
+            self.errors[name] = error
+        self._watch.study_done(name, error)

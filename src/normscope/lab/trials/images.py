@@ -1,0 +1,117 @@
+"""Training a small network on the digits."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.errors import ConfigError
+from normscope.lab.trials.counting import training_flops
+from normscope.lab.trials.curves import thinned
+from normscope.lab.trials.digits import CLASSES, SIZE, Digits, load_digits
+from normscope.models.convnet import ConvNet, ConvNetConfig
+from normscope.models.vit import ViT, ViTConfig
+from normscope.train.schedule import Schedule
+
+CHANCE = math.log(CLASSES)
+
+
+def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Train, and measure the loss and the share of mistakes on pictures that were held out.
+
+    Settings:
+        model: its kind, convnet or vit, and its config.
+        batch, steps, rate: how; by SGD with momentum 0.9, or by AdamW.
+        optimiser: sgd or adamw.
+        warmup: the share of the steps in which the rate rises; 0 unless told otherwise.
+        flops: if given, as many steps as this amount of work allows, in the place of `steps`.
+
+    Figures:
+        loss, error: of the held-out pictures, in nats and as a share. A model that stopped being finite, or is worse
+            than guessing, counts as guessing.
+        train_loss: the mean over the last tenth of the steps.
+        diverged, curve, parameters, flops, steps, seconds_a_step: as of `train_text`.
+    """
+    torch.manual_seed(seed)
+    digits = load_digits(seed)
+    model = build_network(settings["model"])
+    batch = int(settings["batch"])
+    images, labels = digits.batch(0, batch, seed)
+    flops = training_flops(model, lambda: F.cross_entropy(model(images), labels))
+    steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
+    losses, seconds = fit(model, digits, settings, steps, seed)
+    diverged = len(losses) < steps
+    found, error = (CHANCE, 1 - 1 / CLASSES) if diverged else test(model, digits)
+    last = losses[-max(1, steps // 10) :]
+    return {
+        "loss": found,
+        "error": error,
+        "train_loss": CHANCE if diverged else min(CHANCE, sum(last) / len(last)),
+        "diverged": diverged,
+        "curve": thinned([min(loss, 2 * CHANCE) for loss in losses]),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "flops": flops * steps,
+        "steps": steps,
+        "seconds_a_step": seconds,
+    }
+
+
+def build_network(config: Mapping[str, Any]) -> nn.Module:
+    """A network for the digits, by its kind and its config."""
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
+    }
+    kind = settings.pop("kind")
+    common: dict[str, Any] = {"image_size": SIZE, "channels": 1, "classes": CLASSES}
+    if kind == "convnet":
+        return ConvNet(ConvNetConfig(**common, **settings))
+    if kind == "vit":
+        return ViT(ViTConfig(**common, **settings))
+    raise ConfigError(f"there is no kind of network {kind!r} for pictures\nfix: convnet or vit")
+
+
+def fit(
+    model: nn.Module, digits: Digits, settings: Mapping[str, Any], steps: int, seed: int
+) -> tuple[list[float], float]:
+    """Train; returns the losses, which end early where they stopped being finite, and the usual seconds of a step."""
+    batch, rate = int(settings["batch"]), float(settings["rate"])
+    weights = list(model.parameters())
+    optimiser: torch.optim.Optimizer
+    if settings["optimiser"] == "sgd":
+        optimiser = torch.optim.SGD(weights, lr=rate, momentum=settings.get("momentum", 0.9))
+    else:
+        optimiser = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    schedule = Schedule(steps, warmup=settings.get("warmup", 0.0))
+    losses: list[float] = []
+    times: list[float] = []
+    model.train()
+    for step in range(steps):
+        start = time.perf_counter()
+        images, labels = digits.batch(step, batch, seed)
+        for group in optimiser.param_groups:
+            group["lr"] = rate * schedule.at(step)
+        loss: Tensor = F.cross_entropy(model(images), labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            break
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(value)
+        times.append(time.perf_counter() - start)
+    return losses, sorted(times)[len(times) // 2] if times else 0.0
+
+
+def test(model: nn.Module, digits: Digits) -> tuple[float, float]:
+    """Loss and share of mistakes on what was held out, in eval mode; at worst those of guessing."""
+    model.eval()
+    with torch.inference_mode():
+        logits = model(digits.test_images)
+        loss = F.cross_entropy(logits, digits.test_labels).item()
+        error = (logits.argmax(dim=1) != digits.test_labels).float().mean().item()
+    model.train()
+    return (min(loss, CHANCE) if math.isfinite(loss) else CHANCE), error

@@ -1,0 +1,101 @@
+"""Training a small GPT on text, byte by byte."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from normscope.data.batches import Batches, windows
+from normscope.errors import NotFiniteError
+from normscope.lab.trials.counting import training_flops
+from normscope.lab.trials.curves import thinned
+from normscope.lab.trials.texts import Text, load_text
+from normscope.models.gpt import GPT
+from normscope.models.presets import preset
+from normscope.train.config import TrainConfig
+from normscope.train.evaluate import evaluate
+from normscope.train.trainer import Trainer
+
+SMALL: Mapping[str, Any] = {
+    "text": "stories",
+    "preset": "llama",
+    "model": {"depth": 2, "width": 48, "heads": 4, "kv_heads": 4, "context": 64},
+    "batch": 8,
+    "steps": 200,
+    "rate": 3e-3,
+    "warmup": 0.1,
+}
+"""What trials on text start from: settings of `train_text`, each of which a variant may replace."""
+
+
+def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Train, and measure the loss on text that was held out.
+
+    Settings:
+        text, preset, model: what is learnt from and by whom: a preset, and what it is changed in.
+        batch, steps, rate, warmup: how; the rate is that of all weights, by AdamW.
+        clip: the largest norm of all gradients together; None for any.
+        flops: if given, as many steps as this amount of work allows, in the place of `steps`.
+        scale: what all first weights of matrices are multiplied with.
+
+    Figures:
+        loss: nats a byte on the held-out text. A model that knows nothing has ln(number of bytes), and one that
+            stopped being finite, or is worse than that, counts as knowing nothing.
+        diverged: whether it stopped being finite.
+        curve: the loss while training, smoothed.
+        parameters, flops, steps, seconds_a_step: what it took.
+    """
+    text = load_text(settings["text"])
+    model = build_gpt(settings, text, seed)
+    context, batch = model.config.context, int(settings["batch"])
+    batches = Batches(text.train, context, batch, seed)
+    inputs, targets = (torch.from_numpy(tokens) for tokens in batches.batch(0))
+    flops = training_flops(model, lambda: model.loss(inputs, targets))
+    steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
+    config = TrainConfig(
+        steps=steps,
+        batch=batch,
+        optimiser="adamw",
+        matrix_rate=settings["rate"],
+        rate=settings["rate"],
+        warmup=settings["warmup"],
+        beta1=0.9,
+        clip=settings.get("clip", 1.0),
+        seed=seed,
+        device="cpu",
+        precision="float32",
+    )
+    trainer = Trainer(model, config, batches)
+    losses, times, diverged = [], [], False
+    for _ in range(steps):
+        start = time.perf_counter()
+        try:
+            losses.append(trainer.step().loss)
+        except NotFiniteError:
+            diverged = True
+            break
+        times.append(time.perf_counter() - start)
+    chance = math.log(text.vocab_size)
+    found = chance if diverged else evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
+    return {
+        "loss": min(found, chance) if math.isfinite(found) else chance,
+        "diverged": diverged or not math.isfinite(found),
+        "curve": thinned([min(loss, 2 * chance) for loss in losses]),
+        "parameters": model.parameter_count(),
+        "flops": flops * steps,
+        "steps": steps,
+        "seconds_a_step": sorted(times)[len(times) // 2] if times else 0.0,
+    }
+
+
+def build_gpt(settings: Mapping[str, Any], text: Text, seed: int) -> GPT:
+    """The model of these settings, with its first weights."""
+    torch.manual_seed(seed)
+    model = GPT(preset(settings["preset"], vocab_size=text.vocab_size, **settings["model"]))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() >= 2:
+                weight.mul_(settings.get("scale", 1.0))
+    return model

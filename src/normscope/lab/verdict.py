@@ -1,0 +1,104 @@
+"""Questions that figures can answer, and the verdict on a claim that asks several.
+
+A question names an effect, a number that every seed gives, and a line. Its answer is an interval: on the claim's side
+of the line it is supported, on the other side contradicted; with the line inside of the interval it is inconclusive.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from normscope.lab.statistics import Interval, confidence_interval, extremes
+
+Verdict = Literal["supported", "contradicted", "inconclusive"]
+VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "inconclusive")
+Side = Literal["above", "below"]
+
+Figures = Mapping[str, Any]
+"""What a run gave, by name: numbers, truth values, and curves as lists."""
+
+BySeed = Mapping[str, Figures]
+"""The figures of every variant, all with one seed: what is compared had the same data in the same order."""
+
+CONFIDENCE = 0.95
+"""Of all the intervals of a claim together."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the figures are asked.
+
+    Args:
+        text: what the claim says, as a sentence that can turn out false.
+        effect: a number from the figures of one seed.
+        line: what the effect is compared with.
+        side: where the effect lies if the claim is right.
+        unit: of the effect.
+        always: it must hold for every single seed, as an identity does, and not only on average.
+    """
+
+    text: str
+    effect: Callable[[BySeed], float]
+    line: float = 0.0
+    side: Side = "above"
+    unit: str = ""
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question's answer.
+
+    Args:
+        text, line, side, unit: the question's.
+        effects: of each seed.
+        interval: of the effect: over chance, or, of what must always hold, from the least to the greatest.
+        verdict: on this question.
+        always: the question's.
+    """
+
+    text: str
+    line: float
+    side: Side
+    unit: str
+    effects: tuple[float, ...]
+    interval: Interval
+    verdict: Verdict
+    always: bool = False
+
+
+def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> Answer:
+    """Ask the runs of all seeds. Where a claim asks several questions, each interval is wider for it (Bonferroni)."""
+    effects = tuple(float(question.effect(by_seed)) for by_seed in runs)
+    together = 1 - (1 - CONFIDENCE) / questions
+    interval = extremes(effects) if question.always else confidence_interval(effects, together)
+    decided = _decide(interval, question.line, question.side, always=question.always)
+    return Answer(
+        question.text, question.line, question.side, question.unit, effects, interval, decided, question.always
+    )
+
+
+def _decide(interval: Interval, line: float, side: Side, *, always: bool) -> Verdict:
+    """Where the interval lies. What must always hold has no doubt: one seed against it is enough.
+
+    >>> _decide(Interval(0.2, 0.1, 0.3), 0.0, "above", always=False)
+    'supported'
+    >>> _decide(Interval(0.2, -0.1, 0.5), 0.0, "above", always=False)
+    'inconclusive'
+    """
+    holds = interval.low > line if side == "above" else interval.high < line
+    if holds:
+        return "supported"
+    fails = interval.high < line if side == "above" else interval.low > line
+    return "contradicted" if fails or always else "inconclusive"
+
+
+def verdict_of(answers: Sequence[Answer]) -> Verdict:
+    """A claim stands if all of it does, and falls with any of its parts.
+
+    Support needs every part, so chance has to err only once less for each; one contradicted part is enough to fall.
+    """
+    found = {given.verdict for given in answers}
+    if "contradicted" in found:
+        return "contradicted"
+    return "supported" if found == {"supported"} else "inconclusive"
