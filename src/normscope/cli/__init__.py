@@ -26,6 +26,7 @@ COMMANDS = {
     "xray": ("normscope.cli.xray", "the signal in every layer of any model, and what is wrong with it"),
     "draw": ("normscope.cli.draw", "draw a block, a whole model, or which cells share one mean"),
     "lab": ("normscope.cli.lab", "put the field's claims about norms, starts and residuals to the test"),
+    "compare": ("normscope.cli.compare", "find out which of several models is better on your text"),
     "explain": ("normscope.cli.explain", "work a layer through on numbers, step by step"),
 }
 """For each command: the module it lives in, and one line of help."""

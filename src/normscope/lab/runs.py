@@ -1,7 +1,7 @@
 """All runs of a claim: the figures of every variant with every seed."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from normscope.errors import ConfigError
@@ -28,6 +28,15 @@ class Runs:
     figures: Mapping[str, Sequence[Figures]]
     seeds: tuple[int, ...]
     rates: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def collect(
+        cls, variants: Iterable[str], seeds: Sequence[int], figures: Sequence[Figures], rates: Mapping[str, float]
+    ) -> "Runs":
+        """From a list that has all seeds of the first variant, then all of the second, and so on."""
+        names, many = list(variants), len(seeds)
+        by_variant = {name: figures[i * many : (i + 1) * many] for i, name in enumerate(names)}
+        return cls(by_variant, tuple(seeds), rates)
 
     @property
     def variants(self) -> list[str]:

@@ -21,7 +21,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
         f"{norm} {activation}": {
             **SMALL,
             "model": {**SMALL["model"], "norm": norm, "activation": activation},
-            "steps": budget.pick(quick=150, full=2000),
+            "steps": budget.pick(quick=170, full=2000),
         }
         for activation in ACTIVATIONS
         for norm in NORMS

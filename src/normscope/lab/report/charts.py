@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.runs import Runs
+from normscope.lab.statistics import Interval
 
 
 def categories(
@@ -28,16 +29,19 @@ def categories(
     for i, (label, variants) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
         intervals = [(place + shift, runs.interval(variant, figure)) for place, variant in enumerate(variants)]
-        drawn.append(
-            Line(
-                label,
-                [(at, found.middle) for at, found in intervals],
-                COLOURS[i % len(COLOURS)],
-                joined=False,
-                reach=[(at, found.low, found.high) for at, found in intervals],
-            )
-        )
+        drawn.append(dots(label, intervals, COLOURS[i % len(COLOURS)]))
     return Chart(title, x_label, y_label, drawn, names=names, levels=levels, log_y=log_y)
+
+
+def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> Line:
+    """Intervals by their place along x: a dot for the middle and a bar from end to end."""
+    return Line(
+        label,
+        [(at, found.middle) for at, found in intervals],
+        colour,
+        joined=False,
+        reach=[(at, found.low, found.high) for at, found in intervals],
+    )
 
 
 def by_number(

@@ -9,7 +9,7 @@ from normscope.display.words import count, figure, many
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.words import MARKS, interval_in_words
-from normscope.lab.study import at_the_edge
+from normscope.lab.tuned import at_the_edge
 from normscope.lab.verdict import Answer
 
 FOREST_WIDTH, FOREST_HEIGHT = 180, 18
@@ -111,7 +111,7 @@ def _tuning(outcome: Outcome) -> list[str]:
             for rate in rates
         )
         rows.append(f"<tr><td>{clean(name)}</td>{''.join(cells)}</tr>")
-    edge = at_the_edge(outcome)
+    edge = at_the_edge(outcome.tuned, outcome.runs.rates)
     note = (
         f"<p>At the edge of what was tried: {clean(', '.join(edge))}. A better rate may lie beyond.</p>" if edge else ""
     )

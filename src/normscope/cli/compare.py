@@ -1,0 +1,158 @@
+"""`normscope compare`: which of several models is better on your text, in the time that you have."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from normscope.checks import check_above_zero, check_positive
+from normscope.cli.lab_progress import lab_watch
+from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.errors import ConfigError
+from normscope.files import make_folder, write_atomically
+from normscope.lab.compare.page import comparison_page
+from normscope.lab.compare.ranking import ranking
+from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison
+from normscope.lab.compare.variants import combinations, refuse_impossible
+from normscope.lab.compare.words import notices, sentence, table
+from normscope.lab.laboratory import Hands
+from normscope.lab.schedule import Schedule
+from normscope.lab.store import Store
+from normscope.lab.trials.texts import STORIES, keep_text
+from normscope.lab.workers import cores
+
+_LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
+Listed = Annotated[str | None, _LIST]
+_NUMBERS = ("depth", "width", "heads", "context")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train small GPTs on your text and say which is better, by how much, and how sure that is.
+
+    Give several values, with commas between, to whatever is to be compared; every combination is tried, each with the
+    learning rate that suits it. For instance:
+
+      normscope compare --norm rms,layer --wiring pre,post --data my.txt --minutes 10
+    """
+
+    norm: Listed = None
+    """rms, layer, rms-plain, group, batch, power, none, or a scope such as "... [d]"."""
+
+    wiring: Listed = None
+    """pre, post, sandwich, parallel, single, none."""
+
+    activation: Listed = None
+    """relu2, relu, gelu, silu, swiglu, reglu, geglu."""
+
+    init: Listed = None
+    """glorot-truncated, gpt2, nanochat and so on."""
+
+    positions: Listed = None
+    """learned, rotary, none."""
+
+    depth: Listed = None
+    """How many blocks; 2 unless told otherwise."""
+
+    width: Listed = None
+    """The size of the residual stream; 48 unless told otherwise."""
+
+    heads: Listed = None
+    """4 unless told otherwise."""
+
+    context: Listed = None
+    """How many bytes the model sees at most; 64 unless told otherwise."""
+
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "llama"
+    """What all of them start from: gpt2, nanochat or llama."""
+
+    lr: Annotated[str, tyro.conf.arg(metavar="auto|X,...")] = "auto"
+    """Learning rates to try for each; auto tries 0.001, 0.003, 0.01 and 0.03."""
+
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The text to learn from; the built-in stories unless told otherwise."""
+
+    minutes: Annotated[float, tyro.conf.arg(metavar="X")] = 10.0
+    """How long it may take, about."""
+
+    seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """With how many seeds each is trained, at least 2."""
+
+    workers: Whole = None
+    """How many are trained at once; one for each core unless told otherwise."""
+
+    ray: Flag = False
+    """Let Ray do it."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("comparison")
+    """Where figures and the page go; the same command goes on where it was interrupted."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    command = read_arguments(Compare, "compare", arguments)
+    plan = _plan(command)
+    found = _compare(command, plan)
+    ranked = ranking(found.runs)
+    print(f"{table(found)}\n\n{sentence(ranked)}")
+    for notice in notices(found):
+        print(f"note: {notice}")
+    path = command.out / "report.html"
+    write_atomically(path, comparison_page(found))
+    print(f"wrote {path}")
+    return 0
+
+
+def _plan(command: Compare) -> Plan:
+    check_above_zero(minutes=command.minutes)
+    if command.seeds < 2:
+        raise ConfigError(f"seeds={command.seeds} say nothing of chance\nfix: --seeds 2 or more; 5 is usual")
+    workers = cores() if command.workers is None else command.workers
+    check_positive(workers=workers)
+    names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
+    given = {name: getattr(command, name) for name in names}
+    choices = {name: _values(name, text) for name, text in given.items() if text is not None}
+    make_folder(command.out)
+    text = STORIES if command.data is None else keep_text(command.data, Store(command.out).texts)
+    variants = combinations(choices, {"preset": command.preset}, text)
+    refuse_impossible(variants)
+    return Plan(variants, _rates(command.lr), command.seeds, command.minutes, workers)
+
+
+def _values(name: str, text: str) -> list[Any]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise ConfigError(f"--{name} needs a value or more")
+    if name not in _NUMBERS:
+        return words
+    try:
+        return [int(word) for word in words]
+    except ValueError:
+        raise ConfigError(f"--{name} {text!r} must be whole numbers with commas between") from None
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    if text == "auto":
+        return AUTO_RATES
+    try:
+        rates = tuple(sorted({float(word) for word in text.split(",")}))
+    except ValueError:
+        raise ConfigError(f"--lr {text!r} must be auto, or numbers with commas between") from None
+    for rate in rates:
+        check_above_zero(lr=rate)
+    return rates
+
+
+def _compare(command: Compare, plan: Plan) -> Comparison:
+    store = Store(command.out)
+    workers = Hands(plan.workers, command.ray).gather(store.texts)
+    try:
+        with lab_watch({"comparison": plan.trials}) as watch:
+            schedule: Schedule[Comparison] = Schedule(store, workers, watch)
+            found = schedule.run({"comparison": comparison(plan)})
+    finally:
+        workers.close()
+    for error in schedule.errors.values():
+        raise error
+    return found["comparison"]

@@ -1,0 +1,149 @@
+"""What eps is for: constant inputs, half precision, and what it does to the others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normscope.display.chart import Chart, Line
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings
+from normscope.lab.runs import Runs
+from normscope.lab.trials.layers import LIBRARIES, rms
+from normscope.lab.verdict import BySeed, Figures, Question
+
+TOKENS, WIDTH = 16, 768
+EPSILONS = {"0": 0.0, "1e-20": 1e-20, "1e-5": 1e-5, "0.1": 0.1}
+VARIANCES = [10.0**power for power in range(-10, 7)]
+HAND = "by hand"
+TYPES = ("float32", "float16", "bfloat16")
+ALL = 0.999
+"""The share of constant tokens that are not finite afterwards."""
+NOTICED = 0.01
+"""Of the output's size, which should be 1: half precision itself rounds it by up to 0.4%."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    return {f"{whose} {dtype}": {"whose": whose, "dtype": dtype} for whose in (*LIBRARIES, HAND) for dtype in TYPES}
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """Constant tokens, and random ones of every variance, through LayerNorm with each eps."""
+    dtype: torch.dtype = getattr(torch, settings["dtype"])
+    chance = torch.Generator().manual_seed(seed)
+    constant = torch.randn(TOKENS, 1, generator=chance).expand(TOKENS, WIDTH).to(dtype)
+    z = torch.randn(TOKENS, WIDTH, generator=chance)
+    z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
+    figures: dict[str, Any] = {}
+    for name, eps in EPSILONS.items():
+        norm = _norm(settings["whose"], eps, dtype)
+        flat = norm(constant)
+        figures[f"broken {name}"] = (~flat.isfinite()).any(1).float().mean().item()
+        figures[f"kept {name}"] = (flat.isfinite() & (flat.abs() < NOTICED)).all(1).float().mean().item()
+        sizes = [(variance, rms(norm((variance**0.5 * z).to(dtype)))) for variance in VARIANCES]
+        # What is not finite has no place in a picture.
+        figures[f"sizes {name}"] = [(variance, size) for variance, size in sizes if size < float("inf")]
+        figures[f"off {name}"] = abs(dict(sizes)[1.0] - 1)
+    return figures
+
+
+def _norm(whose: str, eps: float, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    if whose == HAND:
+        return lambda x: _by_hand(x, eps)
+    layer: Any = LIBRARIES[whose].LayerNorm(WIDTH, eps=eps, elementwise_affine=False, dtype=dtype)
+    return lambda x: layer(x)
+
+
+def _by_hand(x: Tensor, eps: float) -> Tensor:
+    """As one would write it; every step has the type of x."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + eps)
+
+
+def questions(budget: Budget) -> list[Question]:
+    def least(text: str, figure: str, those: list[str], line: float = ALL) -> Question:
+        def effect(runs: BySeed) -> float:
+            return min(float(runs[name][figure]) for name in those)
+
+        return Question(text, effect, line=line, side="above", always=True)
+
+    def largest_error(runs: BySeed) -> float:
+        return max(float(figures["off 1e-5"]) for figures in runs.values())
+
+    everything = [f"{whose} {dtype}" for whose in (*LIBRARIES, HAND) for dtype in TYPES]
+    return [
+        least(
+            "without eps every constant token becomes NaN, in float32", "broken 0", [f"{w} float32" for w in LIBRARIES]
+        ),
+        least("and so does it by hand", "broken 0", [f"{HAND} float32"]),
+        least("with 1e-5 every constant token becomes zeros, in every type", "kept 1e-5", everything),
+        least("1e-20 vanishes in float16, by hand: all NaN again", "broken 1e-20", [f"{HAND} float16"]),
+        least("1e-20 vanishes in bfloat16, by hand: all NaN again", "broken 1e-20", [f"{HAND} bfloat16"]),
+        least("1e-20 vanishes in the layers too, in float16", "broken 1e-20", [f"{w} float16" for w in LIBRARIES]),
+        least("0.1 distorts: of variance 1 comes another size", "off 0.1", everything, NOTICED),
+        Question("1e-5 does not: of variance 1 comes size 1", largest_error, NOTICED, "below", always=True),
+    ]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    def sizes(variant: str, title: str) -> Chart:
+        lines = []
+        for (name, eps), colour in zip(list(EPSILONS.items())[1:], "abc", strict=True):
+            theory = [(variance, (variance / (variance + eps)) ** 0.5) for variance in VARIANCES]
+            lines.append(Line(f"eps {name}", runs.curve(variant, f"sizes {name}"), colour, dots=True))
+            lines.append(Line("theory", theory, colour, dashed=True))
+        return Chart(title, "variance of x", "output's rms", lines, log_x=True, log_y=True)
+
+    kept = []
+    for i, (variant, colour) in enumerate(
+        {
+            "normscope float16": "a",
+            "torch float16": "b",
+            f"{HAND} float16": "c",
+            f"{HAND} bfloat16": "d",
+            f"{HAND} float32": "e",
+        }.items()
+    ):
+        shares = [(at + 0.1 * (i - 2), runs.mean(variant, f"kept {name}")) for at, name in enumerate(EPSILONS)]
+        kept.append(Line(variant, shares, colour, joined=False))
+    return [
+        Chart("Constant tokens that come out as zeros", "eps", "share", kept, names=list(EPSILONS), from_zero=True),
+        sizes("normscope float16", "normscope's LayerNorm in float16"),
+        sizes(f"{HAND} float16", "LayerNorm by hand in float16"),
+    ]
+
+
+CLAIM = Claim(
+    number=12,
+    name="eps-and-precision",
+    kind="exact",
+    statement=(
+        "Without eps a constant input gives NaN; 1e-5 survives it, 1e-20 vanishes in half precision, and 0.1 distorts."
+    ),
+    source="Notes on LayerNorm.",
+    design=(
+        "Constant tokens and random ones of 768 features through LayerNorm with each eps: normscope's, torch's, and "
+        "written by hand, in float32 and in both half precisions, float16 and bfloat16."
+    ),
+    rule=(
+        f"Supported if, for every seed: without eps all constant tokens become NaN; with 1e-5 none does, and of "
+        f"variance 1 comes size 1 within {NOTICED:.0%}; with 1e-20 all do in float16, in bfloat16 and in the layers; "
+        f"and with 0.1 the size is off by more than {NOTICED:.0%}."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    meaning={
+        "supported": "Use 1e-5: smaller ones protect nothing in half precision, larger ones change what comes out.",
+        "contradicted": (
+            "Keep an eps of about 1e-5, though not all reasons given for it hold. What matters is the type in which "
+            "the norm computes, not that of its input: float16 cannot hold 1e-20, bfloat16 and float32 can, and layers "
+            "take their steps in a wider type than half. Nor does a constant always give NaN: where its mean is "
+            "rounded, the rounding error is blown up to size 1, which is worse, since nobody notices, and which an eps "
+            "of 1e-20 does not prevent."
+        ),
+        "inconclusive": "The figures are too near to the lines to tell.",
+    },
+)

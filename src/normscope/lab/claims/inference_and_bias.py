@@ -1,0 +1,128 @@
+"""Inference mode saves memory and time, and a model without biases has fewer parameters and an equal loss."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from normscope.display.chart import COLOURS, Chart
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.report.charts import categories, dots
+from normscope.lab.runs import Runs
+from normscope.lab.statistics import confidence_interval
+from normscope.lab.trials.modes import relative_memory, relative_times
+from normscope.lab.trials.text import SMALL, build_gpt, train_text
+from normscope.lab.trials.texts import load_text
+from normscope.lab.verdict import BySeed, Figures, Question
+
+MODELS = {"with biases": True, "without biases": False}
+SEQUENCES = (1, 8, 32)
+ASKED = 8
+"""Sequences of the batch that is asked about, as many as in training."""
+SAVES = 0.95
+"""Of time or memory: what saves less than a twentieth is not worth a line of code."""
+MARGIN = 0.03
+"""Nats a byte: whoever decides on biases would not notice less."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    common = {**SMALL, "preset": "gpt2", "steps": budget.pick(quick=260, full=4000)}
+    return {name: {**common, "model": {**SMALL["model"], "bias": bias}} for name, bias in MODELS.items()}
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """Train; and put a model of the same kind through its modes."""
+    text = load_text(settings["text"])
+    model = build_gpt(settings, text, seed).eval()
+    batches = [torch.randint(text.vocab_size, (sequences, model.config.context)) for sequences in SEQUENCES]
+    return {
+        **train_text(settings, seed),
+        "times": [relative_times(model, tokens) for tokens in batches],
+        "memory": [relative_memory(model, tokens) for tokens in batches],
+    }
+
+
+def questions(budget: Budget) -> list[Question]:
+    at = SEQUENCES.index(ASKED)
+
+    def share(figure: str) -> Callable[[BySeed], float]:
+        return lambda runs: sum(float(runs[name][figure][at]["inference_mode"]) for name in MODELS) / len(MODELS)
+
+    def without(figure: str) -> Callable[[BySeed], float]:
+        return lambda runs: float(runs["without biases"][figure] - runs["with biases"][figure])
+
+    less = f"at most {SAVES} of what it does with gradients on"
+    return [
+        Question(f"in inference mode a forward pass takes {less}", share("times"), SAVES, "below"),
+        Question(f"in inference mode it holds in memory {less}", share("memory"), SAVES, "below"),
+        Question("without biases there are fewer parameters", without("parameters"), 0.0, "below", always=True),
+        Question(
+            f"without biases the loss is at most {MARGIN} nats higher", without("loss"), MARGIN, "below", unit="nats"
+        ),
+    ]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    def shares(figure: str, title: str) -> Chart:
+        lines = []
+        for i, mode in enumerate(("no_grad", "inference_mode")):
+            found = [
+                confidence_interval([figures[figure][at][mode] for name in MODELS for figures in runs.figures[name]])
+                for at in range(len(SEQUENCES))
+            ]
+            shifted = [(place + 0.12 * (i - 0.5), interval) for place, interval in enumerate(found)]
+            lines.append(dots(mode, shifted, COLOURS[i]))
+        names = [f"{sequences} x {SMALL['model']['context']}" for sequences in SEQUENCES]
+        levels = [("gradients on", 1.0)]
+        return Chart(title, "sequences x tokens", "share", lines, levels, names, from_zero=True)
+
+    losses = {"loss": list(MODELS)}
+    return [
+        shares("times", "Time of a forward pass"),
+        shares("memory", "Memory held after it"),
+        categories("Loss on held-out text", "model", "nats a byte", runs, "loss", losses, list(MODELS)),
+    ]
+
+
+CLAIM = Claim(
+    number=29,
+    name="inference-and-bias",
+    kind="measured",
+    statement=(
+        "Inference mode saves memory and time over a pass with gradients on; a model without biases has fewer "
+        "parameters and an equal loss."
+    ),
+    source=(
+        "Notes on residuals, which also say that training is more stable without biases, as in Llama and PaLM; "
+        "Chowdhery et al. 2022, “PaLM: Scaling Language Modeling with Pathways”."
+    ),
+    design=(
+        "A GPT-2 of two blocks on the text, with all biases and with none, the norms' included. Each is put through "
+        "forward passes with gradients on, under no_grad and in inference mode, in turns: the least time counts, and "
+        "as memory the logits and all that autograd keeps for a backward pass, which is told of by torch's hooks for "
+        "saved tensors. Both are asked about for batches as in training, of both models together."
+    ),
+    rule=(
+        f"Supported if the intervals of inference mode's time and memory are below {SAVES} of those with gradients on, "
+        f"parameters are always fewer without biases, and the interval of what that costs in loss is below {MARGIN} "
+        "nats."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    tuning=lambda budget: Tuning(rates=(1e-3, 3e-3, 1e-2), seeds=budget.pick(quick=1, full=3)),
+    meaning={
+        "supported": (
+            "Evaluate and generate in inference mode, above all for the memory; and leave biases out, for nothing is "
+            "lost without them."
+        ),
+        "contradicted": "One of the four does not hold; the table says which. The others are still good advice.",
+        "inconclusive": "One of the four cannot be told from chance; the table says which.",
+    },
+    remark=(
+        "The charts show no_grad as well, which differs from inference mode in the bookkeeping of views and versions "
+        "only. How much time is saved depends on the machine and on the size of the batch. That training is more "
+        "stable without biases, as the notes say, is not tested here."
+    ),
+)

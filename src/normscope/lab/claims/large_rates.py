@@ -1,0 +1,98 @@
+"""With BatchNorm a deep network still trains at learning rates that ruin it without."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from normscope.display.chart import Chart
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import curves
+from normscope.lab.runs import Runs
+from normscope.lab.trials.digits import load_digits
+from normscope.lab.trials.images import CHANCE
+from normscope.lab.trials.stack import Stack, training
+from normscope.lab.verdict import BySeed, Figures, Question
+
+RATES = tuple(2.0**power for power in range(-5, 4))
+TRAINS = 0.5
+"""It trains if its loss falls to this share of guessing's, ln 10, over the last fifth of the steps."""
+NOTCHES = 1.0
+"""More than one factor of two, which is as finely as the rates are laid out."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    steps = budget.pick(quick=150, full=1500)
+    return {norm: {"norm": norm, "batch": 32, "steps": steps, "rates": list(RATES)} for norm in ("none", "batch")}
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """Train the same network from the same first weights at every rate, and find the largest at which it trains."""
+    digits, steps = load_digits(seed), int(settings["steps"])
+    ends = []
+    for rate in settings["rates"]:
+        torch.manual_seed(seed)
+        losses = list(
+            training(Stack(settings["norm"]), digits, batch=settings["batch"], steps=steps, rate=rate, seed=seed)
+        )
+        last = losses[-max(1, steps // 5) :]
+        ends.append((rate, min(CHANCE, sum(last) / len(last)) if len(losses) == steps else CHANCE))
+    # Where it never trains, its largest rate is at most the next one below.
+    largest = max([rate for rate, loss in ends if loss <= TRAINS * CHANCE], default=min(settings["rates"]) / 2)
+    return {"ends": ends, "largest": largest, "best": min(loss for _, loss in ends)}
+
+
+def questions(budget: Budget) -> list[Question]:
+    def notches(runs: BySeed) -> float:
+        return math.log2(runs["batch"]["largest"] / runs["none"]["largest"])
+
+    text = "the largest rate that trains is more than twice as large with BatchNorm as without a norm"
+    return [Question(text, notches, line=NOTCHES, side="above", unit="factors of two")]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    drawn = curves(
+        "Loss that training ends at, by learning rate",
+        "learning rate",
+        "nats",
+        runs,
+        "ends",
+        {"no norm": "none", "BatchNorm": "batch"},
+        log_x=True,
+    )
+    return [Chart(**{**vars(drawn), "levels": [("guessing", CHANCE), ("trains", TRAINS * CHANCE)]})]
+
+
+CLAIM = Claim(
+    number=22,
+    name="large-rates",
+    kind="trained",
+    statement="With BatchNorm, larger learning rates still converge than without a norm.",
+    source=(
+        "Notes on normalization; Santurkar et al. 2018, “How Does Batch Normalization Help Optimization?”; Bjorck et "
+        "al. 2018, “Understanding Batch Normalization”."
+    ),
+    design=(
+        "Nine plain convolutions, with BatchNorm or without a norm, on the digits, by SGD without momentum at a "
+        f"constant rate, batch 32; rates from 1/32 to 8 in factors of two. It trains if the training loss over the "
+        f"last fifth of the steps is at most {TRAINS:g} of guessing's, ln 10. The weights start as He et al. say, "
+        "which is what a network without norms needs."
+    ),
+    rule=(
+        "Supported if the interval of log2 of the ratio, the largest rate that trains with BatchNorm to that without "
+        f"a norm, is above {NOTCHES:g}."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    meaning={
+        "supported": (
+            "A norm buys room above: a rate that ruins the plain network still trains the one with BatchNorm, so the "
+            "rate needs less care, and can be raised when a norm is added."
+        ),
+        "contradicted": "Adding a norm is no reason to raise the learning rate.",
+        "inconclusive": "Seeds differ more than the norm does. Look for the rate anew whenever the norm changes.",
+    },
+)

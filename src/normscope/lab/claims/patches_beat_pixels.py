@@ -1,0 +1,87 @@
+"""A ViT on patches and the same ViT on single pixels, at equal compute."""
+
+from collections.abc import Mapping
+
+from normscope.display.chart import Chart
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.report.charts import categories, curves
+from normscope.lab.runs import Runs
+from normscope.lab.trials.images import train_images
+from normscope.lab.verdict import BySeed, Question
+
+PATCHES = {"patches": 2, "pixels": 1}
+"""The side of a patch: 16 tokens of 4 pixels, or 64 of one."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    return {
+        name: {
+            "model": {"kind": "vit", "patch": patch, "width": 32, "heads": 4, "depth": 2},
+            "batch": 32,
+            "flops": budget.pick(quick=6e10, full=6e11),
+            "optimiser": "adamw",
+            "warmup": 0.1,
+        }
+        for name, patch in PATCHES.items()
+    }
+
+
+def questions(budget: Budget) -> list[Question]:
+    def excess(runs: BySeed) -> float:
+        return float(runs["pixels"]["loss"] - runs["patches"]["loss"])
+
+    text = "at equal compute the loss on pixels is above the loss on patches"
+    return [Question(text, excess, side="above", unit="nats")]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    names = ["2 x 2 patches", "single pixels"]
+    held_out = "on held-out pictures"
+    return [
+        categories(f"Loss {held_out}", "tokens", "nats", runs, "loss", {"loss": list(PATCHES)}, names),
+        categories(f"Mistakes {held_out}", "tokens", "share", runs, "error", {"error": list(PATCHES)}, names),
+        curves(
+            "Loss while training: the same compute is fewer steps on pixels",
+            "step",
+            "nats",
+            runs,
+            "curve",
+            dict(zip(names, PATCHES, strict=True)),
+            log_y=True,
+        ),
+    ]
+
+
+CLAIM = Claim(
+    number=30,
+    name="patches-beat-pixels",
+    kind="trained",
+    statement="At equal compute a ViT on patches beats the same model on single pixels.",
+    source=(
+        "Notes on normalization, on pictures as sequences; Dosovitskiy et al. 2020, “An Image is Worth 16x16 Words”."
+    ),
+    design=(
+        "A ViT of two blocks of width 32 on the digits, batch 32, by AdamW: 16 tokens of 2 x 2 pixels, or 64 of one. "
+        "Each takes as many steps as the same number of multiplications and additions allows."
+    ),
+    rule="Supported if the interval of the held-out loss on pixels minus that on patches is above 0.",
+    variants=variants,
+    measure=train_images,
+    questions=questions,
+    charts=charts,
+    tuning=lambda budget: Tuning(rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    equal="compute",
+    meaning={
+        "supported": (
+            "Patches are the better use of compute: a longer sequence of pixels costs several times as much a step and "
+            "does not repay it."
+        ),
+        "contradicted": "The finer sequence repays its cost: where there is compute for it, let tokens be small.",
+        "inconclusive": "At this compute either will do; patches are cheaper to run once trained.",
+    },
+    remark=(
+        "The notes say that flattening breaks the two-dimensional neighbourhood. A transformer that learns a position "
+        "for every pixel can find it again; what is tested is whether it does so at the same cost."
+    ),
+)

@@ -1,0 +1,138 @@
+"""ReLU² is better than ReLU and as good as GELU and SwiGLU, at equal parameters, by steps and by time."""
+
+import time
+from collections.abc import Mapping
+
+from normscope.data.batches import Batches
+from normscope.display.chart import COLOURS, Chart
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.report.charts import categories, dots
+from normscope.lab.runs import Runs
+from normscope.lab.trials.text import SMALL, build_gpt, train_text
+from normscope.lab.trials.texts import load_text
+from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.train.config import TrainConfig
+from normscope.train.trainer import Trainer
+
+REFERENCE = "relu2"
+OTHERS = {"relu": "ReLU", "gelu": "GELU", "swiglu": "SwiGLU"}
+MARGIN = 0.03
+"""Nats a byte: whoever chooses an activation would not notice less."""
+TIMED_STEPS = 25
+"""Of each, in turns."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    def settings(activation: str, equal: str) -> Settings:
+        model = {**SMALL["model"], "activation": activation}  # a gated MLP has 2/3 of the hidden units by default
+        return {**SMALL, "model": model, "steps": budget.pick(quick=280, full=3000), "equal": equal}
+
+    return {
+        REFERENCE: settings(REFERENCE, "steps"),  # whose time is what the others get
+        **{f"{other}, equal {equal}": settings(other, equal) for equal in ("steps", "time") for other in OTHERS},
+    }
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """Train for a number of steps, or for as many as fit into the time that the reference needs for that number."""
+    if settings["equal"] == "steps":
+        return train_text(settings, seed)
+    slower = relative_time(settings, seed)
+    return {**train_text({**settings, "steps": round(settings["steps"] / slower)}, seed), "relative_time": slower}
+
+
+def relative_time(settings: Settings, seed: int) -> float:
+    """How long a step takes, as a multiple of the reference's: both take turns, so that what else runs slows both."""
+    reference = {**settings, "model": {**settings["model"], "activation": REFERENCE}}
+    own, other = _trainer(settings, seed), _trainer(reference, seed)
+    seconds: dict[Trainer, list[float]] = {own: [], other: []}
+    for _ in range(TIMED_STEPS):
+        for trainer, times in seconds.items():
+            start = time.perf_counter()
+            trainer.step()
+            times.append(time.perf_counter() - start)
+    # Whatever else the machine does can only add to a time, so the least says most.
+    return min(seconds[own]) / min(seconds[other])
+
+
+def _trainer(settings: Settings, seed: int) -> Trainer:
+    text = load_text(settings["text"])
+    model = build_gpt(settings, text, seed)
+    # As slow as to stay finite: it is only about time.
+    config = TrainConfig(
+        steps=TIMED_STEPS,
+        batch=settings["batch"],
+        optimiser="adamw",
+        matrix_rate=1e-4,
+        rate=1e-4,
+        seed=seed,
+        device="cpu",
+        precision="float32",
+    )
+    return Trainer(model, config, Batches(text.train, model.config.context, settings["batch"], seed))
+
+
+def questions(budget: Budget) -> list[Question]:
+    def excess(other: str, equal: str) -> Question:
+        def effect(runs: BySeed) -> float:
+            return float(runs[REFERENCE]["loss"] - runs[f"{other}, equal {equal}"]["loss"])
+
+        line = 0.0 if other == "relu" else MARGIN
+        where = "below" if other == "relu" else f"at most {MARGIN} nats above"
+        text = f"at equal {equal} ReLU²'s loss is {where} {OTHERS[other]}'s"
+        return Question(text, effect, line, "below", unit="nats")
+
+    return [excess(other, equal) for equal in ("steps", "time") for other in OTHERS]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    names = ["ReLU²", *OTHERS.values()]
+    lines = {
+        f"equal {equal}": [REFERENCE, *(f"{other}, equal {equal}" for other in OTHERS)] for equal in ("steps", "time")
+    }
+    times = [runs.interval(f"{other}, equal time", "relative_time") for other in OTHERS]
+    relative = dots("measured", list(enumerate(times, start=1)), COLOURS[0])
+    return [
+        categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, names),
+        Chart("Time of a step", "activation", "multiple", [relative], levels=[("ReLU²", 1.0)], names=names),
+    ]
+
+
+CLAIM = Claim(
+    number=26,
+    name="relu-squared",
+    kind="trained",
+    statement=(
+        "At equal parameters ReLU² is better than ReLU and as good as GELU and SwiGLU, after as many steps and after "
+        "as much time."
+    ),
+    source=(
+        "Notes on residuals, which say that ReLU² expresses more than ReLU and is quicker than what needs an "
+        "exponential; So et al. 2021, “Primer: Searching for Efficient Transformers for Language Modeling”."
+    ),
+    design=(
+        "A GPT of two blocks on the text with each activation; SwiGLU's third matrix is paid for by two thirds of the "
+        "hidden units. For equal time, every run first takes some steps in turns with ReLU² and then as many steps as "
+        "fit into ReLU²'s time."
+    ),
+    rule=(
+        "Supported if, both at equal steps and at equal time, the interval of ReLU²'s loss minus the other's is below "
+        f"0 for ReLU, and below {MARGIN} nats for GELU and SwiGLU."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    tuning=lambda budget: Tuning(rates=(3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    equal="parameters",
+    meaning={
+        "supported": "Take ReLU²: one matrix less to write than SwiGLU, no exponential, and nothing lost.",
+        "contradicted": "ReLU² is not the best choice for a model of this size; the table says what is ahead of it.",
+        "inconclusive": "Which activation is ahead depends on the seed: at this size it does not matter much.",
+    },
+    remark=(
+        "How long a step takes depends on the machine and on the kernels that it has, so the part on equal time is "
+        "true of the machine that ran it, and its figures differ a little from run to run."
+    ),
+)

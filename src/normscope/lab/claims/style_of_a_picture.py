@@ -1,0 +1,132 @@
+"""Which norms take the brightness and contrast of a picture away."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normscope.display.chart import Chart, Line
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings
+from normscope.lab.runs import Runs
+from normscope.lab.trials.layers import LIBRARIES, apart, rms
+from normscope.lab.verdict import BySeed, Figures, Question
+
+PICTURES, CHANNELS, SIZE = 8, 3, 16
+BRIGHTER = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+CONTRAST = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
+NORMS = ("InstanceNorm", "BatchNorm", "LayerNorm")
+GONE = 1e-3
+"""Of the output's size: what eps leaves of a quarter of the contrast, and nobody can see."""
+SEEN = 0.1
+"""A tenth of the output's size."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    return {f"{library} {norm}": {"library": library, "norm": norm} for library in LIBRARIES for norm in NORMS}
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """One picture of a batch is made brighter, or of more contrast, in all channels or in one; how far does it move?"""
+    library: Any = LIBRARIES[settings["library"]]
+    layer = {
+        "InstanceNorm": lambda: library.InstanceNorm2d(CHANNELS),
+        "BatchNorm": lambda: library.BatchNorm2d(CHANNELS),
+        "LayerNorm": lambda: library.LayerNorm((CHANNELS, SIZE, SIZE)),
+    }[settings["norm"]]()
+    chance = torch.Generator().manual_seed(seed)
+    x = F.interpolate(torch.randn(PICTURES, CHANNELS, 5, 5, generator=chance), size=(SIZE, SIZE), mode="bicubic")
+    x = (x - x.mean()) / x.std()
+    before = layer(x)[0]
+
+    def moved(change: Tensor) -> float:
+        """By how much the picture comes out otherwise, as a share of its size."""
+        return apart(layer(torch.cat([change[None], x[1:]]))[0], before) / rms(before)
+
+    picture = x[0]
+    middle = picture.mean(dim=(1, 2), keepdim=True)
+    one_channel = torch.tensor([1.0, 0.0, 0.0]).reshape(-1, 1, 1)
+    brightness = [(by, moved(picture + by)) for by in BRIGHTER]
+    contrast = [(by, moved(picture.mean() + by * (picture - picture.mean()))) for by in CONTRAST]
+    tint = [(by, moved(picture + by * one_channel)) for by in BRIGHTER]
+    own_contrast = [(by, moved(middle + (1 + (by - 1) * one_channel) * (picture - middle))) for by in CONTRAST]
+    curves = {"brightness": brightness, "contrast": contrast, "tint": tint, "own_contrast": own_contrast}
+    return {
+        **curves,
+        "most": max(change for curve in curves.values() for _, change in curve),
+        "brighter": dict(brightness)[1.0],
+        "doubled": dict(contrast)[2.0],
+    }
+
+
+def questions(budget: Budget) -> list[Question]:
+    def removed(runs: BySeed) -> float:
+        return max(float(runs[f"{library} InstanceNorm"]["most"]) for library in LIBRARIES)
+
+    def kept(figure: str, text: str) -> Question:
+        def effect(runs: BySeed) -> float:
+            return min(float(runs[f"{library} BatchNorm"][figure]) for library in LIBRARIES)
+
+        return Question(text, effect, line=SEEN, side="above", always=True)
+
+    text = "InstanceNorm: no brightness and no contrast, of all channels or of one, changes what comes out"
+    return [
+        Question(text, removed, line=GONE, side="below", always=True),
+        kept("brighter", "BatchNorm: a picture that is brighter by a standard deviation comes out otherwise"),
+        kept("doubled", "BatchNorm: a picture with twice the contrast comes out otherwise"),
+    ]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    def chart(title: str, label: str, figure: str, log_x: bool = False) -> Chart:
+        lines = [
+            Line(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, dashed=norm == "LayerNorm")
+            for norm, colour in zip(NORMS, "abc", strict=True)
+        ]
+        return Chart(title, label, "change of the output", lines, log_x=log_x, height=220)
+
+    added = "brightness added, in standard deviations"
+    return [
+        chart("One picture of eight made brighter", added, "brightness"),
+        chart("With more contrast, or less", "contrast, times", "contrast", log_x=True),
+        chart("Brighter in one channel: a tint", added, "tint"),
+    ]
+
+
+CLAIM = Claim(
+    number=13,
+    name="style-of-a-picture",
+    kind="exact",
+    statement="InstanceNorm removes the brightness and the contrast, the “style”, of a picture; BatchNorm does not.",
+    source=(
+        "Notes on normalization; Ulyanov, Vedaldi and Lempitsky 2016, “Instance Normalization: The Missing Ingredient "
+        "for Fast Stylization”."
+    ),
+    design=(
+        "One of eight smooth random pictures is made brighter or given another contrast, in all channels or in one, "
+        "and its output compared with what it was, in normscope's layers and torch's, in training."
+    ),
+    rule=(
+        f"Supported if, for every seed and in both libraries, InstanceNorm's output never moves by {GONE:g} of its "
+        f"size, and BatchNorm's moves by more than {SEEN:g} for one standard deviation of brightness and for twice "
+        f"the contrast."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    meaning={
+        "supported": (
+            "Take InstanceNorm where the light of a picture should not matter, as in style transfer, and not where it "
+            "does: to a network of InstanceNorms a dark picture and a bright one are the same."
+        ),
+        "contradicted": "Do not rely on the norm for it: what should go stays, or BatchNorm takes it away as well.",
+        "inconclusive": "The changes are too close to what eps leaves to tell.",
+    },
+    remark=(
+        "LayerNorm over c h w removes them as well if all channels change alike, but keeps a tint. And BatchNorm "
+        "removes what all pictures of a batch have in common."
+    ),
+)

@@ -1,0 +1,160 @@
+"""Do the tails of a normal saturate sigmoid and tanh units at the start, and does cutting them off help?"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.linear import Linear
+from normscope.display.chart import Chart, Line
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.report.charts import categories
+from normscope.lab.runs import Runs
+from normscope.lab.trials.curves import thinned
+from normscope.lab.trials.digits import CLASSES, SIZE, load_digits
+from normscope.lab.trials.images import CHANCE, fit, test
+from normscope.lab.verdict import BySeed, Figures, Question
+
+UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
+    "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),
+    "sigmoid": (nn.Sigmoid, 4.0, 2 * math.atanh(math.sqrt(0.95))),
+}
+"""A unit, the gain that is recommended for it (a weight's std times sqrt(d_in)), and the input beyond which its
+derivative is less than a twentieth of what it is at zero: from there on it is called saturated."""
+NORMALS: Mapping[str, Mapping[str, Any]] = {
+    "whole": {"cut": None},
+    "cut": {"cut": 3.0},
+    "cut, same std": {"cut": 3.0, "corrected": True},
+}
+GAINS = (0.5, 1.0, 5 / 3, 2.5, 4.0, 8.0)
+LESS = 0.1
+"""Of the saturated: if cutting the tails off does not spare even a tenth of them, the tails are not what saturates."""
+MARGIN = 0.02
+"""Nats on held-out pictures: less would be lost in the choice of a learning rate."""
+
+
+def variants(budget: Budget) -> Mapping[str, Settings]:
+    common = {"hidden": 3, "width": 128, "batch": 32, "steps": budget.pick(quick=300, full=3000), "optimiser": "adamw"}
+    return {
+        f"{unit}, {normal}": {**common, "unit": unit, "normal": dict(how)}
+        for unit in UNITS
+        for normal, how in NORMALS.items()
+    }
+
+
+def measure(settings: Settings, seed: int) -> Figures:
+    """Who is saturated at the start, by gain and at the recommended one; then train, and measure the loss."""
+    digits = load_digits(seed)
+    unit, gain, edge = UNITS[settings["unit"]]
+    images = digits.test_images.flatten(1)
+    by_gain = [(g, _beyond([images @ _layer(settings, g, images.shape[1], 0, seed).weight.T], edge)) for g in GAINS]
+    layers = [_layer(settings, gain, SIZE**2, 0, seed)]
+    layers += [_layer(settings, gain, settings["width"], i, seed) for i in range(1, settings["hidden"])]
+    head = Linear(settings["width"], CLASSES)
+    before, x = [], images
+    with torch.no_grad():
+        for layer in layers:
+            before.append(layer(x))
+            x = unit()(before[-1])
+    always = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in before])  # of each unit: on how many pictures
+    model = nn.Sequential(nn.Flatten(), *(part for layer in layers for part in (layer, unit())), head)
+    losses, _ = fit(model, digits, settings, settings["steps"], seed)
+    diverged = len(losses) < settings["steps"]
+    loss, error = (CHANCE, 1 - 1 / CLASSES) if diverged else test(model, digits)
+    return {
+        "by_gain": by_gain,
+        "saturated": _beyond(before, edge),
+        "stuck": (always > 0.9).float().mean().item(),
+        "loss": loss,
+        "error": error,
+        "curve": thinned([min(one, 2 * CHANCE) for one in losses]),
+    }
+
+
+def _layer(settings: Settings, gain: float, d_in: int, number: int, seed: int) -> Linear:
+    """A layer whose weights are the same with each way to cut, except for those that are cut."""
+    torch.manual_seed(1000 * seed + number)
+    init = Initialisation("normal", lambda role, fan_in, *_: gain / math.sqrt(fan_in), **settings["normal"])
+    return Linear(d_in, settings["width"], init=init)
+
+
+def _beyond(inputs: list[Tensor], edge: float) -> float:
+    return torch.cat(inputs).abs().gt(edge).float().mean().item()
+
+
+def questions(budget: Budget) -> list[Question]:
+    def spared(unit: str) -> Question:
+        def effect(runs: BySeed) -> float:
+            return float(1 - runs[f"{unit}, cut"]["saturated"] / runs[f"{unit}, whole"]["saturated"])
+
+        return Question(f"{unit}: cutting at 3 sigma spares at least a tenth of the saturated", effect, LESS)
+
+    def gained(unit: str) -> Question:
+        def effect(runs: BySeed) -> float:
+            return float(runs[f"{unit}, whole"]["loss"] - runs[f"{unit}, cut"]["loss"])
+
+        text = f"{unit}: after training, whole normals are at least {MARGIN} nats worse"
+        return Question(text, effect, MARGIN, unit="nats")
+
+    return [ask(unit) for ask in (spared, gained) for unit in UNITS]
+
+
+def charts(runs: Runs) -> list[Chart]:
+    lines = []
+    for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("abc", "def"), strict=True):
+        theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in GAINS]
+        for normal, colour in zip(NORMALS, colours, strict=True):
+            lines.append(Line(f"{unit}, {normal}", runs.curve(f"{unit}, {normal}", "by_gain"), colour, dots=True))
+        lines.append(Line(f"{unit}, theory without tails", theory, colours[0], dashed=True))
+    named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
+    units = list(UNITS)
+    return [
+        Chart("Saturated at the start, by scale", "gain", "share, first layer", lines, log_x=True, from_zero=True),
+        categories(
+            "Saturated at the start, at the usual gain", "unit", "share, all layers", runs, "saturated", named, units
+        ),
+        categories("After training", "unit", "nats, held out", runs, "loss", named, units),
+    ]
+
+
+CLAIM = Claim(
+    number=4,
+    name="tails-saturate",
+    kind="trained",
+    statement=(
+        "The tails of a normal saturate sigmoid and tanh units at the start; cutting them off at 3 sigma spares the "
+        "units, and the network learns better."
+    ),
+    source="Notes on initialisation, which give it as the reason for cutting.",
+    design=(
+        "Networks of three hidden layers on the digits, with tanh and with sigmoid, at the gains that are recommended "
+        "for them (5/3 and 4), from whole normals, normals cut at 3 sigma, and such normals widened to the whole one's "
+        "standard deviation. All are drawn alike, so that only what was cut differs. A unit is saturated on a picture "
+        "where its derivative is below a twentieth of its largest."
+    ),
+    rule=(
+        f"Supported if cutting spares more than {LESS:.0%} of the saturated and lowers the held-out loss by more than "
+        f"{MARGIN} nats, with tanh and with sigmoid."
+    ),
+    variants=variants,
+    measure=measure,
+    questions=questions,
+    charts=charts,
+    tuning=lambda budget: Tuning(rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    meaning={
+        "supported": "Cut the normals of networks with sigmoid or tanh: their tails cost units at the start.",
+        "contradicted": (
+            "A unit adds up many weights, and one far out among them hardly moves the sum: what saturates units is the "
+            "scale of all weights together, as theory without tails says. Choose the scale with care; cutting at 3 "
+            "sigma does no harm, and little else."
+        ),
+        "inconclusive": (
+            "Whatever the tails do is too small to tell from chance here, next to what the scale of all weights does."
+        ),
+    },
+    remark="The notes speak of weights ten sigma out: of a billion billion draws from a normal, none is.",
+)

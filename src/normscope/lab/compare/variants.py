@@ -1,0 +1,71 @@
+"""Every combination of what is to be compared, as settings of `train_text`."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from normscope.blocks.norm.spec import as_norm
+from normscope.errors import ConfigError
+from normscope.lab.claim import Settings
+from normscope.lab.trials.text import SMALL, build_gpt
+from normscope.lab.trials.texts import Text
+
+MOST = 24
+"""Combinations: with more, each would get too little of the time, and the intervals of so many pairs say little."""
+
+
+def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], text: Any) -> dict[str, Settings]:
+    """Settings of every combination, named by what differs.
+
+    Args:
+        choices: for each setting of the model the values to compare; one value is the same for all.
+        base: settings of `train_text` that replace the usual ones.
+        text: as settings name it.
+
+    >>> found = combinations({"norm": ["rms", "layer"], "wiring": ["pre", "post"], "depth": [2]}, {}, "stories")
+    >>> list(found), found["rms pre"]["model"]["depth"]
+    (['rms pre', 'rms post', 'layer pre', 'layer post'], 2)
+    """
+    differing = [name for name, values in choices.items() if len(values) > 1]
+    if not differing:
+        raise ConfigError("there is nothing to compare\nfix: two values of a setting, for instance --norm rms,layer")
+    found: dict[str, Settings] = {}
+    for values in itertools.product(*choices.values()):
+        chosen = dict(zip(choices, values, strict=True))
+        name = " ".join(str(chosen[setting]) for setting in differing)
+        if name in found:
+            raise ConfigError(f"{name!r} is there twice\nfix: name every value once")
+        found[name] = {**SMALL, **base, "text": text, "model": _model({**SMALL["model"], **chosen})}
+    if len(found) > MOST:
+        raise ConfigError(f"{len(found)} combinations are too many to compare\nfix: at most {MOST}")
+    return found
+
+
+def _model(settings: dict[str, Any]) -> dict[str, Any]:
+    """The model's own settings; a norm that shares statistics between tokens is let to, as that is what is asked."""
+    norm = as_norm(settings.get("norm", "rms"))
+    if norm is not None and norm.brackets(1, 3):
+        settings["allow_future_leak"] = True
+    if settings.get("kv_heads") is not None and settings["heads"] % settings["kv_heads"]:
+        settings["kv_heads"] = settings["heads"]
+    return settings
+
+
+def leaks_future(settings: Settings) -> bool:
+    """Whether in training its norm tells tokens of those after them."""
+    norm = as_norm(settings["model"].get("norm", "rms"))
+    return norm is not None and norm.sees_along(1, 3)
+
+
+def refuse_impossible(variants: Mapping[str, Settings]) -> None:
+    """Build each model once, without memory for it, so that what cannot be is told before anything runs."""
+    import numpy as np
+    import torch
+
+    nothing = Text(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
+    for name, settings in variants.items():
+        with torch.device("meta"):
+            try:
+                build_gpt({**settings, "scale": 1.0}, nothing, seed=0)
+            except ValueError as error:
+                raise ConfigError(f"{name}: {error}") from error

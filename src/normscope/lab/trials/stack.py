@@ -1,0 +1,83 @@
+"""A deep stack of plain convolutions for the digits, trained by plain SGD: what the study of BatchNorm is made of."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normscope.blocks.linear import Linear
+from normscope.blocks.norm.spec import IMAGE_NORMS, as_norm, build_norm
+from normscope.errors import ConfigError
+from normscope.lab.trials.digits import CLASSES, SIZE, Digits
+from normscope.lab.trials.noise import Noise
+from normscope.models.convnet import Convolution
+
+WIDTHS, DEPTH = (16, 32, 32), 3
+"""The channels of each stage, and how many convolutions each has; between stages the image is halved."""
+NORMS = ("none", "batch", "noisy batch")
+
+
+class Stack(nn.Module):
+    """Convolution, norm, ReLU, nine times; after every third the image is halved; the mean over it is classified.
+
+    Args:
+        norm: one of `NORMS`; noisy batch is BatchNorm, and new noise after it at every step.
+    """
+
+    def __init__(self, norm: str) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise ConfigError(f"there is no stack with the norm {norm!r}\nfix: {', '.join(NORMS)}")
+        spec = as_norm(norm.removeprefix("noisy "), IMAGE_NORMS)
+        self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
+        before, size = 1, SIZE
+        for width in WIDTHS:
+            for _ in range(DEPTH):
+                # Where there is a norm, the bias is the norm's to have.
+                self.convolutions.append(Convolution(before, width, 3, padding=1, bias=spec is None))
+                after = build_norm(spec, (None, width, size, size))
+                self.norms.append(nn.Sequential(after, Noise()) if norm.startswith("noisy") else after)
+                before = width
+            size //= 2
+        self.head = Linear(before, CLASSES, role="head")
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images)[-1].relu().mean(dim=(2, 3)))
+        return logits
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """What every layer gives to its ReLU: n c h w each."""
+        x, found = images, []
+        for layer, (conv, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            if layer:
+                x = x.relu()
+                x = F.max_pool2d(x, 2) if layer % DEPTH == 0 else x
+            x = norm(conv(x))
+            found.append(x)
+        return found
+
+
+def training(model: Stack, digits: Digits, *, batch: int, steps: int, rate: float, seed: int) -> Iterator[float]:
+    """Train by SGD at one rate, and give the loss of each step once it is taken; ends where a loss is not finite."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    for step in range(steps):
+        images, labels = digits.batch(step, batch, seed)
+        loss = F.cross_entropy(model(images), labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            return
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        yield value
+
+
+def checkpoints(steps: int, count: int) -> set[int]:
+    """So many steps, evenly spread, the first among them.
+
+    >>> sorted(checkpoints(400, 4))
+    [0, 100, 200, 300]
+    """
+    return {i * steps // count for i in range(count)}

@@ -1,0 +1,48 @@
+"""Workers for tests: they run trials in this very process, and remember which."""
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from normscope.lab.trial import Done, Trial, perform
+
+
+class Here:
+    """Runs every trial when it is started, or after `later()` if it should look as if it took time.
+
+    Args:
+        count: how many are started at once.
+        texts: where texts are found.
+        stop_after: how many trials are run before the user presses Ctrl-C.
+    """
+
+    def __init__(self, count: int = 2, texts: Path | None = None, stop_after: int | None = None) -> None:
+        self.count, self.texts, self.stop_after = count, texts, stop_after
+        self.started: list[Trial] = []
+
+    def start(self, trial: Trial) -> "Future[Done]":
+        if self.stop_after is not None and len(self.started) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.started.append(trial)
+        future: Future[Done] = Future()
+        try:
+            future.set_result(perform(trial, self.texts))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+class Silent:
+    """A watch that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.trials: list[tuple[str, bool]] = []
+        self.studies: dict[str, Exception | None] = {}
+
+    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
+        self.trials.append((study, cached))
+
+    def study_done(self, study: str, error: Exception | None) -> None:
+        self.studies[study] = error

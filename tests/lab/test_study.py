@@ -1,0 +1,118 @@
+"""From a claim to its outcome: rates by other seeds, pairs, and only equals are compared."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.errors import ConfigError, FileError
+from normscope.lab.budget import Budget, budget_of
+from normscope.lab.catalogue import choose_claims
+from normscope.lab.claim import Claim, Tuning
+from normscope.lab.outcome import Outcome, load_outcome, outcome_path, save_outcome
+from normscope.lab.schedule import Schedule
+from normscope.lab.store import Store
+from normscope.lab.study import refuse_unequal, study, trial_count
+from normscope.lab.trial import Trial
+from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.verdict import Question
+from tests.lab.hands import Here, Silent
+
+TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 6, "batch": 2}
+BUDGET = Budget("quick", seeds=2)
+
+
+def tiny_claim(**changes: Any) -> Claim:
+    """Two norms of a very small GPT, a few steps."""
+    (known,) = choose_claims(["rms-like-layer"])
+    small: dict[str, Any] = {
+        "variants": lambda budget: {
+            norm: {**TINY, "model": {**TINY["model"], "norm": norm}} for norm in ("layer", "rms")
+        },
+        "questions": lambda budget: [
+            Question("close", lambda runs: abs(runs["rms"]["loss"] - runs["layer"]["loss"]), 1.0, "below")
+        ],
+        "charts": lambda runs: [],
+        "tuning": lambda budget: Tuning((1e-4, 3e-2), seeds=2),
+    }
+    return dataclasses.replace(known, **{**small, **changes})
+
+
+def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, list[Trial]]:
+    hands = Here()
+    schedule: Schedule[Outcome] = Schedule(Store(folder), hands, Silent())
+    found = schedule.run({claim.name: study(claim, budget)})
+    for error in schedule.errors.values():
+        raise error
+    return found[claim.name], hands.started
+
+
+def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) -> None:
+    claim = tiny_claim()
+    outcome, started = run(claim, tmp_path)
+    tuning = [trial for trial in started if trial.seed >= 1000]
+    judged = [trial for trial in started if trial.seed < 1000]
+    assert len(tuning) == 2 * 2 * 2
+    assert {trial.seed for trial in judged} == {0, 1}
+    assert len(started) == trial_count(claim, BUDGET)
+    for name, losses in outcome.tuned.items():
+        assert outcome.runs.rates[name] == min(losses, key=losses.__getitem__)
+        assert outcome.settings[name]["rate"] == outcome.runs.rates[name]
+        tried = [t for t in tuning if t.settings["model"]["norm"] == name and t.settings["rate"] == 3e-2]
+        mean = sum(train_text(t.settings, t.seed)["loss"] for t in tried) / 2
+        assert losses[3e-2] == pytest.approx(mean)
+
+
+def test_both_variants_of_a_seed_have_the_same_data_in_the_same_order(tmp_path: Path) -> None:
+    outcome, started = run(tiny_claim(tuning=None), tmp_path)
+    assert [trial.seed for trial in started] == [0, 1, 0, 1]
+    for i, by_seed in enumerate(outcome.runs.by_seed()):
+        again = {norm: train_text(outcome.settings[norm], seed=i)["loss"] for norm in ("layer", "rms")}
+        assert {norm: figures["loss"] for norm, figures in by_seed.items()} == again
+
+
+def test_an_outcome_is_saved_and_loaded_as_it_is(tmp_path: Path) -> None:
+    outcome, _ = run(tiny_claim(), tmp_path)
+    path = save_outcome(tmp_path, outcome)
+    assert load_outcome(tmp_path, outcome.claim) == outcome
+    assert path == outcome_path(tmp_path, outcome.claim)
+    assert load_outcome(tmp_path, "another") is None
+
+
+def test_an_outcome_of_one_seed_has_no_ends_and_is_kept_all_the_same(tmp_path: Path) -> None:
+    outcome, _ = run(tiny_claim(tuning=None), tmp_path, Budget("quick", 1))
+    save_outcome(tmp_path, outcome)
+    assert load_outcome(tmp_path, outcome.claim) == outcome
+    assert outcome.verdict == "inconclusive"
+
+
+def test_an_outcome_that_was_altered_is_refused(tmp_path: Path) -> None:
+    outcome, _ = run(tiny_claim(tuning=None), tmp_path)
+    path = save_outcome(tmp_path, outcome)
+    path.write_text(path.read_text().replace('"verdict": "supported"', '"verdict": "contradicted"'))
+    with pytest.raises(FileError, match="damaged"):
+        load_outcome(tmp_path, outcome.claim)
+    path.write_text("{")
+    with pytest.raises(FileError, match="cannot read"):
+        load_outcome(tmp_path, outcome.claim)
+
+
+@pytest.mark.parametrize(("equal", "figure"), [("parameters", "parameters"), ("compute", "flops")])
+def test_only_equals_are_compared(tmp_path: Path, equal: Any, figure: str) -> None:
+    wide = {**TINY, "model": {**TINY["model"], "width": 32}}
+    claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": wide}, equal=equal)
+    with pytest.raises(ConfigError, match=f"equal {equal}"):
+        run(claim, tmp_path)
+    outcome, _ = run(dataclasses.replace(claim, equal="steps"), tmp_path)
+    assert outcome.runs.mean("rms", figure) > outcome.runs.mean("layer", figure)
+    refuse_unequal(dataclasses.replace(claim, equal="steps"), outcome.runs)
+
+
+def test_budgets() -> None:
+    assert budget_of("full").seeds > budget_of("quick").seeds
+    assert budget_of("quick", 3) == Budget("quick", 3)
+    with pytest.raises(ConfigError, match="no budget 'large'"):
+        budget_of("large")
+    with pytest.raises(ConfigError, match="seeds=0"):
+        budget_of("quick", 0)

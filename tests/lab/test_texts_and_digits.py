@@ -1,0 +1,120 @@
+"""What trials learn from: always the same for a seed, and held-out parts are never learnt from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.errors import CorpusError, FileError
+from normscope.lab.trials.counting import training_flops
+from normscope.lab.trials.digits import load_digits
+from normscope.lab.trials.images import build_network, train_images
+from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.texts import keep_text, load_text, texts_in
+from normscope.models.gpt import GPT
+from normscope.models.presets import llama
+
+TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 20, "batch": 4}
+
+
+def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
+    content = ("żółw " * 4000).encode()
+    path = tmp_path / "turtle.txt"
+    path.write_bytes(content)
+    name = keep_text(path, tmp_path / "texts")
+    path.unlink()  # the lab has its own
+    with texts_in(tmp_path / "texts"):
+        text = load_text(name)
+    letters = np.array(sorted(set(content)), dtype=np.uint8)
+    assert name["name"] == "turtle.txt"
+    assert text.vocab_size == len(letters)
+    assert letters[np.concatenate([text.train, text.validation])].tobytes() == content
+    assert len(text.validation) == len(content) // 10
+
+
+def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot read"):
+        keep_text(tmp_path / "none.txt", tmp_path)
+    (tmp_path / "short.txt").write_text("too short")
+    with pytest.raises(CorpusError, match="9 bytes"):
+        keep_text(tmp_path / "short.txt", tmp_path)
+
+
+def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three " * 1000)
+    name = keep_text(tmp_path / "a.txt", tmp_path / "texts")
+    (kept,) = (tmp_path / "texts").glob("*.txt")
+    kept.write_text("something else " * 1000)
+    with texts_in(tmp_path / "texts"), pytest.raises(FileError, match="not the text that it was"):
+        load_text(name)
+
+
+def test_a_text_of_ones_own_is_what_is_learnt(tmp_path: Path) -> None:
+    """Two letters in turn are soon known by heart; the stories are not."""
+    (tmp_path / "ab.txt").write_text("ab" * 10_000)
+    settings = {**TINY, "text": keep_text(tmp_path / "ab.txt", tmp_path), "rate": 3e-2, "steps": 60}
+    with texts_in(tmp_path):
+        assert train_text(settings, 0)["loss"] < 0.1
+        assert train_text({**settings, "text": "stories"}, 0)["loss"] > 1.0
+
+
+def test_digits_are_split_by_the_seed_and_every_picture_is_seen_once_an_epoch() -> None:
+    first, same, other = load_digits(0), load_digits(0), load_digits(1)
+    assert torch.equal(first.test_images, same.test_images)
+    assert not torch.equal(first.test_images, other.test_images)
+    assert len(first.images) + len(first.test_images) == 1797
+    images = torch.cat([first.batch(number, 100, seed=5)[0] for number in range(14)])
+    assert len(images.flatten(1).unique(dim=0)) == len(first.images.flatten(1).unique(dim=0))
+    assert not torch.equal(first.batch(0, 100, seed=5)[0], first.batch(0, 100, seed=6)[0])
+    assert torch.equal(first.batch(3, 100, seed=5)[0], same.batch(3, 100, seed=5)[0])
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_network_learns_the_digits(optimiser: str) -> None:
+    settings = {"model": {"kind": "convnet"}, "optimiser": optimiser, "rate": 0.01, "batch": 32, "steps": 60}
+    found = train_images(settings, 0)
+    assert found["error"] < 0.2
+    assert found["loss"] < 1.0
+    assert not found["diverged"]
+
+
+def test_a_network_that_stops_being_finite_counts_as_guessing() -> None:
+    settings = {"model": {"kind": "convnet", "norm": None}, "optimiser": "sgd", "rate": 1e6, "batch": 8, "steps": 20}
+    found = train_images(settings, 0)
+    assert found["diverged"]
+    assert found["loss"] == pytest.approx(np.log(10))
+
+
+def test_a_gpt_that_stops_being_finite_counts_as_knowing_nothing() -> None:
+    found = train_text({**TINY, "rate": 1e30, "warmup": 0.0, "clip": None}, 0)
+    assert found["diverged"]
+    assert found["loss"] == pytest.approx(np.log(load_text("stories").vocab_size))
+
+
+def test_work_is_counted_as_torch_counts_it_and_leaves_the_model_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = GPT(llama(vocab_size=8, context=4, depth=1, width=8, heads=2, kv_heads=2, norm="power"))
+    tokens = torch.randint(8, (2, 4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    flops = training_flops(model, lambda: model.loss(tokens, tokens))
+    matrices = (
+        sum(weight.numel() for weight in model.parameters() if weight.dim() == 2) - model.embedding.weight.numel()
+    )
+    assert flops >= 6 * matrices * tokens.numel()  # and attention comes on top
+    assert flops < 8 * matrices * tokens.numel()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_the_same_work_is_more_steps_of_a_smaller_model() -> None:
+    work = 5e8
+    small = train_text({**TINY, "flops": work}, 0)
+    large = train_text({**TINY, "flops": work, "model": {**TINY["model"], "width": 32}}, 0)
+    assert small["steps"] > 1.5 * large["steps"]
+    assert small["flops"] == pytest.approx(large["flops"], rel=0.1)
+
+
+def test_a_kind_of_network_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="no kind of network 'mlp'"):
+        build_network({"kind": "mlp"})
