@@ -1,0 +1,88 @@
+"""The claims themselves: complete, in order, and the results in docs/lab are what the code gives."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from normscope.lab import claims as room
+from normscope.lab.budget import budget_of
+from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.claim import Claim
+from normscope.lab.outcome import load_outcome
+from normscope.lab.report.markdown import lab_markdown
+from normscope.lab.report.page import lab_page
+from normscope.lab.schedule import Schedule
+from normscope.lab.store import Store
+from normscope.lab.study import study
+from normscope.lab.trial import Trial, name_of, perform
+from tests.lab.hands import Here, Silent
+
+RESULTS = Path(__file__).parents[2] / "docs" / "lab"
+QUICK = budget_of("quick")
+EXACT = [claim for claim in all_claims() if claim.kind == "exact"]
+by_name = pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
+
+
+def test_there_are_thirty_each_with_its_own_number_and_file() -> None:
+    assert [claim.number for claim in all_claims()] == list(range(1, 31))
+    files = {path.stem for path in Path(room.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {claim.name.replace("-", "_") for claim in all_claims()} == files
+
+
+def test_claims_are_chosen_by_name_or_number() -> None:
+    assert [claim.number for claim in choose_claims(["17", "variance-by-depth", "1"])] == [1, 17]
+
+
+@by_name
+def test_a_claim_says_everything_before_the_run(claim: Claim) -> None:
+    words = (claim.statement, claim.source, claim.design, claim.rule, *claim.meaning.values())
+    assert all(len(text.split()) >= 4 and text.endswith((".", ")", "?")) for text in words)
+    for budget in (QUICK, budget_of("full")):
+        assert len(claim.variants(budget)) >= 1
+        assert json.loads(json.dumps(claim.variants(budget))) is not None
+        assert claim.questions(budget)
+    if claim.kind == "exact":
+        assert all(question.always for question in claim.questions(QUICK))
+
+
+@by_name
+def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
+    outcome = load_outcome(RESULTS, claim.name)
+    assert outcome is not None, f"fix: normscope lab run {claim.name} --out docs/lab"
+    assert list(outcome.settings) == list(claim.variants(outcome.budget))
+    assert [answer.text for answer in outcome.answers] == [q.text for q in claim.questions(outcome.budget)]
+    assert [answer.line for answer in outcome.answers] == [q.line for q in claim.questions(outcome.budget)]
+    assert claim.charts(outcome.runs)
+
+
+@pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
+def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, tmp_path: Path) -> None:
+    schedule = Schedule(Store(tmp_path), Here(), Silent())
+    found = schedule.run({claim.name: study(claim, QUICK)})[claim.name]
+    known = load_outcome(RESULTS, claim.name)
+    assert known is not None
+    assert found.verdict == known.verdict
+    assert [answer.verdict for answer in found.answers] == [answer.verdict for answer in known.answers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rms-like-layer"])
+def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
+    """Every variant, with its first seed. Another processor rounds otherwise, and training makes more of it."""
+    (claim,) = choose_claims([name])
+    known = load_outcome(RESULTS, name)
+    assert known is not None
+    for variant, settings in known.settings.items():
+        again = perform(Trial(name_of(claim.measure), settings, 0)).figures
+        assert again["loss"] == pytest.approx(known.runs.figures[variant][0]["loss"], abs=0.05)
+
+
+def test_the_page_and_the_readme_in_the_docs_are_made_from_the_results() -> None:
+    found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
+    files = lab_markdown(found)
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == files["README.md"], "fix: make lab-report"
+    assert (RESULTS / "report.html").read_text(encoding="utf-8") == lab_page(found), "fix: make lab-report"
+    assert (RESULTS / "report.html").stat().st_size < 3_000_000
+    for name, text in files.items():
+        assert (RESULTS / name).read_text(encoding="utf-8") == text
