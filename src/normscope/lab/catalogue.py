@@ -15,8 +15,14 @@ from normscope.lab.claim import Claim
 def all_claims() -> tuple[Claim, ...]:
     """In the order of their numbers. Each is the `CLAIM` of a file in `claims`."""
     modules = [name for _, name, _ in pkgutil.iter_modules(claims.__path__)]
-    found = [importlib.import_module(f"{claims.__name__}.{name}").CLAIM for name in modules]
-    return tuple(sorted(found, key=lambda claim: claim.number))
+    return tuple(sorted(map(_claim_in, modules), key=lambda claim: claim.number))
+
+
+def _claim_in(name: str) -> Claim:
+    claim = getattr(importlib.import_module(f"{claims.__name__}.{name}"), "CLAIM", None)
+    if not isinstance(claim, Claim):
+        raise ConfigError(f"lab/claims/{name}.py has no CLAIM\nfix: CLAIM = Claim(...), or move the file")
+    return claim
 
 
 def choose_claims(names: Sequence[str]) -> list[Claim]:

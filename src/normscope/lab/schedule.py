@@ -6,7 +6,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from normscope.errors import NormscopeError
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial
 from normscope.lab.workers import Workers
@@ -70,7 +69,7 @@ class Schedule(Generic[Result]):
             self._results[name] = end.value
             self._finish(name, None)
             return
-        except NormscopeError as error:
+        except Exception as error:  # whatever is wrong with one study must not end the others
             self._finish(name, error)
             return
         course.given = {}

@@ -9,7 +9,7 @@ from normscope.lab.outcome import Outcome
 from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
 from normscope.lab.trial import Trial, name_of
-from normscope.lab.tuned import best_rates, tries, tuned_losses
+from normscope.lab.tuning import best_rates, tries, tuned_losses
 from normscope.lab.verdict import answer, verdict_of
 
 PARAMETERS_MAY_DIFFER = 0.02

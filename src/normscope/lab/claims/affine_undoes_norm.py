@@ -1,5 +1,6 @@
 """Gain and bias start by doing nothing, and can give back what went into the norm."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,10 +102,12 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     colours = dict(zip(NORMS, "abc", strict=True))
     lines = [
-        Line(norm, runs.curve(f"normscope {norm}", "errors"), colour, dots=True) for norm, colour in colours.items()
+        # RMSNorm's lie on LayerNorm's, so its dots do without a line.
+        Line(norm, runs.curve(f"normscope {norm}", "errors"), colour, dots=True, joined=norm != "RMSNorm")
+        for norm, colour in colours.items()
     ]
     # A gain for each feature can only give every token the mean size.
-    theory = [(spread, (1 - 2.718281828 ** (-(spread**2))) ** 0.5) for spread in SPREADS]
+    theory = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
     first = {norm: runs.figures[f"normscope {norm}"][0]["sizes"] for norm in ("BatchNorm", "LayerNorm")}
     sizes = [
         Line(norm, [(before, after) for before, after in points], colours[norm], joined=False)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from normscope.display.chart import COLOURS, Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.report.charts import curves, dots
+from normscope.lab.report.charts import differences, dots
 from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.text import SMALL, train_text
@@ -47,9 +47,19 @@ def charts(runs: Runs) -> list[Chart]:
         dots("at the end of training", [(place - 0.06, found) for place, found in enumerate(last)], COLOURS[0]),
         dots("on held-out text", [(place + 0.06, found) for place, found in enumerate(held_out)], COLOURS[1]),
     ]
+    pairs = {"difference": [(norm, "LayerNorm") for norm in ("BatchNorm", "PowerNorm")]}
     return [
         Chart("Loss in training, and on held-out text", "norm", "nats a byte", both, names=list(NORMS)),
-        curves("While training", "step", "nats a byte", runs, "curve", {norm: norm for norm in NORMS}, log_x=True),
+        differences(
+            "Held-out loss minus LayerNorm's, seed by seed",
+            "norm",
+            "nats a byte",
+            runs,
+            "loss",
+            pairs,
+            ("BatchNorm", "PowerNorm"),
+            levels=[("noticeably worse", MARGIN)],
+        ),
     ]
 
 
@@ -75,7 +85,7 @@ CLAIM = Claim(
     measure=train_text,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(rates=(1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    tuning=lambda budget: Tuning(rates=(3e-3, 1e-2, 3e-2, 1e-1), seeds=budget.pick(quick=1, full=3)),
     meaning={
         "supported": (
             "Normalize each token by itself. If statistics have to be shared between tokens, PowerNorm is the better "

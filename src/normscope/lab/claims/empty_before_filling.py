@@ -46,7 +46,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
 def measure(settings: Settings, seed: int) -> Figures:
     """The time of zeros and filling as a multiple of that of empty and filling: the median of turns right after one
     another, by the thread's own clock, which stands still while other programs have the core."""
-    fill, size = FILLS[settings["fill"]], settings["size"]
+    fill, size = FILLS[settings["fill"]], int(settings["size"])
     batch = max(1, 65536 // size**2)  # small ones several at once, or the clock would be measured
 
     def seconds(allocate: Callable[..., Tensor]) -> float:
@@ -82,12 +82,12 @@ def charts(runs: Runs) -> list[Chart]:
     def chart(title: str, fills: list[str]) -> Chart:
         lines = {f"then {fill}": {float(size**2): f"{fill} {size}" for size in SIZES} for fill in fills}
         levels = [("no difference", 1.0)]
-        return by_number(title, "entries", "zeros / empty", runs, "ratio", lines, levels=levels, log_x=True)
+        return by_number(title, "entries", "seconds, zeros / empty", runs, "ratio", lines, levels=levels, log_x=True)
 
     fills = list(FILLS)
     return [
-        chart("Zeroing first: how many times as long, with what fills the weight", fills[2:]),
-        chart("And where filling is cheap or left out", fills[:2]),
+        chart("Zeros first: how many times as long", fills[2:]),
+        chart("Where filling is cheap or left out", fills[:2]),
     ]
 
 

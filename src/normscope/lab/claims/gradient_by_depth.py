@@ -18,8 +18,8 @@ STACKS: Mapping[str, tuple[str, str, float]] = {
     "no residual": ("none", "none", MLP_GAIN),
     "one residual": ("single", "none", 1 + MLP_GAIN),
     "two residuals": ("pre", "none", (1 + 1) * (1 + MLP_GAIN)),
-    # With a norm before each branch, a branch's share of the gradient is its share of the stream. The stream's variance
-    # v grows by a branch's gain, the gradient's by 1 + gain/v, and the last norm divides by the whole: nothing is left.
+    # With a norm before each branch, a branch's share of the gradient is its share of the stream: the stream's variance
+    # v grows to v + gain, the gradient's by 1 + gain/v, and the last norm divides by all that the stream has grown.
     "norm, no residual": ("none", "rms", 1.0),
     "norm, two residuals": ("pre", "rms", 1.0),
 }
@@ -105,25 +105,29 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    def measured(name: str, figure: str, label: str, colour: str) -> Line:
-        return Line(label, runs.curve(name, figure), colour, dots=True, reach=runs.band(name, figure))
+    def theory(factor: float) -> list[tuple[float, float]]:
+        return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
 
-    colours = dict(zip(STACKS, COLOURS, strict=False))
-    alone, company = [], []
-    for name, (_, norm, factor) in STACKS.items():
-        points = [(depth, factor ** (depth / 2)) for depth, _ in runs.curve(name, "arrives")]
-        theory = Line(f"{name}, theory", points, colours[name], dashed=True)
-        if norm == "none":
-            alone += [measured(name, "arrives", name, colours[name]), theory]
-        else:
-            company.append(measured(name, "arrives", f"{name}, lone tokens", colours[name]))
-            company.append(measured(name, "in_company", f"{name}, {COMPANY} tokens", "abc"[len(company) // 2]))
-    alone += [measured(name, "arrives", name, colours[name]), theory]
-    company.append(Line("theory of lone tokens", points, "h", dashed=True))
-    x_label, y_label = "blocks", "gradient's length, first / last"
+    def dots(name: str, figure: str, label: str, colour: str, shift: float = 0.0) -> Line:
+        points = [(depth + shift, length) for depth, length in runs.curve(name, figure)]
+        reach = [(depth + shift, low, high) for depth, low, high in runs.band(name, figure)]
+        return Line(label, points, colour, joined=False, reach=reach)
+
+    alone: list[Line] = []
+    company: list[Line] = []
+    for (name, (_, norm, factor)), colour in zip(STACKS.items(), COLOURS, strict=False):
+        if norm == "none" or name == "norm, two residuals":
+            alone.append(dots(name, "arrives", name, colour))
+            alone.append(Line(f"{name}, theory", theory(factor), colour, dashed=True))
+        if norm != "none":
+            label = name.removeprefix("norm, ")
+            place = len(company)  # side by side
+            company.append(dots(name, "arrives", f"{label}, lone", colour, 0.2 * place - 0.3))
+            company.append(dots(name, "in_company", f"{label}, {COMPANY} tokens", "ab"[place // 2], 0.2 * place - 0.1))
+    company.append(Line("theory, lone", theory(1.0), "h", dashed=True))
     return [
-        Chart("What arrives at the first block", x_label, y_label, alone, log_y=True),
-        Chart("With norms", x_label, y_label, company, log_y=True),
+        Chart("What arrives at the first block", "blocks", "length, first / last", alone, log_y=True),
+        Chart("The same with norms", "blocks", "length, first / last", company, from_zero=True),
     ]
 
 
@@ -142,9 +146,10 @@ CLAIM = Claim(
         "Normalization in the Transformer Architecture”."
     ),
     design=(
-        "normscope's blocks with ReLU and Glorot's weights, one to fourteen deep: random vectors in, a random "
-        "gradient back from behind the last norm, and how long it is at the first block's input. Lone tokens first, of "
-        "which theory knows the factor a block; then 32 that attend to each other, where it does not."
+        "normscope's blocks with ReLU and Glorot's weights, one to fourteen deep (32 with the full budget): random "
+        "vectors in, a random gradient back from behind the last norm, and how long it is at the first block's input. "
+        "Lone tokens first, of which theory knows the factor a block; then 32 that attend to each other, where it does "
+        "not."
     ),
     rule=(
         f"Supported if, for every seed and depth, each factor a block is within {TOLERANCE:.0%} of theory's, less than "

@@ -1,7 +1,7 @@
 """Glorot's variance: the harmonic mean of what either direction wants, and so what neither gets."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -15,6 +15,12 @@ from normscope.lab.verdict import BySeed, Figures, Question
 
 RATIOS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 """Of the width that comes out to the width that goes in."""
+THEORY: Mapping[str, Callable[[float], float]] = {
+    "forward": lambda ratio: 2 / (1 + ratio),
+    "backward": lambda ratio: 2 * ratio / (1 + ratio),
+    "pair": lambda ratio: 4 * ratio / (1 + ratio) ** 2,
+}
+"""What a layer, or a layer and one back, does to the variance."""
 ROUNDING = 1e-12
 """Of numbers with sixteen digits."""
 TOLERANCE = 0.05
@@ -55,9 +61,6 @@ def measure(settings: Settings, seed: int) -> Figures:
         "forward": forward,
         "backward": backward,
         "pair": pair,
-        "expected_forward": [(ratio, 2 / (1 + ratio)) for ratio in RATIOS],
-        "expected_backward": [(ratio, 2 * ratio / (1 + ratio)) for ratio in RATIOS],
-        "expected_pair": [(ratio, 4 * ratio / (1 + ratio) ** 2) for ratio in RATIOS],
     }
 
 
@@ -67,12 +70,8 @@ def _size(x: torch.Tensor) -> float:
 
 def questions(budget: Budget) -> list[Question]:
     def off_theory(runs: BySeed) -> float:
-        found = runs["layer"]
-        pairs = [(found[way], found[f"expected_{way}"]) for way in ("forward", "backward", "pair")]
         return max(
-            float(abs(got / want - 1))
-            for measured, theory in pairs
-            for (_, got), (_, want) in zip(measured, theory, strict=True)
+            float(abs(got / theory(ratio) - 1)) for way, theory in THEORY.items() for ratio, got in runs["layer"][way]
         )
 
     def changes(runs: BySeed, *, square: bool) -> list[float]:
@@ -96,10 +95,12 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
+    ratios = [2 ** (i / 8) for i in range(-24, 25)]
+
     def both(label: str, way: str, colour: str) -> list[Line]:
         return [
-            Line(label, runs.curve("layer", way), colour, joined=False, reach=runs.band("layer", way)),
-            Line(f"{label}, theory", runs.curve("layer", f"expected_{way}"), colour, dashed=True),
+            Line(label, runs.curve("layer", way), colour, joined=False),
+            Line(f"{label}, theory", [(ratio, THEORY[way](ratio)) for ratio in ratios], colour, dashed=True),
         ]
 
     kept = [("kept", 1.0)]

@@ -141,6 +141,14 @@ CLAIM = Claim(
             "Not all of it holds in this network: where the loss with noise is behind, unsteady inputs do cost "
             "something, next to whatever else BatchNorm does."
         ),
-        "inconclusive": "Seeds differ too much to say what the noise costs; it does not decide between explanations.",
+        "inconclusive": (
+            "Part of it is left open by these seeds, how much shift there is or what it costs: the answers below say "
+            "which. As it stands, it does not settle why BatchNorm helps."
+        ),
     },
+    remark=(
+        "Before the ReLU, BatchNorm alone fixes each feature's mean and standard deviation but for its gain and bias; "
+        "that it hardly shifts by this measure is no finding. The paper also measures shift by gradients, with the "
+        "layers below updated or not; that is not repeated here."
+    ),
 )

@@ -20,7 +20,7 @@ LENGTH, ROWS, WIDTH = 64, 16, 32
 SKEWS = (0.0, 0.25, 2 / 3, 1.5, 4.0)
 """Row i has (i / rows)^skew of the length; the share of padding is about skew / (skew + 1)."""
 USUAL = 2 / 3
-"""Two fifths of padding: what texts of different lengths have that nobody sorted."""
+"""Over a third of padding: what texts of different lengths have that nobody sorted."""
 ALONE = ("layer", "rms", "rms-plain", "group")
 """The norms that take each token by itself and so need no mask."""
 ROUNDING = 1e-5
@@ -102,7 +102,7 @@ def questions(budget: Budget) -> list[Question]:
 
     return [
         Question(
-            "two fifths of padding move the mean that BatchNorm remembers",
+            "over a third of padding moves the mean that BatchNorm remembers",
             shift,
             line=DIFFERENT,
             unit="standard deviations",
@@ -116,9 +116,9 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     def lines(measured: str, theory: str) -> list[Line]:
         return [
-            Line("normscope, no mask", runs.curve("normscope", measured), "a", dots=True),
-            Line("torch", runs.curve("torch", measured), "b", dots=True),
-            Line("theory", runs.curve("normscope", theory), "a", dashed=True),
+            Line("normscope, no mask", runs.curve("normscope", measured), "a"),
+            Line("theory", runs.curve("normscope", theory), "d", dashed=True),
+            Line("torch", runs.curve("torch", measured), "b", joined=False),
         ]
 
     masked = Line("normscope, with the mask", runs.curve("normscope", "masked"), "c", dots=True)
@@ -132,7 +132,7 @@ def charts(runs: Runs) -> list[Chart]:
     return [
         Chart("The mean that BatchNorm remembers", share, moved, [*lines("mean", "mean_theory"), masked]),
         Chart("The variance that BatchNorm remembers", share, "padded / real", lines("spread", "spread_theory")),
-        Chart("Two fifths of padding", "norm", "greatest change", by_norm, names=list(TEXT_NORMS)),
+        Chart("Over a third of padding", "norm", "greatest change", by_norm, names=list(TEXT_NORMS)),
     ]
 
 
@@ -151,7 +151,7 @@ CLAIM = Claim(
         "tokens, in training."
     ),
     rule=(
-        f"Supported if, for every seed, two fifths of padding move BatchNorm's mean by more than {DIFFERENT:g} "
+        f"Supported if, for every seed, over a third of padding moves BatchNorm's mean by more than {DIFFERENT:g} "
         f"standard deviations, in normscope and in torch, and with the mask no number of any norm moves by "
         f"{ROUNDING:g}, nor without it of those that take each token by itself."
     ),

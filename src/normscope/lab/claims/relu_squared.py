@@ -7,7 +7,7 @@ from normscope.data.batches import Batches
 from normscope.display.chart import COLOURS, Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.report.charts import categories, dots
+from normscope.lab.report.charts import categories, differences, dots
 from normscope.lab.runs import Runs
 from normscope.lab.trials.text import SMALL, build_gpt, train_text
 from normscope.lab.trials.texts import load_text
@@ -17,6 +17,7 @@ from normscope.train.trainer import Trainer
 
 REFERENCE = "relu2"
 OTHERS = {"relu": "ReLU", "gelu": "GELU", "swiglu": "SwiGLU"}
+EQUAL = ("steps", "time")
 MARGIN = 0.03
 """Nats a byte: whoever chooses an activation would not notice less."""
 TIMED_STEPS = 25
@@ -30,7 +31,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
 
     return {
         REFERENCE: settings(REFERENCE, "steps"),  # whose time is what the others get
-        **{f"{other}, equal {equal}": settings(other, equal) for equal in ("steps", "time") for other in OTHERS},
+        **{f"{other}, equal {equal}": settings(other, equal) for equal in EQUAL for other in OTHERS},
     }
 
 
@@ -83,18 +84,20 @@ def questions(budget: Budget) -> list[Question]:
         text = f"at equal {equal} ReLU²'s loss is {where} {OTHERS[other]}'s"
         return Question(text, effect, line, "below", unit="nats")
 
-    return [excess(other, equal) for equal in ("steps", "time") for other in OTHERS]
+    return [excess(other, equal) for equal in EQUAL for other in OTHERS]
 
 
 def charts(runs: Runs) -> list[Chart]:
     names = ["ReLU²", *OTHERS.values()]
-    lines = {
-        f"equal {equal}": [REFERENCE, *(f"{other}, equal {equal}" for other in OTHERS)] for equal in ("steps", "time")
-    }
+    lines = {f"equal {equal}": [f"{other}, equal {equal}" for other in OTHERS] for equal in EQUAL}
+    pairs = {label: [(REFERENCE, variant) for variant in variants] for label, variants in lines.items()}
     times = [runs.interval(f"{other}, equal time", "relative_time") for other in OTHERS]
     relative = dots("measured", list(enumerate(times, start=1)), COLOURS[0])
+    title, may_differ = "ReLU²'s loss minus the other's, seed by seed", [("what would not be noticed", MARGIN)]
+    every = {label: [REFERENCE, *variants] for label, variants in lines.items()}
     return [
-        categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, names),
+        differences(title, "other", "nats a byte", runs, "loss", pairs, list(OTHERS.values()), levels=may_differ),
+        categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", every, names),
         Chart("Time of a step", "activation", "multiple", [relative], levels=[("ReLU²", 1.0)], names=names),
     ]
 

@@ -71,7 +71,7 @@ CLAIM = Claim(
     source="Notes on residuals, which name a “Sanders et al. 2022”.",
     design=(
         "GPTs of 4, 12 and 24 narrow pre-norm blocks on the text: x + A(N x) then x + M(N x); x + M(A(N x)); and "
-        "M(A(N x)). The weights of the three are of the same number and start alike; all else is Llama's."
+        "M(A(N x)). The weights start alike and are as many, but for the gains of a norm; all else is Llama's."
     ),
     rule=(
         f"Supported if at {DEEPEST} blocks the interval of each step down, from two to one and from one to none, is "
@@ -88,7 +88,11 @@ CLAIM = Claim(
             "Not all of it holds: the table says which step. A residual that brings nothing at these depths may still "
             "be needed in longer training."
         ),
-        "inconclusive": "Part of it cannot be told from chance with so short a training; the table says which.",
+        "inconclusive": (
+            "Part of it cannot be told from chance; the table says which. A gap can only widen with depth if the worse "
+            "of the two still learns something in the shallowest model: one that has learnt no more than how often "
+            "each byte occurs has nowhere to fall."
+        ),
     },
     remark=(
         "The notes cite “Sanders et al. 2022” for what happens with a single residual. No such study could be found, "

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.report.charts import categories
+from normscope.lab.report.charts import categories, differences
 from normscope.lab.runs import Runs
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
@@ -40,8 +40,13 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
+    pairs = {"difference": [(f"rms {activation}", f"layer {activation}") for activation in ACTIVATIONS]}
     lines = {norm: [f"{norm} {activation}" for activation in ACTIVATIONS] for norm in NORMS}
-    return [categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, ACTIVATIONS)]
+    title, may_differ = "RMSNorm's loss minus LayerNorm's, seed by seed", [("what would not be noticed", MARGIN)]
+    return [
+        differences(title, "activation", "nats a byte", runs, "loss", pairs, ACTIVATIONS, levels=may_differ),
+        categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, ACTIVATIONS),
+    ]
 
 
 CLAIM = Claim(

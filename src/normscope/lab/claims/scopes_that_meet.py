@@ -47,15 +47,12 @@ def measure(settings: Settings, seed: int) -> Figures:
         assert x.grad is not None
         return y, x.grad
 
-    def group(groups: int) -> tuple[Tensor, Tensor]:
-        return given(library.GroupNorm(groups, CHANNELS), x)
-
+    group = {groups: given(library.GroupNorm(groups, CHANNELS), x) for groups in GROUPS}
     instance = given(library.InstanceNorm2d(CHANNELS, affine=True), x)
     layer = given(library.LayerNorm((CHANNELS, SIZE, SIZE)), x)
     from_batch, from_memory = [], []
     for size in BATCHES:
-        alike = library.InstanceNorm2d(CHANNELS, affine=True)
-        own, _ = given(alike, x[:size])
+        own = instance[0][:size]  # each picture by itself, so in any batch
         batch = library.BatchNorm2d(CHANNELS)
         from_batch.append((size, apart(given(batch, x[:size])[0], own)))
         from_memory.append((size, apart(batch.eval()(x[:size]), own)))
@@ -63,14 +60,14 @@ def measure(settings: Settings, seed: int) -> Figures:
     its_instance = given(library.InstanceNorm2d(CHANNELS, affine=True), x[:1])
     between = [groups for groups in GROUPS if 1 < groups < CHANNELS]
     return {
-        "instance": max(map(furthest_apart, group(CHANNELS), instance)),
-        "layer": max(map(furthest_apart, group(1), layer)),
+        "instance": max(map(furthest_apart, group[CHANNELS], instance)),
+        "layer": max(map(furthest_apart, group[1], layer)),
         "batch": max(map(furthest_apart, alone, its_instance)),
-        "between": min(apart(group(groups)[0], other) for groups in between for other in (instance[0], layer[0])),
+        "between": min(apart(group[groups][0], other) for groups in between for other in (instance[0], layer[0])),
         "batch_of_two": dict(from_batch)[2],
         "eval": dict(from_memory)[1],
-        "from_instance": [(groups, apart(group(groups)[0], instance[0])) for groups in GROUPS],
-        "from_layer": [(groups, apart(group(groups)[0], layer[0])) for groups in GROUPS],
+        "from_instance": [(groups, apart(group[groups][0], instance[0])) for groups in GROUPS],
+        "from_layer": [(groups, apart(group[groups][0], layer[0])) for groups in GROUPS],
         "batch_from_instance": from_batch,
         "memory_from_instance": from_memory,
     }

@@ -95,7 +95,9 @@ CLAIM = Claim(
     questions=questions,
     charts=charts,
     tuning=lambda budget: Tuning(
-        rates=(0.02, 0.06, 0.2, 0.6), seeds=budget.pick(quick=1, full=3), setting="rate_of_large"
+        rates=budget.pick(quick=(0.06, 0.2, 0.6, 2.0), full=(0.02, 0.06, 0.2, 0.6, 2.0)),
+        seeds=budget.pick(quick=1, full=3),
+        setting="rate_of_large",
     ),
     meaning={
         "supported": (

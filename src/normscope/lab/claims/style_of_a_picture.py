@@ -82,8 +82,9 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     def chart(title: str, label: str, figure: str, log_x: bool = False) -> Chart:
         lines = [
-            Line(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, dashed=norm == "LayerNorm")
-            for norm, colour in zip(NORMS, "abc", strict=True)
+            # InstanceNorm's dots come last and without a line, which would hide LayerNorm's where both are zero.
+            Line(norm, runs.curve(f"normscope {norm}", figure), colour, joined=norm != "InstanceNorm")
+            for norm, colour in zip(reversed(NORMS), "cba", strict=True)
         ]
         return Chart(title, label, "change of the output", lines, log_x=log_x, height=220)
 

@@ -105,10 +105,12 @@ def questions(budget: Budget) -> list[Question]:
 
 def charts(runs: Runs) -> list[Chart]:
     lines = []
-    for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("abc", "def"), strict=True):
-        theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in GAINS]
-        for normal, colour in zip(NORMALS, colours, strict=True):
-            lines.append(Line(f"{unit}, {normal}", runs.curve(f"{unit}, {normal}", "by_gain"), colour, dots=True))
+    gains = [0.5 * 2 ** (i / 10) for i in range(41)]
+    for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("ab", "cd"), strict=True):
+        for normal, colour, shift in zip(("whole", "cut"), colours, (0.98, 1.02), strict=True):  # side by side
+            points = [(shift * gain, share) for gain, share in runs.curve(f"{unit}, {normal}", "by_gain")]
+            lines.append(Line(f"{unit}, {normal}", points, colour, joined=False))
+        theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in gains]
         lines.append(Line(f"{unit}, theory without tails", theory, colours[0], dashed=True))
     named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
     units = list(UNITS)
@@ -144,7 +146,7 @@ CLAIM = Claim(
     measure=measure,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
+    tuning=lambda budget: Tuning(rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=2, full=3)),
     meaning={
         "supported": "Cut the normals of networks with sigmoid or tanh: their tails cost units at the start.",
         "contradicted": (

@@ -94,9 +94,9 @@ def charts(runs: Runs) -> list[Chart]:
             "k",
             "output's rms",
             [
-                Line("torch's usual eps, 1.2e-7", runs.curve(variant, "size_by_factor"), "a", dots=True),
+                Line("torch's usual eps, 1.2e-7", runs.curve(variant, "size_by_factor"), "a", joined=False),
                 Line("theory", size(eps), "a", dashed=True),
-                Line("eps 1e-5", runs.curve(variant, "size_with_eps"), "b", dots=True),
+                Line("eps 1e-5", runs.curve(variant, "size_with_eps"), "b", joined=False),
                 Line("theory", size(EPS), "b", dashed=True),
             ],
             log_x=True,
@@ -107,7 +107,7 @@ def charts(runs: Runs) -> list[Chart]:
             "constant added to every feature, in their size",
             "change (rms)",
             [
-                Line("RMSNorm", moved, "a", dots=True),
+                Line("RMSNorm", moved, "a", joined=False),
                 Line("RMSNorm, theory", theory, "a", dashed=True),
                 Line("LayerNorm", runs.curve(variant, "layer_by_constant"), "b", dots=True),
             ],

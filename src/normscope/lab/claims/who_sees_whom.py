@@ -110,7 +110,7 @@ def charts(runs: Runs) -> list[Chart]:
 
     return [
         chart("Attention and MLP", dots("attention", "attention", "a"), dots("MLP", "MLP", "b")),
-        chart("A GPT: only later ones", dots("Llama", "llama", "c")),
+        chart("A GPT: itself and later ones", dots("Llama", "llama", "c")),
         chart("The same GPT with BatchNorm, in training: all of them", dots("Llama with BatchNorm", LEAKING, "d")),
     ]
 

@@ -9,7 +9,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
 from normscope.lab.trial import Trial, name_of
 from normscope.lab.trials.text import train_text
-from normscope.lab.tuned import best_rates, tries, tuned_losses
+from normscope.lab.tuning import best_rates, tries, tuned_losses
 
 PACE_SEED = 2000
 AUTO_RATES = (1e-3, 3e-3, 1e-2, 3e-2)

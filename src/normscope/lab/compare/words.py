@@ -7,7 +7,7 @@ from normscope.lab.compare.ranking import Ranked, ranking
 from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.variants import leaks_future
 from normscope.lab.statistics import Interval
-from normscope.lab.tuned import at_the_edge
+from normscope.lab.tuning import at_the_edge
 
 UNIT = "nats a byte"
 

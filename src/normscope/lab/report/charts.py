@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.runs import Runs
-from normscope.lab.statistics import Interval
+from normscope.lab.statistics import Interval, confidence_interval
 
 
 def categories(
@@ -31,6 +31,34 @@ def categories(
         intervals = [(place + shift, runs.interval(variant, figure)) for place, variant in enumerate(variants)]
         drawn.append(dots(label, intervals, COLOURS[i % len(COLOURS)]))
     return Chart(title, x_label, y_label, drawn, names=names, levels=levels, log_y=log_y)
+
+
+def differences(
+    title: str,
+    x_label: str,
+    y_label: str,
+    runs: Runs,
+    figure: str,
+    lines: Mapping[str, Sequence[tuple[str, str]]],
+    names: Sequence[str],
+    *,
+    levels: Sequence[tuple[str, float]] = (),
+) -> Chart:
+    """How much more of a figure one variant has than another, seed by seed: what both owe to the seed cancels.
+
+    Args:
+        lines: for each line of the legend its pairs, one for each of `names`: the first less the second.
+        names: what stands below the axis.
+    """
+    drawn = []
+    for i, (label, pairs) in enumerate(lines.items()):
+        shift = 0.12 * (i - (len(lines) - 1) / 2)
+        intervals = []
+        for place, (one, other) in enumerate(pairs):
+            both = zip(runs.values(one, figure), runs.values(other, figure), strict=True)
+            intervals.append((place + shift, confidence_interval([a - b for a, b in both])))
+        drawn.append(dots(label, intervals, COLOURS[i % len(COLOURS)]))
+    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, from_zero=True)
 
 
 def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> Line:

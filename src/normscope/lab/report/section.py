@@ -9,7 +9,7 @@ from normscope.display.words import count, figure, many
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.words import MARKS, interval_in_words
-from normscope.lab.tuned import at_the_edge
+from normscope.lab.tuning import at_the_edge
 from normscope.lab.verdict import Answer
 
 FOREST_WIDTH, FOREST_HEIGHT = 180, 18
@@ -46,12 +46,11 @@ def section(claim: Claim, outcome: Outcome) -> list[str]:
 
 
 def _answers(outcome: Outcome) -> list[str]:
-    low, high = _range(outcome.answers)
     rows = [
         f'<tr><td class="mark {answer.verdict}" title="{answer.verdict}">{MARKS[answer.verdict]}</td>'
         f"<td>{clean(answer.text)}</td>"
         f"<td>{clean(interval_in_words(answer.interval, answer.unit))}</td>"
-        f"<td>{_forest(answer, low, high)}</td></tr>"
+        f"<td>{_forest(answer, *_range(_alike(answer, outcome)))}</td></tr>"
         for answer in outcome.answers
     ]
     ends = "95%" if len(outcome.answers) == 1 else "95%, all of them together"
@@ -66,8 +65,13 @@ def _answers(outcome: Outcome) -> list[str]:
     ]
 
 
-def _range(answers: tuple[Answer, ...]) -> tuple[float, float]:
-    """All that the little pictures of a claim have to show."""
+def _alike(answer: Answer, outcome: Outcome) -> list[Answer]:
+    """Those that can share a scale with an answer: rounding errors would not be seen beside what is of size one."""
+    return [other for other in outcome.answers if (other.unit, other.line) == (answer.unit, answer.line)]
+
+
+def _range(answers: list[Answer]) -> tuple[float, float]:
+    """All that the little pictures of these answers have to show."""
     values = [
         value
         for answer in answers
@@ -80,7 +84,7 @@ def _range(answers: tuple[Answer, ...]) -> tuple[float, float]:
 
 
 def _forest(answer: Answer, low: float, high: float) -> str:
-    """An interval and its line, all of a claim on one scale."""
+    """An interval and its line."""
 
     def place(value: float) -> float:
         return FOREST_WIDTH * min(max((value - low) / (high - low), 0.0), 1.0)
