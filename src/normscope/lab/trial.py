@@ -1,5 +1,6 @@
 """A trial: one run of one variant with one seed. Its key names everything that its figures depend on."""
 
+import ast
 import hashlib
 import importlib
 import json
@@ -84,8 +85,32 @@ def code_of(module: str) -> str:
     if module.partition(".")[0] != "normscope":
         raise ConfigError(f"a trial runs a measure of normscope, but got {module!r}")
     own = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return _digest([_rooms(), _without_words(own.read_text(encoding="utf-8"))])
+
+
+@cache
+def _rooms() -> str:
     files = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
-    return _digest([[str(path.relative_to(PACKAGE)), path.read_text(encoding="utf-8")] for path in [*files, own]])
+    return _digest([[str(path.relative_to(PACKAGE)), path.read_text(encoding="utf-8")] for path in files])
+
+
+def _without_words(source: str) -> str:
+    """The code of a claim's file without what only says things: comments, docstrings and the CLAIM itself.
+
+    >>> _without_words("LINE = 2  # half\\nCLAIM = Claim('as it is said')")
+    'LINE = 2'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+            node.body = [one for one in node.body if not _only_says(one)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _only_says(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id == "CLAIM" for target in node.targets)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @cache

@@ -113,9 +113,8 @@ CLAIM = Claim(
             "the reason to write it remains that it says what it means: these numbers will be overwritten."
         ),
         "contradicted": (
-            "Zeroing is cheaper than empty by itself suggests, because drawing random numbers takes many times longer "
-            "and has to touch the memory anyway. Write torch.empty because it says that the numbers will be "
-            "overwritten, not for speed."
+            "Zeroing costs next to nothing beside drawing random numbers, which takes many times longer. Write "
+            "torch.empty because it says that the numbers will be overwritten, not for speed."
         ),
         "inconclusive": (
             "Whatever is saved is lost in the noise of the clock. Write torch.empty because it says that the numbers "

@@ -126,8 +126,8 @@ def charts(runs: Runs) -> list[Chart]:
             company.append(dots(name, "in_company", f"{label}, {COMPANY} tokens", "ab"[place // 2], 0.2 * place - 0.1))
     company.append(Line("theory, lone", theory(1.0), "h", dashed=True))
     return [
-        Chart("What arrives at the first block", "blocks", "length, first / last", alone, log_y=True),
-        Chart("The same with norms", "blocks", "length, first / last", company, from_zero=True),
+        Chart("Length of the gradient at the first block", "blocks", "first / last", alone, log_y=True),
+        Chart("The same with norms", "blocks", "first / last", company, from_zero=True),
     ]
 
 

@@ -3,9 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import torch
-from torch import Tensor
-
 from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
@@ -14,6 +11,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import load_digits
 from normscope.lab.trials.images import CHANCE
+from normscope.lab.trials.shift import moments, shift_between
 from normscope.lab.trials.stack import NORMS, Stack, checkpoints, training
 from normscope.lab.verdict import BySeed, Figures, Question
 
@@ -41,8 +39,8 @@ def measure(settings: Settings, seed: int) -> Figures:
     for step, loss in enumerate(run):
         losses.append(min(loss, 2 * CHANCE))
         if before is not None:
-            shifts.append((step, _shift(before, _moments(model, probe))))
-        before = _moments(model, probe) if step in looks else None
+            shifts.append((step, shift_between(before, moments(model, probe))))
+        before = moments(model, probe) if step in looks else None
     known = [shift for _, shift in shifts if math.isfinite(shift)]
     return {
         # Steps that a network did not live to see count as guessing.
@@ -52,21 +50,6 @@ def measure(settings: Settings, seed: int) -> Figures:
         "shifts": [(step, shift) for step, shift in shifts if math.isfinite(shift)],
         "diverged": len(losses) < steps,
     }
-
-
-@torch.no_grad()
-def _moments(model: Stack, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Of every layer, the mean and the standard deviation of each feature, as they are in training."""
-    return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in model.features(images)]
-
-
-def _shift(before: list[tuple[Tensor, Tensor]], after: list[tuple[Tensor, Tensor]]) -> float:
-    """How far the features moved in mean and standard deviation, in units of the latter; the mean over all of them."""
-    moved = [
-        torch.hypot(mean - old_mean, std - old_std) / old_std.clamp(min=1e-12)
-        for (old_mean, old_std), (mean, std) in zip(before, after, strict=True)
-    ]
-    return torch.cat(moved).mean().item()
 
 
 def questions(budget: Budget) -> list[Question]:

@@ -13,7 +13,7 @@ from normscope.lab.verdict import BySeed, Question
 ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
 NORMS = ("layer", "rms")
 MARGIN = 0.03
-"""Nats a byte: about what half as many steps more would bring; whoever chooses a norm would not notice less."""
+"""Nats a byte: about what a tenth more steps bring in so short a training; whoever chooses a norm would not notice."""
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
@@ -55,7 +55,10 @@ CLAIM = Claim(
     kind="trained",
     statement="RMSNorm reaches LayerNorm's loss in a GPT, with ReLU, GELU, SwiGLU and ReLU².",
     source="Notes on normalization; Zhang and Sennrich 2019, “Root Mean Square Layer Normalization”.",
-    design="A GPT of two blocks on the text, with either norm and each activation; all else is Llama's.",
+    design=(
+        "A GPT of two pre-norm blocks on the text, with either norm and each activation; all else is Llama's. "
+        "LayerNorm has its bias and its centring, RMSNorm neither."
+    ),
     rule=f"Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below {MARGIN} nats.",
     variants=variants,
     measure=train_text,
@@ -65,6 +68,9 @@ CLAIM = Claim(
     meaning={
         "supported": "Take RMSNorm: it computes less and has no bias to keep, and costs nothing in loss.",
         "contradicted": "Keep LayerNorm with the activations where RMSNorm is behind: centring was worth something.",
-        "inconclusive": "Whatever difference there is, is smaller than what another seed makes. Choose by speed.",
+        "inconclusive": (
+            "Whatever difference there is, is so small that these seeds do not tell it from what another seed makes. "
+            "Choose by speed."
+        ),
     },
 )

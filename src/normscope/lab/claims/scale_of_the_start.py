@@ -82,8 +82,8 @@ CLAIM = Claim(
     tuning=lambda budget: Tuning(rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), seeds=budget.pick(quick=1, full=2)),
     meaning={
         "supported": (
-            "With pre-norm a first scale that is off by a power of ten is forgiven more readily. Whoever takes "
-            "post-norm has to take the initialisation with it."
+            "Averaged over three decades, a first scale that is off costs pre-norm less; on which side, the chart "
+            "shows. Whoever takes post-norm has to take its initialisation with it."
         ),
         "contradicted": (
             "At this size pre-norm is not the more forgiving of the two, once each scale has its own learning rate: "
@@ -91,4 +91,9 @@ CLAIM = Claim(
         ),
         "inconclusive": "Whatever difference there is in forgiveness, another seed makes as much.",
     },
+    remark=(
+        "An average over all scales hides that there are two sides. A post-norm block computes N(x + A(x)): with large "
+        "weights the branch drowns the stream, and nothing of the residual is left; with small ones the block starts "
+        "as little more than the identity. The chart shows both."
+    ),
 )

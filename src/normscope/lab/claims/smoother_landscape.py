@@ -1,11 +1,7 @@
 """The loss along the gradient, with and without BatchNorm: how much it varies, how far the gradient holds."""
 
 import math
-from collections.abc import Iterator, Mapping
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from collections.abc import Mapping
 
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
@@ -13,15 +9,12 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.runs import Runs
 from normscope.lab.trials.digits import load_digits
 from normscope.lab.trials.stack import Stack, checkpoints, training
+from normscope.lab.trials.walk import walk
 from normscope.lab.verdict import BySeed, Figures, Question
 
 RATE = 1 / 32
 """A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is
 about as far as it can go."""
-REACH = tuple(2.0 ** (power / 2) for power in range(-2, 5))
-"""How far to go along the gradient, in steps of training: from half a step to four."""
-MOST = 1e6
-"""What counts in the place of a figure that is not finite."""
 NAMES = {"no norm": "none", "BatchNorm": "batch"}
 
 
@@ -38,7 +31,7 @@ def measure(settings: Settings, seed: int) -> Figures:
     for step, _ in enumerate(training(model, digits, batch=batch, steps=settings["steps"], rate=rate, seed=seed), 1):
         if step - 1 not in looks:
             continue
-        losses, changes, slopes = zip(*_walk(model, *digits.batch(step, batch, seed), rate), strict=True)
+        losses, changes, slopes = zip(*walk(model, *digits.batch(step, batch, seed), rate), strict=True)
         for name, value in {
             "loss_low": min(losses),
             "loss": sum(losses) / len(losses),
@@ -52,37 +45,6 @@ def measure(settings: Settings, seed: int) -> Figures:
             curves.setdefault(name, []).append((step, value))
     means = {f"mean_{name}": sum(y for _, y in curve) / len(curve) for name, curve in curves.items()}
     return {**curves, **means}
-
-
-def _walk(model: Stack, images: Tensor, labels: Tensor, rate: float) -> Iterator[tuple[float, float, float]]:
-    """At each distance: the loss, how much the gradient has changed, and that for each unit of distance."""
-
-    def loss_and_gradient() -> tuple[float, list[Tensor]]:
-        loss = F.cross_entropy(model(images), labels)
-        return loss.item(), list(torch.autograd.grad(loss, weights))
-
-    weights = list(model.parameters())
-    start = [weight.detach().clone() for weight in weights]
-    _, gradient = loss_and_gradient()
-    length = _length(gradient)
-    for reach in REACH:
-        with torch.no_grad():
-            for weight, origin, slope in zip(weights, start, gradient, strict=True):
-                weight.copy_(origin - reach * rate * slope)
-        loss, there = loss_and_gradient()
-        change = _length([a - b for a, b in zip(there, gradient, strict=True)])
-        yield _finite(loss), _finite(change), _finite(change / max(reach * rate * length, 1e-12))
-    with torch.no_grad():
-        for weight, origin in zip(weights, start, strict=True):
-            weight.copy_(origin)
-
-
-def _length(vectors: list[Tensor]) -> float:
-    return float(torch.cat([vector.flatten() for vector in vectors]).norm())
-
-
-def _finite(value: float) -> float:
-    return min(value, MOST) if math.isfinite(value) else MOST
 
 
 def questions(budget: Budget) -> list[Question]:
@@ -160,7 +122,7 @@ CLAIM = Claim(
         "inconclusive": "The three measures do not tell the two networks apart in every seed; do not argue by them.",
     },
     remark=(
-        "Both networks are compared at steps of the same length, as in the paper. BatchNorm makes the loss independent "
-        "of the weights' length, so that distances between weights do not mean the same in both."
+        "Both networks are compared at the same learning rate, as in the paper. BatchNorm makes the loss independent "
+        "of the length of the weights before it, so that distances between weights do not mean the same in both."
     ),
 )

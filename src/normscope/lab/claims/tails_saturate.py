@@ -151,8 +151,8 @@ CLAIM = Claim(
         "supported": "Cut the normals of networks with sigmoid or tanh: their tails cost units at the start.",
         "contradicted": (
             "A unit adds up many weights, and one far out among them hardly moves the sum: what saturates units is the "
-            "scale of all weights together, as theory without tails says. Choose the scale with care; cutting at 3 "
-            "sigma does no harm, and little else."
+            "scale of all weights together, as theory without tails says. Choose the scale with care, and cut or do "
+            "not cut, as you like."
         ),
         "inconclusive": (
             "Whatever the tails do is too small to tell from chance here, next to what the scale of all weights does."
