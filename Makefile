@@ -6,7 +6,7 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train tour test bench lint types format clean
+.PHONY: help train tour test lab bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -19,6 +19,10 @@ tour: $(READY)  ## a worked example: the norms, their scopes and the models, che
 
 test: lint types  ## everything that CI runs: lint, types and tests
 	$(BIN)/pytest -n auto
+
+lab: $(READY)  ## put the field's claims to the test, in a quarter of an hour, into docs/lab; BUDGET=full takes a night
+	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab
+	@$(BIN)/normscope lab report --markdown --out docs/lab
 
 bench: $(READY)  ## speed against others, into docs/performance.md; NANOGPT=CHECKOUT TEXT=FILE for all of it
 	@$(BIN)/python benchmarks/report.py $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))

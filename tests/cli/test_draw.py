@@ -173,6 +173,11 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
             "this model takes batch and up to 1024 tokens, but got the shape 8,16,768\nfix: --shape 8,1024",
         ),
         (
+            ["model", "--preset", "gpt2", "--shape", "2,2000"],
+            "this model takes batch and up to 1024 tokens, but got the shape 2,2000\n"
+            "fix: --shape 2,2000 --model context=2000, or --shape 8,1024",
+        ),
+        (
             ["model", "--preset", "vit", "--shape", "8,3,64,64"],
             "this model takes (batch, 3, 224, 224), but got the shape 8,3,64,64\nfix: --shape 8,3,224,224",
         ),
@@ -190,9 +195,30 @@ def test_blocks_that_cannot_be(arguments: list[str], message: str, capsys: pytes
 
 def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", "model", str(tmp_path)]) == 2
-    assert "is no model's folder" in capsys.readouterr().err
+    assert "is no model's folder: it has no config.json\nfix: " in capsys.readouterr().err
     assert main(["draw", "model", str(tmp_path), "--wiring", "post"]) == 2
     assert "has its settings already, but got wiring\nfix: " in capsys.readouterr().err
+    assert main(["draw", "model", str(tmp_path), "--preset", "nanochat"]) == 2
+    assert f"the folder {tmp_path} and --preset nanochat\nfix: leave one of them out" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{")
+    assert main(["draw", "model", str(tmp_path)]) == 2
+    assert "its config.json is no JSON, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nofolder", "nofolder is not there\nfix: name the folder of a run, or of a Hugging Face checkpoint\n"),
+        ("gtp2", "gtp2 is not there\nfix: --preset gpt2, or name the folder"),
+        ("a.txt", "a.txt is a file, and no model's folder\nfix: name the folder"),
+    ],
+)
+def test_a_folder_that_is_not_there(
+    name: str, message: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_folder / "a.txt").write_text("text")
+    assert main(["draw", "model", name]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_block_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

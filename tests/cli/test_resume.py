@@ -103,3 +103,11 @@ def test_a_proof_takes_no_other_options(run: Run, capsys: pytest.CaptureFixture[
     assert (
         f"--verify trains copies of the run, and {words.split()[0]} would change nothing\nfix: leave it out" in errors
     )
+
+
+def test_a_run_that_is_done_and_damaged_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run.checkpoints.path(6) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    errors = refused(["resume", "r"], capsys)
+    assert "model.safetensors was cut short or grew: it has 100 bytes" in errors
+    assert "fix: there are others, at step 4: go on from one with --from-step" in errors

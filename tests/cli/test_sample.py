@@ -59,7 +59,8 @@ def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.Cap
         ("--top-k 0", "--top-k 0"),
         ("--top-p 2", "--top-p 2.0"),
         ("--min-p 0", "--min-p 0.0"),
-        ("-n 0", "samples=0"),
+        ("-n 0", "error: -n 0 must be"),
+        ("--samples 0", "error: --samples 0 must be"),
         ("--seed -1", "--seed -1"),
     ],
 )

@@ -37,6 +37,9 @@ def infinite():
         model[0].weight[0, 0] = 1e30
     return model, torch.full((2, 4), 1e30)
 
+def lazy():
+    return nn.Sequential(nn.LazyLinear(8), torch.jit.script(nn.ReLU()), nn.LazyLinear(2)), torch.ones(4, 5)
+
 def alone():
     return net()
 
@@ -136,6 +139,22 @@ def test_a_function_of_the_users(mine: Path, name: str, place: str, capsys: pyte
     assert f"{place}:{name}: 1 batch, 1 backward pass, 1 step" in out
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_lazy_and_scripted_parts(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "scripted" in seen(["mine.py:lazy"], capsys)
+
+
+def test_an_x_ray_that_cannot_begin_says_why(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no room for hooks")
+
+    monkeypatch.setattr("normscope.xray.modules.ModuleWatch.start", fail)
+    with pytest.raises(OSError, match="no room for hooks"):
+        entered(["xray", "mine.py:good"], capsys)
+
+
 def test_an_error_is_an_exit_code(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "ERROR" in seen(["mine.py:infinite"], capsys, code=1)
     assert "ERROR" not in seen(["mine.py:good"], capsys)
@@ -210,8 +229,8 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ("somewhere/else", "there is no 'somewhere/else'\nfix: a run's folder, a preset (gpt2, nanochat, llama)"),
         (".", "is not a run: it has no config.json"),
         ("nothing.json", "there is no nothing.json"),
-        ("mine.py", "there is no 'mine.py'"),
-        ("mine.py:gone", "mine.py has no function 'gone'\nfix: these are there: net, good"),
+        ("mine.py", "mine.py is a file, and an x-ray is taken of a model\nfix: name a function in it"),
+        ("mine.py:away", "mine.py has no function 'away'\nfix: these are there: net, good"),
         ("mine.py:value", "mine.py has no function 'value'"),
         ("gone.py:make", "there is no file gone.py"),
         ("gone.away:make", "there is no module 'gone.away' to import"),

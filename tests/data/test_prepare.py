@@ -149,7 +149,8 @@ def test_notices(tmp_path: Path) -> None:
     corpus = prepare(poem, tmp_path / "out", tokenizer="bpe", vocab_size=60_000)
     skipped, size, little = corpus.notices
     assert "1 file skipped" in skipped
-    assert size == f"the text has only {corpus.tokenizer.vocab_size} tokens to learn, so vocab_size is not 60000"
+    got = corpus.tokenizer.vocab_size
+    assert size == f"the text is too short for a vocabulary of 60000 tokens: it got one of {got}"
     assert little.startswith(f"the corpus has only {len(POEM):,} characters: a model reads them many times")
     long = write(tmp_path / "long", poem=POEM * 10)
     assert prepare(long, tmp_path / "out").notices == ()

@@ -130,3 +130,19 @@ def test_a_difference_is_told(difference: float, words: str) -> None:
     step = replace(worked.steps[0], checks=(Check("torch", difference, 1e-5),))
     text = render(replace(worked, steps=(step,)), width=120)
     assert text.splitlines()[-1].strip() == words
+
+
+def test_what_is_not_a_number_is_told() -> None:
+    text = " ".join(render(explanation("rmsnorm", [[0.0, 0.0], [3.0, 4.0]], eps=0.0)).split())
+    assert text.count("nan is not a number: it came of 0 / 0") == 1
+    assert text.index("4. scaled") < text.index("nan is not a number") < text.index("5. result")
+    assert "any eps above 0 keeps it from that" in text
+    assert text.count("nan came from a step before") == 2  # of the result, and of its strength
+    assert " nan " not in render(explanation("rmsnorm", [[0.0, 0.0]], eps=1e-5))
+    assert "eps above" not in render(explanation("relu2", [3e38]))
+
+
+@pytest.mark.parametrize("topic", ["attention", "block", "residual"])
+def test_one_text_is_a_batch_of_one(topic: str) -> None:
+    text = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    assert render(explanation(topic, text)) == render(explanation(topic, [text]))

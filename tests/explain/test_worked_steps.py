@@ -178,7 +178,8 @@ REFUSALS: list[Refusal] = [
     ("heads", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("attention", heads=3)),
     ("heads-block", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("block", heads=0)),
     ("rank", ShapeError, "attention takes a tensor of 3 dim", lambda: explanation("attention", [1.0, 2.0])),
-    ("rank-block", ShapeError, "a block takes a tensor of 3 dim", lambda: explanation("residual", [[1.0, 2.0]])),
+    ("rank-block", ShapeError, "a block takes a tensor of 3 dim", lambda: explanation("residual", [1.0, 2.0])),
+    ("rank-file", ShapeError, "an array of 3 in a .npy file", lambda: explanation("attention", np.ones((1, 1, 2, 2)))),
     ("rank-zero", ShapeError, "1 or more dimensions, but got 0", lambda: explanation("layernorm", np.float32(1))),
     ("rank-batch", ShapeError, "2 or more", lambda: explanation("batchnorm", [1.0, 2.0])),
     ("one-value", ShapeError, "more than one number", lambda: explanation("batchnorm", [[1.0, 2.0]])),
@@ -188,11 +189,12 @@ REFUSALS: list[Refusal] = [
     ("many-pairs", ShapeError, "too many pairs", lambda: explanation("attention", torch.zeros(1, 3000, 4))),
     ("half-token", TokenError, "but got 1.5", lambda: explanation("embedding", [1, 1.5])),
     ("negative-token", TokenError, "but got -1", lambda: explanation("embedding", [1, -1])),
-    ("large-token", TokenError, "but got 1e+06", lambda: explanation("embedding", [10**6])),
+    ("large-token", TokenError, "but got 1000000", lambda: explanation("embedding", [10**6])),
+    ("huge-token", TokenError, "but got about 100000000", lambda: explanation("embedding", [99_999_999])),
     ("lone-token", ShapeError, "a row of tokens", lambda: explanation("embedding", np.int64(3))),
     ("three-sizes", ShapeError, "two sizes", lambda: explanation("init", [1, 2, 3])),
     ("half-a-size", ShapeError, "whole numbers above zero", lambda: explanation("init", [1.5, 2])),
-    ("huge-sizes", ShapeError, "too many to draw", lambda: explanation("init", [10**5, 10**5])),
+    ("huge-sizes", ShapeError, "100000 by 100000 weights", lambda: explanation("init", [10**5, 10**5])),
 ]
 
 

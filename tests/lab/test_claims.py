@@ -9,7 +9,7 @@ from normscope.lab import claims as room
 from normscope.lab.budget import budget_of
 from normscope.lab.catalogue import all_claims, choose_claims
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import load_outcome
+from normscope.lab.outcome import Outcome, load_outcome
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.page import lab_page
 from normscope.lab.schedule import Schedule
@@ -58,7 +58,7 @@ def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
 
 @pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
 def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, tmp_path: Path) -> None:
-    schedule = Schedule(Store(tmp_path), Here(), Silent())
+    schedule: Schedule[Outcome] = Schedule(Store(tmp_path), Here(), Silent())
     found = schedule.run({claim.name: study(claim, QUICK)})[claim.name]
     known = load_outcome(RESULTS, claim.name)
     assert known is not None
@@ -81,8 +81,8 @@ def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
 def test_the_page_and_the_readme_in_the_docs_are_made_from_the_results() -> None:
     found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
     files = lab_markdown(found)
-    assert (RESULTS / "README.md").read_text(encoding="utf-8") == files["README.md"], "fix: make lab-report"
-    assert (RESULTS / "report.html").read_text(encoding="utf-8") == lab_page(found), "fix: make lab-report"
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == files["README.md"], "fix: make lab"
+    assert (RESULTS / "report.html").read_text(encoding="utf-8") == lab_page(found), "fix: make lab"
     assert (RESULTS / "report.html").stat().st_size < 3_000_000
     for name, text in files.items():
         assert (RESULTS / name).read_text(encoding="utf-8") == text

@@ -70,6 +70,14 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_parts_keep_modes_of_their_own() -> None:
+    model = GPT(gpt2(**SIZES))
+    model.train().blocks[0].eval()
+    before = [module.training for module in model.modules()]
+    look(model, INPUTS, TARGETS)
+    assert [module.training for module in model.modules()] == before
+
+
 def new_folder(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
     return folder / name
@@ -100,7 +108,7 @@ def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=1, xray_every=1)
     assert load_record(run.looks.path(0)).steps == ()
     record = load_record(run.looks.path(5))
-    assert [step.optimiser for step in record.steps] == ["Muon", "LightAdamW"]
+    assert [step.optimiser for step in record.steps] == ["Muon", "AdamW"]
     before, after = (run.load_model(step)[0] for step in (4, 5))
     for name in ("blocks.1.mlp.up", "embedding"):
         (weight,) = record[name].parameters

@@ -136,9 +136,17 @@ def test_gradient_of_zero_below_a_weight_of_zero_is_a_start() -> None:
 
 
 def test_unused_part_at_the_end_is_a_note_and_a_cut_a_warning() -> None:
-    cut = linear("features", 1, parameters=(weight(gradient=None),))
-    assert names(record(cut, linear("head", 2))) == [("warning", "no-gradient", "features")]
-    assert names(record(linear("body", 1), replace(cut, order=2))) == [("note", "no-gradient", "features")]
+    cut = linear("features", 1, parameters=(weight(gradient=None),), gradient=None)
+    relu = Module("relu()", "relu", is_function=True, order=2, fed_by=("features",), output=signal())
+    head = linear("head", 3, fed_by=("relu()",))
+    assert names(record(cut, relu, head)) == [("warning", "no-gradient", "features")]
+    assert names(record(cut, relu, head, broken_off=True)) == []
+    # That something runs after it says nothing: it may be a target, or the last of an unused kind.
+    assert names(record(cut, linear("head", 3))) == [("note", "no-gradient", "features")]
+    stream = Join(1.0, 1.0, 1.4, "embedding", "features", None)
+    block = Module("block", "Block", order=2, joins=(stream,), gradient=signal())
+    assert names(record(cut, block, linear("head", 3))) == [("warning", "no-gradient", "features")]
+    assert names(record(cut, replace(block, gradient=None), linear("head", 3))) == [("note", "no-gradient", "features")]
 
 
 def test_copies_that_are_frozen_or_tied_are_meant() -> None:
@@ -267,9 +275,9 @@ modules = st.builds(
     st.none() | places, st.lists(shapes, max_size=2).map(tuple), st.lists(shapes, max_size=2).map(tuple),
     st.none() | st.just("float16"), st.none() | st.booleans(), st.none() | counts, counts,
     st.none() | signals, st.none() | signals, st.none() | signals, st.none() | numbers, st.booleans(), st.booleans(),
-    st.lists(places, max_size=2).map(tuple), st.none() | units, st.none() | units, st.none() | norm_figures,
-    st.none() | looks, st.lists(joins, max_size=3).map(tuple), st.lists(parameters, max_size=2).map(tuple),
-    st.lists(numbers, max_size=6).map(tuple),
+    st.booleans(), st.booleans(), st.lists(places, max_size=2).map(tuple), st.none() | units, st.none() | units,
+    st.none() | norm_figures, st.none() | looks, st.lists(joins, max_size=3).map(tuple),
+    st.lists(parameters, max_size=2).map(tuple), st.lists(numbers, max_size=6).map(tuple),
 )  # fmt: skip
 steps = st.builds(Step, st.sampled_from(["Adam", "SGD"]), numbers, st.none() | counts, st.none() | numbers)
 records = st.builds(

@@ -1,6 +1,7 @@
 """The x-ray only looks: hooks, modes, weights, gradients and random numbers are afterwards as they were before."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import normscope
 from normscope import GPT, llama, nanochat
+from normscope.xray.hooks import nothing
 from normscope.xray.storing import load_record
 from tests.support import random_tokens
 
@@ -217,3 +219,68 @@ def test_findings_a_page_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert load_record(tmp_path / "look.json") == x.record
     with pytest.raises(normscope.NormscopeError, match=r"fix: look\.html"):
         x.save(tmp_path / "look.png")
+
+
+class Table(nn.Module):
+    """Gives its own parameter, as learnt positions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(1, 5, 8))
+
+    def forward(self) -> Tensor:
+        return self.places
+
+
+class Placed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.same, self.last = Table(), nn.Identity(), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(self.same(x) + self.table())
+        return y
+
+
+def test_no_hook_stays_on_a_tensor_that_lives_on() -> None:
+    import gc
+    import weakref
+
+    model, inputs = Placed(), torch.randn(2, 5, 8, requires_grad=True)
+    for _ in range(3):
+        with normscope.xray(model) as x:
+            kept = model(inputs)
+            kept.sum().backward()
+    assert not model.table.places._backward_hooks
+    assert not inputs._backward_hooks
+    assert not kept._backward_hooks
+    scene = weakref.ref(x._scene)
+    del x
+    gc.collect()
+    assert scene() is None
+
+
+def test_hooks_on_tensors_that_are_gone_are_forgotten() -> None:
+    model, inputs = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+    with normscope.xray(model) as x:
+        for _ in range(1000):
+            model(inputs)
+        assert len(x._scene._handles._handles) < 2000
+
+
+def test_a_copy_and_a_file_made_inside_have_nothing_of_it(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU())
+    inputs = torch.randn(4, 8)
+    with normscope.xray(model) as x, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(inputs).sum().backward()
+        copied = copy.deepcopy(model)
+        averaged = torch.optim.swa_utils.AveragedModel(model)
+        torch.save(model, tmp_path / "model.pt")
+        for other in (copied, averaged, torch.load(tmp_path / "model.pt", weights_only=False)):
+            other(inputs).sum().backward()
+    assert [module.calls for module in x.record.modules] == [1, 1, 1, 1]
+    assert x.record.backwards == 1
+    hooks = [hook for module in copied.modules() for hook in module._forward_pre_hooks.values()]
+    assert all(hook._call is nothing for hook in hooks)  # type: ignore[attr-defined]
+    torch.testing.assert_close(copied(inputs), model(inputs))

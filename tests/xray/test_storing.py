@@ -80,6 +80,10 @@ def test_it_is_plain_json_with_a_module_a_line(tmp_path: Path) -> None:
     assert '"nan"' in text
 
 
+def _attention(content: Any) -> Any:
+    return next(module["attention"] for module in content["modules"] if "attention" in module)
+
+
 def changed(tmp_path: Path, change: Any) -> Path:
     path = tmp_path / "xray.json"
     save_record(real_record(), path)
@@ -108,6 +112,9 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda c: c["modules"][0]["output"].pop("mean"), r"it lacks modules\[0\].output.mean"),
         (lambda c: c["modules"][0].update(is_function=0), r"is_function is 0, and should be true or false"),
         (lambda c: c["modules"][0].update(inputs=[[1, "2"]]), r"modules\[0\].inputs\[0\]\[1\] is '2'"),
+        (lambda c: c["modules"][0].update(calls=10**30), r"modules\[0\].calls is a number that is too large"),
+        (lambda c: c["modules"][0].update(prints=[1.0, 2.0]), r"modules\[0\].prints has 2 items, and should have 4"),
+        (lambda c: _attention(c).update(heads=0), r"attention.heads is 0, and should be how many"),
         (lambda c: c["steps"][0].update(when=1), r"it has steps\[0\].when"),
         (lambda c: c["modules"][0].update(features=None), None),
     ],

@@ -31,6 +31,9 @@ COMMANDS = {
 }
 """For each command: the module it lives in, and one line of help."""
 
+SHORT = {"-n": "samples"}
+"""The options of one letter, and what each sets."""
+
 WRONG_USE, INTERRUPTED, CLOSED_PIPE = 2, 130, 141  # the exit codes that shells expect: 128 + the signal's number
 
 
@@ -81,8 +84,8 @@ def _as_typed(message: str, arguments: Sequence[str]) -> str:
     >>> _as_typed("top_p=2.0 must be at most 1", ["sample", "runs/tale", "--top-p", "2"])
     '--top-p 2.0 must be at most 1'
     """
-    for option in {word.partition("=")[0] for word in arguments if word.startswith("--")}:
-        name = option.removeprefix("--").replace("-", "_")
+    for option in {word.partition("=")[0] for word in arguments if word.startswith("-")}:
+        name = SHORT.get(option, option.removeprefix("--").replace("-", "_"))
         message = re.sub(rf"(?<![\w-]){re.escape(name)}=", f"{option} ", message)
     return message
 

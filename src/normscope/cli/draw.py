@@ -88,8 +88,8 @@ class DrawModel:
     )
     """The folder of a run, or of a Hugging Face checkpoint of GPT-2 or Llama."""
 
-    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "nanochat"
-    """Without a folder: nanochat, gpt2, llama, encoder, vit or convnet."""
+    preset: Name = None
+    """Without a folder: nanochat, which is drawn unless told, gpt2, llama, encoder, vit or convnet."""
 
     shape: Annotated[str | None, tyro.conf.arg(metavar="SIZE,SIZE,...", help_behavior_hint="")] = None
     """The shape of what it is given: batch and tokens, or images."""
@@ -139,7 +139,12 @@ def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
         return draw_models.draw_block(command.preset, _shape(command.shape), settings)
     shape = None if command.shape is None else _shape(command.shape)
     if command.folder is None:
-        return draw_models.draw_whole(command.preset, shape, settings, command.inside)
+        return draw_models.draw_whole(command.preset or "nanochat", shape, settings, command.inside)
+    if command.preset is not None:
+        raise ConfigError(
+            f"there is one model to draw, but got the folder {command.folder} and --preset {command.preset}\n"
+            f"fix: leave one of them out"
+        )
     if settings:
         raise ConfigError(
             f"the model in {command.folder} has its settings already, but got {', '.join(settings)}\n"

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,12 @@ MEANINGS = {
     "k": "heads of keys",
     "e": "size of a head",
     "f": "in the MLP",
+    "v": "vocabulary",
 }
 """What the letters at the arrows stand for."""
+IMAGES = {"n": "batch", "c": "channels", "h": "height", "w": "width"}
+PATCHES = {**MEANINGS, "c": "channels", "y": "rows", "x": "columns", "s": "patches"}
+"""The same where the input is images, and where these are cut into patches."""
 
 
 def _encoder(**settings: Any) -> EncoderConfig:
@@ -95,36 +99,42 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
 def draw_whole(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
     """A model of a preset, with its blocks folded."""
     _choose("preset", name, CONFIGS)
-    tokens = shape[1] if shape is not None and len(shape) == 2 else None
-    config = _config(name, settings, tokens)
+    config = _config(name, settings)
     with torch.device("meta"):
         model = _MODELS[type(config)](config).eval()
-    return _draw(model, name, shape, inside)
+    return _draw(model, name, shape, inside, is_preset=True)
 
 
 def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
     """The model in the folder of a run, or of a Hugging Face checkpoint."""
+    fix = "name the folder of a run, or of a Hugging Face checkpoint"
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise ConfigError(f"{folder} is no model's folder: it has no config.json\nfix: {fix}")
+    if not folder.is_dir():
+        what = "is a file, and no model's folder" if folder.exists() else "is not there"
+        close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
+        raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{folder} is no model's folder: {error}\nfix: name the folder of a run, or of a Hugging Face checkpoint"
-        ) from error
+    except OSError as error:
+        raise ConfigError(f"{folder}/config.json cannot be read: {error.strerror}\nfix: {fix}") from error
+    except ValueError as error:
+        raise ConfigError(f"{folder} is no model's folder: its config.json is no JSON, {error}\nfix: {fix}") from error
     is_theirs = isinstance(settings, dict) and "model_type" in settings
     model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
     return _draw(model, str(folder), shape, inside)
 
 
-def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool) -> Drawing:
-    x, letters = _input(model, shape)
+def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_preset: bool = False) -> Drawing:
+    x, letters = _input(model, shape, is_preset)
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
     drawing = draw_model(model, x, axes=letters, inside=inside or None, title=title)
-    is_text = isinstance(model.config, GPTConfig | EncoderConfig)  # of images h is the height
-    return dataclasses.replace(drawing, meanings=MEANINGS) if is_text else drawing
+    meanings = {ConvNetConfig: IMAGES, ViTConfig: PATCHES}.get(type(model.config), MEANINGS)
+    return dataclasses.replace(drawing, meanings=meanings)
 
 
-def _input(model: nn.Module, shape: Shape | None) -> tuple[Tensor, Mapping[Shape, str]]:
+def _input(model: nn.Module, shape: Shape | None, is_preset: bool) -> tuple[Tensor, Mapping[Shape, str]]:
     """What a model is run on, of this shape or of a usual one, and the letters of the axes."""
     config: Any = model.config
     is_text = isinstance(config, GPTConfig | EncoderConfig)
@@ -135,17 +145,32 @@ def _input(model: nn.Module, shape: Shape | None) -> tuple[Tensor, Mapping[Shape
     if not fits or (is_text and shape[1] > config.context):
         wanted = f"batch and up to {config.context} tokens" if is_text else f"(batch, {', '.join(map(str, usual[1:]))})"
         got, good = ",".join(map(str, shape)), ",".join(map(str, usual))
-        raise ConfigError(f"this model takes {wanted}, but got the shape {got}\nfix: --shape {good}")
+        more = f" --model context={shape[1]}" if is_text and len(shape) == 2 and is_preset else ""
+        fix = f"--shape {got}{more}, or --shape {good}" if more else f"--shape {good}"
+        raise ConfigError(f"this model takes {wanted}, but got the shape {got}\nfix: {fix}")
     x = torch.empty(shape, dtype=torch.int64 if is_text else torch.float32, device="meta")
-    axes = [(shape, "b s" if is_text else "n c h w")]
-    if isinstance(config, BlockConfig):
+    return x, _unambiguous(_axes(config, shape))
+
+
+def _axes(config: Any, shape: Shape) -> Iterator[tuple[Shape, str]]:
+    """The letters of the shapes that are seen in a model whose input has this one."""
+    batch = shape[0]
+    if isinstance(config, ConvNetConfig):
+        yield shape, "n c h w"
+        for _, width, _, size in config.stages():
+            yield (batch, width, size, size), "n c h w"
+        yield (batch, config.widths[-1]), "n c"
+        return
+    if isinstance(config, ViTConfig):
+        yield shape, "b c y x"  # h is the heads'
+        tokens = (config.image_size // config.patch) ** 2
+        yield (batch, config.width), "b d"
+    else:
+        yield shape, "b s"
         tokens = shape[1]
-        if isinstance(config, ViTConfig):
-            tokens = (config.image_size // config.patch) ** 2
-            # What goes into the embedding may be as wide as what comes out, and is not the same.
-            axes.append(((shape[0], tokens, config.channels * config.patch**2), "b s p"))
-        axes += _letters(config, (shape[0], tokens, config.width)).items()
-    return x, _unambiguous(axes)
+        yield (batch, tokens, config.vocab_size), "b s v"
+    yield (tokens, config.width), "s d"
+    yield from _letters(config, (batch, tokens, config.width)).items()
 
 
 def _sizes(config: BlockConfig) -> tuple[int, int, int]:
@@ -175,15 +200,15 @@ def _unambiguous(shapes: Iterable[tuple[Shape, str]]) -> dict[Shape, str]:
     return {shape: letters.pop() for shape, letters in found.items() if len(letters) == 1}
 
 
-def _config(name: str, settings: Mapping[str, Any], tokens: int | None) -> Any:
-    """The config of a preset with these settings, with room for so many tokens."""
+def _config(name: str, settings: Mapping[str, Any], tokens: int = 0) -> Any:
+    """The config of a preset with these settings, with room for so many tokens at least."""
     if "wiring" in settings:
         _choose("wiring", settings["wiring"], WIRINGS)
     try:
         usual = CONFIGS[name]()
         if isinstance(usual, BlockConfig):
             _check_heads({**vars(usual), **settings})
-        if tokens is not None and hasattr(usual, "context"):
+        if tokens and hasattr(usual, "context"):
             settings = {"context": max(tokens, usual.context), **settings}
         config = preset(name, **settings) if name in PRESETS else CONFIGS[name](**settings)
     except TypeError as error:  # a setting that the config does not have

@@ -1,6 +1,7 @@
 """`normscope lab`: the field's claims, put to the test."""
 
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import tyro
 
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, NormscopeError
 from normscope.files import make_folder, write_atomically
 from normscope.lab.budget import budget_of
 from normscope.lab.catalogue import all_claims, choose_claims
@@ -124,7 +125,9 @@ def _run(command: Run) -> int:
     print(f"every figure is in {command.out / 'claims'}; make a page of it with: normscope lab report", end="")
     print("" if command.out == USUAL_FOLDER else f" --out {command.out}")
     for name, error in results.errors.items():
-        print(f"error: {name}: {error}", file=sys.stderr)
+        # A fault of ours is told with the place that it comes from.
+        where = "" if isinstance(error, NormscopeError) else "".join(traceback.format_exception(error))
+        print(f"{where}error: {name}: {error}", file=sys.stderr)
     return FAILED if results.errors else 0
 
 

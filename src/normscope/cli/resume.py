@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     steps = run.config.train.steps
     until = steps if command.until is None else command.until
     if command.from_step is None and until >= steps and run.is_done():
+        run.checkpoints.load(steps)  # refuses what was damaged since
         print(f"{run.folder} is done: it has taken all of its {steps} steps")
         print("to learn more: a new run with more --steps; or --from-step, to go this one's last part again")
         return 0

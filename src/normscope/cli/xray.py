@@ -118,6 +118,8 @@ def _look(command: Look) -> int:
     if command.html is not None:
         write_atomically(command.html, render_page(records, findings))
     print_record(records[-1], findings)
+    if len(records) > 1:
+        print(f"the last of {len(records)} x-rays in {command.target}; --html FILE shows how it went")
     for path in (command.json, command.html):
         if path is not None:
             print(f"wrote {path}")
@@ -166,6 +168,11 @@ def _subject(target: str, source: Source, seed: int) -> Subject:
 
 
 def _no_target(target: str) -> ConfigError:
+    if Path(target).is_file():
+        fix = "name a function of yours that returns a model and a batch: path/to/file.py:function"
+        if target.endswith(".py"):
+            fix = f"name a function in it that returns a model and a batch: {target}:FUNCTION"
+        return ConfigError(f"{target} is a file, and an x-ray is taken of a model\nfix: {fix}")
     close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
     kinds = f"a run's folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
     return ConfigError(f"there is no {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")

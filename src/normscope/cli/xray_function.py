@@ -1,7 +1,9 @@
 """A function of the user's own that makes a model and a batch: found by its name, called, and what it gave checked."""
 
+import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,9 @@ from torch import Tensor, nn
 from normscope.errors import ConfigError
 
 _WANTED = "return model, batch  (or model, batch, loss: a function of the output)"
+_NAMES = 12
+"""How many functions are named, of those that could have been meant."""
+
 _FRAMES = 3
 """How many lines of the user's own code are shown of an error."""
 
@@ -32,13 +37,55 @@ def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] 
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     function = getattr(module, name, None)
     if not callable(function):
-        own = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
-        there = [name for name, value in own.items() if getattr(value, "__module__", "") == module.__name__]
-        fix = f"these are there: {', '.join(there)}" if there else "write one, which returns a model and a batch"
-        raise ConfigError(f"{place} has no function {name!r}\nfix: {fix}")
+        raise ConfigError(f"{place} has no function {name!r}\nfix: {_instead(name, functions_of(module))}")
     with explained(target):
         given = function()
     return _checked(target, given)
+
+
+def functions_of(module: ModuleType) -> list[str]:
+    """The names of the functions that a module has of its own; a class makes a model, but no batch."""
+    own = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
+    mine = {name: value for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
+    return [name for name, value in mine.items() if not isinstance(value, type)]
+
+
+def _instead(name: str, there: list[str]) -> str:
+    close = difflib.get_close_matches(name, there, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f", and {len(there) - _NAMES} more" if len(there) > _NAMES else ""
+    some = ", ".join(there[:_NAMES])
+    return f"these are there: {some}{more}" if there else "write one, which returns a model and a batch"
+
+
+def check_call(target: str, model: nn.Module, batch: Any) -> None:
+    """Refuse a batch that the model's forward has no room for: most often it holds the labels too."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # one that is not written in Python
+        return
+    if isinstance(batch, Mapping):
+        positional, named = (), dict(batch)
+    else:
+        positional, named = tuple(batch) if isinstance(batch, tuple | list) else (batch,), {}
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        got = "a tensor" if isinstance(batch, Tensor) else f"a {type(batch).__name__} of {len(batch)}"
+        fix = "return model, inputs, lambda output: F.cross_entropy(output, labels)  (the loss has the labels)"
+        if len(positional) < 2:
+            fix = "a tensor for model(batch), a tuple for model(*batch), or a dictionary for model(**batch)"
+        raise ConfigError(
+            f"the batch of {target} is {got}, and {type(model).__name__}.forward{signature} {_misfit(error)}\n"
+            f"fix: {fix}"
+        ) from None
+
+
+def _misfit(error: TypeError) -> str:
+    """What Python says of arguments that do not fit, as part of a sentence: it begins with "missing" or with "got"."""
+    words = str(error)
+    return f"is {words}" if words.startswith("missing") else words.replace("too many", "gets too many")
 
 
 def _import_module(name: str) -> ModuleType:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from normscope.cli.xray_function import call_function
+from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.train.config import TrainConfig
-from normscope.train.optimisers.light import LightAdamW
+from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.team import Team
 from normscope.train.recipes import recipe
 from normscope.train.run import Run
@@ -25,6 +26,7 @@ from normscope.xray.tensors import tensors_in
 TEXTS = 4
 """How many windows of text a batch has."""
 _RATE = 1e-3
+_OWN_FUNCTION = "write a function that returns the model and a batch, and name it: path/to/file.py:function"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def of_run(folder: Path, checkpoint: str) -> Subject:
         inputs, targets = several[number % len(several)]
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
-    return _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(train.rates().at(done)))
+    # After the last step the schedule is at nothing, and a step would show nothing: it is taken as the last one was.
+    rate = train.rates().at(min(done, train.steps - 1))
+    return _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(rate))
 
 
 def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> Subject:
@@ -79,6 +83,8 @@ def of_huggingface(folder: Path, seed: int) -> Subject:
     try:
         model = load_huggingface(folder)
     except WeightsError as error:
+        if isinstance(error.__cause__, SafetensorError) or not _has_weights(folder):
+            raise  # a damaged file is nothing that transformers could read, and neither is one that is not there
         return _of_transformers(folder, seed, error)
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
     return _of_gpt(str(folder), model, tokens, _adam(model))
@@ -88,6 +94,7 @@ def of_function(target: str, seed: int) -> Subject:
     """What a function of the user's own returns; a loss that it does not return is made from the output."""
     torch.manual_seed(seed)  # so that it makes the same model and batch each time
     model, batch, loss_of = call_function(target)
+    check_call(target, model, batch)
 
     def loss(_: int) -> Tensor:
         if isinstance(batch, Mapping):
@@ -122,18 +129,28 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     try:
         import transformers
     except ImportError:
-        raise WeightsError(f"{refusal}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
+        why = str(refusal).partition("\nfix: ")[0]
+        raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
     names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or ["AutoModel"]
     kind = getattr(transformers, str(names[0]), transformers.AutoModel)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model = kind.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise WeightsError(f"transformers cannot read {folder} either: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        why, _, fix = str(refusal).partition("\nfix: ")
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise WeightsError(
+            f"{why}. And transformers cannot read {folder} either: {reason}\nfix: {fix or _OWN_FUNCTION}"
+        ) from error
     batch = _made_up(model, seed)
     if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
         batch["labels"] = batch["input_ids"]
     return Subject(str(folder), model, lambda _: _some_loss(model(**batch), str(folder)), _adam(model))
+
+
+def _has_weights(folder: Path) -> bool:
+    """Whether there is a file of weights, whole or in shards, of those that transformers reads."""
+    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
 
 
 def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
@@ -148,7 +165,7 @@ def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
         return {"pixel_values": torch.randn(TEXTS, config.num_channels, height, width, generator=generator)}
     raise ConfigError(
         f"a {type(model).__name__} reads {model.main_input_name}, and no batch of that kind can be made up here\n"
-        f"fix: write a function that returns the model and a batch, and name it: path/to/file.py:function"
+        f"fix: {_OWN_FUNCTION}"
     )
 
 
@@ -176,14 +193,14 @@ def _first(items: Any, most: int) -> Any:
 
 def _adam(model: nn.Module) -> Callable[[], object]:
     """A step of AdamW; it is made when it is first wanted, because a model may have no weights."""
-    made: list[LightAdamW] = []
+    made: list[AdamW] = []
 
     def step() -> None:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         if not weights:
             raise ConfigError("the model has no weights that a step could change\nfix: leave --step out")
         if not made:
-            made.append(LightAdamW(weights, lr=_RATE))
+            made.append(AdamW(weights, lr=_RATE))
         made[0].step()
 
     return step

@@ -70,14 +70,18 @@ def take(subject: Subject, passes: Passes, form: Form) -> Record:
     torch.manual_seed(passes.seed)
     label = f"{subject.label}, {form.words}" if form.words else subject.label
     xray = Xray(model, label=label, inside=not form.compile)
+    begun = False
     try:
         with ExitStack() as stack:
             stack.enter_context(_in_type(form.dtype))
             stack.enter_context(xray)
+            begun = True
             _run(subject, passes, form)
     except NormscopeError:
         raise
     except Exception as error:
+        if not begun:  # then there is no record to ask
+            raise
         running = [module for module in xray.record.ran if module.output is None]
         inner = f"its module {running[-1].name!r}" if running and running[-1].name else "the model"
         where = inner if running else "the loss or the way back"

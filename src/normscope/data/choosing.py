@@ -58,7 +58,7 @@ def choose_tokenizer(
     learnt = train_bpe(_training(texts), wanted)
     if learnt.vocab_size == wanted:
         return learnt, []
-    return learnt, [f"the text has only {learnt.vocab_size} tokens to learn, so vocab_size is not {wanted}"]
+    return learnt, [f"the text is too short for a vocabulary of {wanted} tokens: it got one of {learnt.vocab_size}"]
 
 
 def _training(texts: Callable[[], Assigned]) -> Iterator[str]:

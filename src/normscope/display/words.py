@@ -6,13 +6,13 @@ import math
 def count(number: float) -> str:
     """A number of things, in three digits.
 
-    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000)]
-    ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G']
+    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18)]
+    ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G', '1.00 E']
     """
     if not math.isfinite(number):
         return "?"
-    for unit in ("", " k", " M", " G", " T"):
-        if abs(number) < 999.5 or unit == " T":
+    for unit in ("", " k", " M", " G", " T", " P", " E"):
+        if abs(number) < 999.5 or unit == " E":
             break
         number /= 1000
     if not unit:

@@ -1,6 +1,7 @@
 """The page that every SVG drawing stands on: its own paper and ink, for light and dark surroundings."""
 
-from html import escape
+import re
+from html import escape as escape_html
 
 # Paper and ink change together, so the drawing can be read wherever it is shown. Only fonts that every system has.
 _STYLE = """\
@@ -20,6 +21,15 @@ text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans",
   .faint { fill: #9198a1 }
   .line { stroke: #9198a1 }
 }"""
+
+
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not have in any form: most control characters, and halves of pairs."""
+
+
+def escape(words: str) -> str:
+    """Words as XML has them; what it cannot have is shown as the sign for an unknown character."""
+    return escape_html(_NO_XML.sub("\ufffd", words))
 
 
 def page(width: float, height: float, title: str, description: str, body: list[str]) -> str:

@@ -96,7 +96,7 @@ class Moments:
 
 def moments_of(x: Tensor) -> Moments:
     """The moments of all numbers of a real tensor."""
-    x = x.detach()
+    x = _countable(x)
     if x.numel() == 0:
         return Moments()
     if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
@@ -115,6 +115,12 @@ def _run(*arguments: Any) -> None:
     from normscope.kernels.fused import moments as loops  # brings numba, and may fail
 
     loops.measure(*arguments)
+
+
+def _countable(x: Tensor) -> Tensor:
+    """The same numbers in a type that torch can count with: not so those of eight bits."""
+    x = x.detach()
+    return x.float() if x.is_floating_point() and x.element_size() == 1 else x
 
 
 def _in_memory(x: Tensor) -> Tensor:
@@ -173,9 +179,11 @@ class Columns:
 
     def add(self, x: Tensor) -> None:
         """Add a matrix, (rows, d)."""
-        x = x.detach()
+        x = _countable(x)
         rows, d = x.shape
         self.rows += rows
+        if not x.numel():
+            return
         if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
             numbers, active = x.float().contiguous(), np.zeros(d, dtype=np.float32)
             places = (array.ctypes.data for array in (self.squares, self.largest, active))

@@ -18,6 +18,7 @@ from normscope.xray.findings.base import Finding
 from normscope.xray.parameters import ParameterWatch
 from normscope.xray.probe import Xray
 from normscope.xray.record import Record, Signal
+from normscope.xray.scene import Scene
 from normscope.xray.storing import load_record, save_record
 
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
@@ -35,12 +36,14 @@ def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "") -> Rec
     >>> [layer["name"] for layer in layer_signal(look(model, tokens, tokens))]
     ['embedding', 'blocks.0', 'blocks.1', 'final_norm']
     """
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     try:
         with Xray(model.eval(), label=label) as xray:
             model.loss(inputs, targets).backward()
     finally:
-        model.train(was_training).zero_grad(set_to_none=True)
+        for module, training in modes:  # of parts one by one: some may be in eval mode by themselves
+            module.training = training
+        model.zero_grad(set_to_none=True)
     return xray.record
 
 
@@ -65,7 +68,8 @@ class StepWatch:
     """
 
     def __init__(self, model: GPT) -> None:
-        self._model, self._weights = model, ParameterWatch(model)
+        # In a scene where nobody looks: gradients are seen by the x-rays themselves, and here only the weights are.
+        self._model, self._weights = model, ParameterWatch(model, Scene())
 
     def __enter__(self) -> Self:
         self._weights.start()
@@ -81,7 +85,9 @@ class StepWatch:
         for module in record.modules:
             seen = {p.name: p for p in self._weights.of(parts[module.name], module.name)} if module.parameters else {}
             weights = [
-                dataclasses.replace(p, update=seen[p.name].update, optimised=seen[p.name].optimised)
+                dataclasses.replace(
+                    p, update=seen[p.name].update, change=seen[p.name].change, optimised=seen[p.name].optimised
+                )
                 for p in module.parameters
             ]
             modules.append(dataclasses.replace(module, parameters=tuple(weights)))

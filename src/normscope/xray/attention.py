@@ -10,7 +10,8 @@ from normscope.xray.record import Attention
 
 _QUERIES = 32  # of each text so many queries are looked at
 _TEXTS = 4
-_HIDDEN = -1e4  # a score below this stands for "not to be seen"
+_HIDDEN = 1000.0
+"""A score so far below the highest of its row stands for "not to be seen": masks add -10000, or the least number."""
 
 
 class Looks:
@@ -19,7 +20,7 @@ class Looks:
     def __init__(self) -> None:
         self._entropy: Tensor | None = None
         self._sharpest: Tensor | None = None
-        self._rows = 0
+        self._rows: Tensor | None = None
         self._scores = self._squares = 0.0
         self._numbers = 0
         self._keys = 0
@@ -27,7 +28,7 @@ class Looks:
 
     def add_scores(self, scores: Tensor, places: Tensor | None) -> None:
         """Scores before softmax, (b, h, s, t); hidden ones are minus infinity, or very low."""
-        visible = scores > _HIDDEN
+        visible = scores > scores.amax(-1, keepdim=True) - _HIDDEN
         real = scores[visible]
         if real.numel():
             self._scores += float(real.double().sum())
@@ -43,13 +44,13 @@ class Looks:
         usable = (counts > 1) & torch.isfinite(entropy)
         share = torch.where(usable, entropy / counts.clamp_min(2).double().log(), 0.0).sum((0, 2))
         sharp = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
-        # A head's rows are as usable as another's: what is hidden is hidden to all of them, or nearly so.
-        rows = int(usable[:, 0].sum())
-        if rows == 0:
+        rows = usable.sum((0, 2))
+        if not bool(rows.any()):
             return
         if self._entropy is None or self._entropy.shape != share.shape:
-            self._entropy, self._sharpest, self._rows = torch.zeros_like(share), torch.zeros_like(share), 0
+            self._entropy, self._sharpest, self._rows = (torch.zeros_like(share) for _ in range(3))
         assert self._sharpest is not None
+        assert self._rows is not None
         self._entropy, self._sharpest, self._rows = self._entropy + share, self._sharpest + sharp, self._rows + rows
         self._keys = max(self._keys, int(counts.max()))
         if places is not None:
@@ -59,8 +60,9 @@ class Looks:
                 self._future = max(future, self._future or 0.0)
 
     def finish(self) -> Attention | None:
-        if self._entropy is None or self._sharpest is None:
+        if self._entropy is None or self._sharpest is None or self._rows is None:
             return None
+        rows = self._rows.clamp_min(1)
         spread = None
         if self._numbers:
             mean = self._scores / self._numbers
@@ -68,8 +70,8 @@ class Looks:
         return Attention(
             heads=len(self._entropy),
             keys=self._keys,
-            entropy=tuple((self._entropy / self._rows).tolist()),
-            sharpest=tuple((self._sharpest / self._rows).tolist()),
+            entropy=tuple((self._entropy / rows).tolist()),
+            sharpest=tuple((self._sharpest / rows).tolist()),
             spread=spread,
             future=self._future,
         )
@@ -82,7 +84,7 @@ def add_queries(
     q, k = q.detach()[:_TEXTS], k.detach()[:_TEXTS]
     if q.dim() == 3:
         q, k = q[:, None], k[:, None]
-    if q.dim() != 4 or q.shape[2] == 0:
+    if q.dim() != 4 or q.shape[2] == 0 or k.shape[2] == 0:
         return
     if k.shape[1] != q.shape[1]:
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
@@ -104,12 +106,13 @@ def add_queries(
     looks.add_scores(scores.masked_fill(hidden, -math.inf), some if s == t else None)
 
 
-def add_softmax(looks: Looks, scores: Tensor, weights: Tensor) -> None:
-    """Look at some rows of a softmax over keys, (b, h, s, t) or (b * h, s, t)."""
-    scores, weights = scores.detach(), weights.detach()
-    if weights.dim() == 3:
-        scores, weights = scores[None], weights[None]
-    s, t = weights.shape[-2:]
-    some = torch.linspace(0, s - 1, min(_QUERIES, s), device=weights.device).round().long()
-    scores, weights = scores[:_TEXTS, :, some], weights[:_TEXTS, :, some]
-    looks.add_scores(scores.float(), some if s == t else None)
+def add_softmax(looks: Looks, scores: Tensor, heads: int) -> None:
+    """Look at some rows of the scores that softmax is given over keys, (b, h, s, t) or (b * h, s, t)."""
+    scores = scores.detach()
+    if scores.dim() == 3:
+        scores = scores.unflatten(0, (-1, heads if len(scores) % heads == 0 else 1))
+    s, t = scores.shape[-2:]
+    if scores.numel() == 0:
+        return
+    some = torch.linspace(0, s - 1, min(_QUERIES, s), device=scores.device).round().long()
+    looks.add_scores(scores[:_TEXTS, :, some].float(), some if s == t else None)

@@ -36,10 +36,21 @@ def distance(
         return math.inf
     gaps = [abs(one.rms - other.rms), abs(one.mean - other.mean)]
     if prints and other_prints and not one.unreal:
-        squares = [(p - q) ** 2 for p, q in zip(prints, other_prints, strict=True)]
-        gaps.append(math.sqrt(sum(squares) / len(squares)))
+        gaps.append(_rms_gap(prints, other_prints))
     edges = max(abs(one.least - other.least), abs(one.greatest - other.greatest))
     return max(_share(max(gaps), max(one.rms, other.rms), noise), _share(edges, max(one.largest, other.largest), noise))
+
+
+def distance_of_prints(prints: Sequence[float], other_prints: Sequence[float]) -> float | None:
+    """The same by the prints alone, which are about as large as the numbers; None if there are none."""
+    if not prints or not other_prints:
+        return None
+    nothing = [0.0] * len(prints)
+    return _share(_rms_gap(prints, other_prints), max(_rms_gap(p, nothing) for p in (prints, other_prints)), 0.0)
+
+
+def _rms_gap(prints: Sequence[float], other_prints: Sequence[float]) -> float:
+    return math.dist(prints, other_prints) / math.sqrt(len(prints))
 
 
 def _share(gap: float, size: float, noise: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 BOUNDS = {
     "sigmoid": (0.0, 1.0),
@@ -33,6 +33,7 @@ OPENED = {F.multi_head_attention_forward}
 """Functions of torch that call others: looked into."""
 
 _LIKE_ACTIVATION = re.compile(r"relu|gelu|silu|swish|mish|tanh|sigmoid|elu|softplus|activation", re.IGNORECASE)
+_HEADS = ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads", "nhead")
 _LIKE_ATTENTION = re.compile(r"att(entio)?n", re.IGNORECASE)
 _CHANNELS_SECOND = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
 
@@ -62,12 +63,24 @@ def is_attention(module: nn.Module | None) -> bool:
     return module is not None and _LIKE_ATTENTION.search(type(module).__name__) is not None
 
 
+def heads_of(module: nn.Module) -> int:
+    """How many heads an attention says that it has; one if it does not say."""
+    found = (vars(module).get(name) for name in _HEADS)
+    return next((count for count in found if isinstance(count, int) and count > 0), 1)
+
+
+def weight_of(module: nn.Module) -> Tensor | None:
+    """Its weight, if it has one at hand. One that is made whenever it is asked for is not: asking would be a step."""
+    weight = module._parameters.get("weight", vars(module).get("weight"))
+    return weight if isinstance(weight, Tensor) else None
+
+
 def is_linear(module: nn.Module) -> bool:
     """Whether it multiplies by a matrix, and has no other module inside."""
-    weight = getattr(module, "weight", None)
-    if weight is None or isinstance(module, nn.Embedding | nn.EmbeddingBag) or any(True for _ in module.children()):
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) or any(True for _ in module.children()):
         return False
-    return hasattr(weight, "dim") and weight.dim() >= 2
+    weight = weight_of(module)
+    return weight is not None and weight.dim() >= 2
 
 
 def has_channels_second(module: nn.Module) -> bool | None:

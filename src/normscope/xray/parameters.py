@@ -2,21 +2,28 @@
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from normscope.kernels.moments import Moments, moments_of
 from normscope.xray import record
+from normscope.xray.hooks import Hook
 from normscope.xray.kinds import is_linear
+from normscope.xray.scene import Scene
 from normscope.xray.tally import signal_of
 from normscope.xray.tensors import is_measurable
 
 _SAMPLE = 1 << 14
 """Of so many numbers of a weight a copy is kept, to see how a step changes it."""
+
+_STEPS = 1000
+"""So many have a record of their own."""
 
 
 @dataclass
@@ -26,18 +33,23 @@ class _Watched:
     before: Tensor
     gradient: Moments | None = None
     gradients: int = 0
-    updates: list[float] = field(default_factory=list)
+    steps: int = 0
+    updates: float = 0.0
+    """Of all steps, the change over the size before, summed."""
+    changes: float = 0.0
+    """The rms of all steps' changes, summed."""
     optimised: bool = False
 
 
 class ParameterWatch:
     """Watches all parameters of a model, each once, under its first name."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, scene: Scene) -> None:
+        self._model, self._scene = model, scene
         self._watched: dict[int, _Watched] = {}
         self._handles: list[Any] = []
         self.steps: list[record.Step] = []
+        self.strange_steps = 0
 
     @property
     def backwards(self) -> int:
@@ -46,11 +58,28 @@ class ParameterWatch:
 
     def start(self) -> None:
         for name, parameter in self._model.named_parameters():
-            self._watched[id(parameter)] = _Watched(parameter, name, _sample(parameter))
-            if parameter.requires_grad and parameter.is_leaf:
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._take_gradient))
+            self._watch(name, parameter)
+        for name, module in self._model.named_modules():
+            if any(map(is_lazy, module._parameters.values())):
+                self._handles.append(module.register_forward_hook(Hook(partial(self._watch_late, name))))
         self._handles.append(register_optimizer_step_pre_hook(self._before_step))
         self._handles.append(register_optimizer_step_post_hook(self._after_step))
+
+    def _watch(self, name: str, parameter: nn.Parameter) -> None:
+        if is_lazy(parameter) or not parameter.numel():
+            return
+        if not is_measurable(parameter):
+            self._scene.notice(f"weights without memory or without real numbers show no figures ({parameter.dtype})")
+            return
+        self._watched[id(parameter)] = watched = _Watched(parameter, name, _sample(parameter))
+        if parameter.requires_grad and parameter.is_leaf:
+            self._handles.append(parameter.register_hook(Hook(partial(self._take_gradient, watched))))
+
+    def _watch_late(self, name: str, module: nn.Module, *_: Any) -> None:
+        """A lazy module has its weights now."""
+        for own, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in self._watched:
+                self._scene.look("a lazy weight", self._watch, f"{name}.{own}" if name else own, parameter)
 
     def stop(self) -> None:
         for handle in self._handles:
@@ -58,29 +87,34 @@ class ParameterWatch:
         self._handles.clear()
         if not self.steps:  # an optimiser that is not torch's may have stepped
             for watched in self._watched.values():
-                _add_update(watched, only_if_changed=True)
+                self._scene.look("a step", _add_update, watched, True)
 
-    def _take_gradient(self, parameter: Tensor) -> None:
-        watched = self._watched.get(id(parameter))
-        if watched is None or parameter.grad is None or not is_measurable(parameter.grad):
-            return
-        with torch._C.DisableTorchFunction():
-            found = moments_of(parameter.grad)
-        watched.gradients += 1
-        watched.gradient = found if watched.gradient is None else watched.gradient.joined(found)
+    def _take_gradient(self, watched: _Watched, gradient: Tensor) -> None:
+        """What this backward pass adds to the gradient of a parameter, whatever was there before."""
+        if self._scene.looking and (gradient.is_sparse or self._scene.counts(gradient)):
+            self._scene.look(f"the gradient of `{watched.name}`", _add_gradient, watched, gradient)
 
     def _before_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
         for parameter in _parameters_of(optimiser):
             watched = self._watched.get(id(parameter))
             if watched is not None:
-                watched.before, watched.optimised = _sample(parameter), True
+                self._scene.look("a step", _begin_update, watched)
 
     def _after_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
-        ours = [p for p in _parameters_of(optimiser) if id(p) in self._watched]
+        self._scene.look(f"a step of {type(optimiser).__name__}", self._take_step, optimiser)
+
+    def _take_step(self, optimiser: Optimizer) -> None:
+        theirs = _parameters_of(optimiser)
+        ours = [p for p in theirs if id(p) in self._watched]
         if not ours:
+            trained = [w.parameter for w in self._watched.values() if w.parameter.requires_grad]
+            self.strange_steps += bool(trained) and _shapes(theirs) == _shapes(trained)
             return
         for parameter in ours:
             _add_update(self._watched[id(parameter)])
+        if len(self.steps) >= _STEPS:
+            self._scene.notice(f"after the first {_STEPS} steps of optimisers their rates are not kept")
+            return
         rates = [float(group.get("lr", 0.0)) for group in optimiser.param_groups]
         full = [float(group["initial_lr"]) for group in optimiser.param_groups if "initial_lr" in group]
         counts = [state["step"] for state in optimiser.state.values() if isinstance(state, dict) and "step" in state]
@@ -99,8 +133,9 @@ class ParameterWatch:
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             watched = self._watched.get(id(parameter))
             if watched is not None and is_measurable(parameter):
-                found.append(self._finish(module, name, f"{prefix}.{name}" if prefix else name, watched))
-        return tuple(found)
+                full = f"{prefix}.{name}" if prefix else name
+                found.append(self._scene.look(f"the weight `{full}`", self._finish, module, name, full, watched))
+        return tuple(parameter for parameter in found if parameter is not None)
 
     def _finish(self, module: nn.Module, name: str, full: str, watched: _Watched) -> record.Parameter:
         parameter = watched.parameter
@@ -115,17 +150,36 @@ class ParameterWatch:
             trained=parameter.requires_grad,
             values=signal,
             gradient=signal_of(watched.gradient),
-            update=sum(watched.updates) / len(watched.updates) if watched.updates else None,
+            update=watched.updates / watched.steps if watched.steps else None,
             optimised=watched.optimised if self.steps else None,
             same_as=None if full == watched.name else watched.name,
             fingerprint=_fingerprint(parameter) if values.least < values.greatest else None,
             rows_alike=values.least < values.greatest and _rows_alike(parameter),
             predicted_gain=_predicted_gain(module, parameter, values) if name == "weight" else None,
+            change=watched.changes / watched.steps if watched.steps else None,
         )
 
 
 def _parameters_of(optimiser: Optimizer) -> list[Tensor]:
     return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+
+
+def _shapes(parameters: list[Any]) -> list[tuple[int, ...]]:
+    return sorted(tuple(parameter.shape) for parameter in parameters)
+
+
+def _add_gradient(watched: _Watched, gradient: Tensor) -> None:
+    with torch._C.DisableTorchFunction():
+        found = _sparse_moments(gradient) if gradient.is_sparse else moments_of(gradient)
+    watched.gradients += 1
+    watched.gradient = found if watched.gradient is None else watched.gradient.joined(found)
+
+
+def _sparse_moments(gradient: Tensor) -> Moments:
+    """Those of the rows that a table was asked for, and of zeros for all others."""
+    numbers = gradient.coalesce().values()
+    zeros = gradient.numel() - numbers.numel()
+    return moments_of(numbers).joined(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
 
 
 def _sample(parameter: Tensor) -> Tensor:
@@ -134,13 +188,20 @@ def _sample(parameter: Tensor) -> Tensor:
     return flat[:: max(1, -(-flat.numel() // _SAMPLE))].clone()
 
 
+def _begin_update(watched: _Watched) -> None:
+    watched.optimised = True
+    watched.before = _sample(watched.parameter)
+
+
 def _add_update(watched: _Watched, only_if_changed: bool = False) -> None:
     now = _sample(watched.parameter)
     if now.shape != watched.before.shape or (only_if_changed and torch.equal(now, watched.before)):
         return
     size = float(watched.before.double().square().mean().sqrt())
     change = float((now.double() - watched.before.double()).square().mean().sqrt())
-    watched.updates.append(_update(change, size))
+    watched.updates += _update(change, size)
+    watched.changes += change
+    watched.steps += 1
     watched.before = now
 
 
@@ -166,8 +227,12 @@ def _rows_alike(parameter: Tensor) -> bool:
 
 
 def _predicted_gain(module: nn.Module, weight: Tensor, values: Moments) -> float | None:
-    if not is_linear(module) or values.count == 0:
+    if isinstance(module, torch.jit.ScriptModule) or not is_linear(module) or values.count == 0:
         return None
-    turned = type(module).__name__ == "Conv1D"  # of transformers: (in, out)
-    fan_in = weight.shape[0] if turned else weight.numel() // weight.shape[0]
+    if isinstance(module, nn.modules.conv._ConvTransposeNd):  # (in, out, ...), and of stride places only one is met
+        fan_in = weight.numel() / weight.shape[1] / module.groups / math.prod(module.stride)
+    elif type(module).__name__ == "Conv1D":  # of transformers: (in, out)
+        fan_in = weight.shape[0]
+    else:
+        fan_in = weight.numel() / weight.shape[0]
     return float((fan_in * values.rms**2) ** 0.5)

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-COUNT = 4
+from normscope.xray.record import PRINTS
+
 _ROWS = 4  # of the first axis
 _REST = 32  # places of all axes after the second together
 _DENSE = 16  # so many places along the second axis, then half as many of each twice as long stretch
@@ -37,7 +38,7 @@ class Prints:
     """
 
     def __init__(self) -> None:
-        self._sums = np.zeros(COUNT)
+        self._sums = np.zeros(PRINTS)
         self._count = 0
         self._place = 0
 
@@ -89,12 +90,12 @@ def _signs(rows: int, start: int, length: int, rest: int) -> NDArray[np.float64]
     first, second, last = _signs_along()
     places = (_places(start, start + length).numpy() + start) % len(second)
     both = first[:rows, None] * second[places]
-    found: NDArray[np.float64] = (both[:, :, None] * last[:rest]).reshape(-1, COUNT)
+    found: NDArray[np.float64] = (both[:, :, None] * last[:rest]).reshape(-1, PRINTS)
     return found
 
 
 @functools.cache
 def _signs_along() -> NDArray[np.float64]:
     """Plus or minus one for each axis (first, second, rest), place and print."""
-    bits = np.random.default_rng(2026).integers(0, 2, (3, 4096, COUNT))
+    bits = np.random.default_rng(2026).integers(0, 2, (3, 4096, PRINTS))
     return (2 * bits - 1).astype(np.float64)

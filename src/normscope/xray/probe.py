@@ -1,5 +1,6 @@
 """`with xray(model) as x:` looks at whatever happens to the model inside of the block."""
 
+import dataclasses
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +15,7 @@ from normscope.errors import ConfigError
 from normscope.files import write_atomically
 from normscope.xray.findings import Finding, find
 from normscope.xray.functions import FunctionWatch
-from normscope.xray.modules import ModuleWatch
+from normscope.xray.modules import COMPILED, ModuleWatch
 from normscope.xray.norms import compare_memory
 from normscope.xray.parameters import ParameterWatch
 from normscope.xray.record import Record
@@ -52,7 +53,7 @@ class Xray:
         self._model, self._label, self._inside = model, label, inside
         self._scene = Scene()
         self._modules = ModuleWatch(_inner(model, self._scene), self._scene)
-        self._parameters = ParameterWatch(_inner(model, self._scene))
+        self._parameters = ParameterWatch(_inner(model, self._scene), self._scene)
         self._stack: ExitStack | None = None
         self._record: Record | None = None
 
@@ -63,8 +64,9 @@ class Xray:
             stack.callback(self._stop)
             if not self._inside:
                 self._scene.notice("the model was looked at from outside, as a whole")
-            elif _is_compiled(self._model):
-                self._scene.notice("compiled parts were run as they are written while the x-ray looked")
+            elif "torch._dynamo" in sys.modules:  # also for a compiled function that calls the model
+                if _is_compiled(self._model):
+                    self._scene.notice(COMPILED)
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             self._modules.start(self._inside)
             self._parameters.start()
@@ -80,14 +82,14 @@ class Xray:
         assert self._stack is not None
         stack, self._stack = self._stack, None
         stack.close()
-        self._record = self._finish()
+        if error is not None:
+            self._scene.notice(f"the block ended with {type(error).__name__}: what would have come after was not seen")
+        self._record = dataclasses.replace(self._finish(), broken_off=error is not None)
 
     def _stop(self) -> None:
-        self._scene.looking = False
+        self._scene.stop()
         self._modules.stop()
         self._parameters.stop()
-        self._scene.stack.clear()
-        self._scene.sightings.clear()
 
     @property
     def record(self) -> Record:
@@ -120,7 +122,11 @@ class Xray:
             raise ConfigError(f"an x-ray is saved as .json or as .html, but got {path.name}\nfix: {path.stem}.html")
 
     def _finish(self) -> Record:
-        scene, names = self._scene, self._modules.names
+        scene, names, batches = self._scene, self._modules.names, self._modules.batches
+        if batches and not scene.batches:
+            scene.notice(
+                "only parts of the model were called: a batch is a call of the one that was called least often"
+            )
         by_name = {name: module for module, name in names.items()}
         finished = []
         for name, tally in list(scene.tallies.items()):
@@ -128,14 +134,14 @@ class Xray:
                 continue
             module = by_name.get(name)
             if module is not None and tally.norm is not None:
-                compare_memory(tally.norm, module)
+                scene.look(f"the memory of `{name}`", compare_memory, tally.norm, module)
             parameters = () if module is None else self._parameters.of(module, name)
-            finished.append(tally.finish(scene.batches, parameters))
-            finished += [scene.tallies[own].finish(scene.batches, ()) for own in scene.functions.get(name, [])]
+            finished.append(tally.finish(batches, parameters))
+            finished += [scene.tallies[own].finish(batches, ()) for own in scene.functions.get(name, [])]
         return Record(
             model=type(_inner(self._model, scene)).__name__,
             modules=tuple(finished),
-            batches=scene.batches,
+            batches=batches,
             backwards=self._parameters.backwards,
             steps=tuple(self._parameters.steps),
             losses=tuple(scene.losses),
@@ -143,6 +149,8 @@ class Xray:
             normscope=__version__,
             torch=torch.__version__,
             label=self._label,
+            skipped_steps=scene.skipped_steps,
+            strange_steps=self._parameters.strange_steps,
         )
 
 

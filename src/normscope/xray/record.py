@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 VERSION = 1
 """Raised whenever a field changes its meaning; a record of a later version is refused by name."""
 
+PRINTS = 4
+"""How many numbers the prints of a tensor are; see `prints.py`."""
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -48,6 +51,8 @@ class Units:
         saturated: how many were at the flat ends of their function all the time; None if it has none.
         median_rms: the middle one of their sizes.
         outliers: the largest ones: their number, their rms and their largest size, the largest first.
+        after: where the activation stands at several places, the one that feeds it at the place these are from, which
+            is the one with the most units that do nothing; else None.
     """
 
     count: int
@@ -56,6 +61,7 @@ class Units:
     saturated: int | None
     median_rms: float
     outliers: tuple[tuple[int, float, float], ...]
+    after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class NormFigures:
         shares: the axes of the input along which a change at one place moves the output at others, found by trying;
             None where it was not tried.
         removes_bias: whether a constant added to each channel leaves the output as it was, found by trying.
-        values: how many numbers share one statistic at least; None if not known.
+        values: how many numbers share one statistic, in the middle one of the calls; None if not known.
         drift: how far the running statistics are from those of the batches that were seen, in the middle one of its
             channels: in standard deviations for the mean, as a ratio (1 or more) for the variance; None if it keeps
             none.
@@ -148,6 +154,7 @@ class Parameter:
         fingerprint: of its bytes; equal for weights that are copies. None for constants such as zeros.
         rows_alike: whether all its rows are the same, so that its units can never differ.
         predicted_gain: sqrt(fan_in * mean of squares), by which a linear layer scales what is random to it.
+        change: the rms of its change by one step; None if no step was seen.
     """
 
     name: str
@@ -162,6 +169,7 @@ class Parameter:
     fingerprint: str | None
     rows_alike: bool
     predicted_gain: float | None
+    change: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,8 @@ class Module:
         saturated: the share of outputs at the flat ends of a bounded function; None for other modules.
         made_unreal: whether it made infinite numbers, or none, of finite inputs and finite weights.
         made_unreal_gradient: the same on the way back.
+        given_unreal: whether it was given NaN or plus infinity. (Minus infinity is what masks are made of.)
+        only_hides: whether all that was not finite in its outputs was minus infinity.
         fed_by: the modules whose outputs it was given, as they were or seen from another side.
         units, features: of its output if it is an activation; of its input if it is linear.
         norm, attention, joins: what is particular to these.
@@ -191,6 +201,7 @@ class Module:
         by_call: the rms of the output of each call in the first batch, if there were several.
         prints, gradient_prints: of the output and of its gradient; see `prints.py`. The difference of two outputs'
             prints, over their rms, is about the relative difference of the outputs.
+        entering_prints: of what came in, if it came from outside of the model.
     """
 
     name: str
@@ -211,6 +222,8 @@ class Module:
     saturated: float | None = None
     made_unreal: bool = False
     made_unreal_gradient: bool = False
+    given_unreal: bool = False
+    only_hides: bool = False
     fed_by: tuple[str, ...] = ()
     units: Units | None = None
     features: Units | None = None
@@ -221,6 +234,7 @@ class Module:
     by_call: tuple[float, ...] = ()
     prints: tuple[float, ...] = ()
     gradient_prints: tuple[float, ...] = ()
+    entering_prints: tuple[float, ...] = ()
 
     @property
     def parameter_count(self) -> int:
@@ -266,8 +280,12 @@ class Record:
         model: its class.
         modules: all of them, in the order of `named_modules`, functions after the module that called them.
         batches, backwards, steps: how many forward passes of the whole model, backward passes, and optimiser's steps.
+        skipped_steps: how many more a GradScaler left out, since a gradient was not finite.
+        strange_steps: how many more were made by optimisers that have none of the model's weights, but others of the
+            very same shapes, such as those of an older copy.
         losses: the cross-entropies that were seen.
         notices: what could not be seen, and why.
+        broken_off: whether the block ended with an error, so that what comes after it was not seen.
         normscope, torch: versions.
         version: of this format.
     """
@@ -282,6 +300,9 @@ class Record:
     normscope: str = ""
     torch: str = ""
     label: str = ""
+    broken_off: bool = False
+    skipped_steps: int = 0
+    strange_steps: int = 0
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> Module:

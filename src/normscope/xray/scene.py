@@ -1,14 +1,25 @@
 """What those who watch modules and those who watch functions share: who is running, what is known of tensors."""
 
+import math
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from normscope.kernels.moments import Moments
 from normscope.xray import record
+from normscope.xray.hooks import Handles, Hook
 from normscope.xray.sightings import JoinPlace, Sightings
 from normscope.xray.tally import Tally
 from normscope.xray.tensors import is_measurable
+
+_LOSSES = 1000
+"""So many are kept, and after them the first that is not finite."""
+
+_Found = TypeVar("_Found")
 
 
 @dataclass
@@ -20,11 +31,22 @@ class Frame:
     functions: dict[str, int] = field(default_factory=dict)
     joins: int = 0
     finite_inputs: bool = True
+    masked_inputs: bool = False
+    """It was given minus infinity, as masks have it: beside its first input, such a mask counts as finite."""
     channels: int = -1
     after_join: tuple[JoinPlace, str] | None = None
     """The addition whose sum it was given, and its own name, if it is a norm."""
+    place: str = ""
+    """Who made what it was given."""
     skipped: bool = False
     """Computed once more on the way back, for a checkpoint: nothing is counted."""
+
+
+class _Running(threading.local):
+    """The modules that are running, of each thread its own."""
+
+    def __init__(self) -> None:
+        self.stack: list[Frame] = []
 
 
 class Scene:
@@ -33,14 +55,23 @@ class Scene:
     def __init__(self) -> None:
         self.tallies: dict[str, Tally] = {}
         self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
-        self.stack: list[Frame] = []
         self.sightings = Sightings()
         self.losses: list[record.Loss] = []
         self.notices: dict[str, None] = {}
         self.batches = 0
+        self.skipped_steps = 0
         self.looking = False
         self.unreal_gradient_found = False
         self._order = 0
+        self._running = _Running()
+        self._lock = threading.RLock()
+        self._excused: set[tuple[str, type[Exception]]] = set()
+        self._handles = Handles()
+
+    @property
+    def stack(self) -> list[Frame]:
+        """The modules that are running in this thread, the outermost first."""
+        return self._running.stack
 
     def next_order(self) -> int:
         self._order += 1
@@ -49,9 +80,47 @@ class Scene:
     def notice(self, text: str) -> None:
         self.notices[text] = None
 
+    def look(self, where: str, work: Callable[..., _Found], *args: Any) -> _Found | None:
+        """Do a piece of the x-ray's own work, one thread at a time; what goes wrong in it is told, and never raised
+        into the model's own run."""
+        try:
+            with self._lock:
+                return work(*args)
+        except Exception as error:
+            self.excuse(where, error)
+            return None
+
+    def excuse(self, where: str, error: Exception) -> None:
+        """Say that something could not be looked at; once for each place and kind of error."""
+        kind = (where, type(error))
+        if kind not in self._excused:
+            self._excused.add(kind)
+            self.notice(f"{where} could not be looked at: {type(error).__name__}: {' '.join(str(error).split()):.200}")
+
+    def stop(self) -> None:
+        self.looking = False
+        self._handles.remove()
+        self._running = _Running()
+        self.sightings.clear()
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing is to be looked at now: after the block, and while torch writes down what a model does."""
+        if not self.looking:
+            return True
+        if torch._C._is_tracing():
+            self.notice("torch.jit.trace: what the model did while it was traced was not looked at")
+            return True
+        return False
+
     @property
     def is_skipping(self) -> bool:
         return bool(self.stack) and self.stack[-1].skipped
+
+    def add_loss(self, value: float, classes: int) -> None:
+        first_unreal = not math.isfinite(value) and math.isfinite(self.losses[-1].value) if self.losses else False
+        if len(self.losses) < _LOSSES or first_unreal:
+            self.losses.append(record.Loss(value, classes))
 
     def watch_gradient(self, tensor: Tensor, tally: Tally) -> None:
         """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""
@@ -60,14 +129,26 @@ class Scene:
         readers = self.sightings.of(tensor).readers
 
         def take(gradient: Tensor) -> None:
-            if not self.looking or not is_measurable(gradient):
-                return
             found = self.sightings.moments(gradient)
             tally.add_gradient(found, gradient)
             if found.unreal and not self.unreal_gradient_found:
                 self._blame(tally, readers)
 
-        tensor.register_hook(take)
+        def hook(gradient: Tensor) -> None:
+            if self.counts(gradient):
+                self.look(f"the gradient of `{tally.name}`", take, gradient)
+
+        self._handles.add(tensor.register_hook(Hook(hook)))
+
+    def counts(self, gradient: Tensor) -> bool:
+        """Whether it is a gradient of the loss. One that will itself be differentiated, such as that of a penalty on
+        gradients, is a part of the way forward."""
+        if not self.looking or not is_measurable(gradient):
+            return False
+        if torch.is_grad_enabled():
+            self.notice("gradients that were made with create_graph=True are not counted: they are a part of the loss")
+            return False
+        return True
 
     def _blame(self, maker: Tally, readers: list[str]) -> None:
         """The gradient of a tensor is not finite, for the first time: it was made by one of those that read the tensor.

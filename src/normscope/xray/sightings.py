@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 from normscope.kernels.moments import Moments, moments_of
+from normscope.xray.tensors import is_measurable
+
+_SOME = 4  # numbers along each axis
 
 
 @dataclass
@@ -23,44 +26,52 @@ class Sighting:
 
     Args:
         born: the place in time at which it was first seen.
-        version: how often it had been changed in place.
         moments: of its numbers; None if nobody asked yet.
         makers: the modules (or functions) that made it, the innermost first.
+        behind: if it is what some made times a factor, or with some of it dropped: those.
         readers: the modules that were given it.
         channels: the axis of its units or channels.
         join: the addition that made it.
         normed: the addition whose sum was normalized to make it, and the norm.
+        unsure: whether it may be changed in a way that torch does not count: it is measured each time.
     """
 
     born: int
-    version: int
     moments: Moments | None = None
     makers: list[str] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
     readers: list[str] = field(default_factory=list)
     channels: int = -1
     join: JoinPlace | None = None
     normed: tuple[JoinPlace, str] | None = None
+    unsure: bool = False
+
+    @property
+    def place(self) -> str:
+        """Who made it: a module, a function, or an addition; "" if that is not known."""
+        if self.makers or self.behind:
+            return (self.makers or self.behind)[0]
+        return "" if self.join is None else f"{self.join.module}.add()".lstrip(".")
 
 
 class Sightings:
     """The tensors seen in this pass, by identity; they are not kept alive by it."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[weakref.ref[Tensor], Sighting]] = {}
+        self._seen: dict[int, tuple[weakref.ref[Tensor], int, Sighting]] = {}  # with how often it was changed in place
         self._clock = 0
 
     def of(self, tensor: Tensor) -> Sighting:
         """What is known of a tensor; a new entry if it was never seen, or has been changed in place since."""
         entry = self._seen.get(id(tensor))
-        version = version_of(tensor)
-        if entry is not None and entry[0]() is tensor and entry[1].version == version:
-            return entry[1]
+        if entry is not None and entry[0]() is tensor and entry[1] == version_of(tensor):
+            return entry[2]
         return self.renew(tensor)
 
     def renew(self, tensor: Tensor) -> Sighting:
         """Forget what was known of it: it is new."""
         self._clock += 1
-        sighting = Sighting(self._clock, version_of(tensor), channels=1 if tensor.dim() >= 4 else -1)
+        sighting = Sighting(self._clock, channels=1 if tensor.dim() >= 4 else -1, unsure=tensor.is_inference())
         self.share(tensor, sighting)
         return sighting
 
@@ -68,11 +79,11 @@ class Sightings:
         """Let a tensor have another's entry: it is the same numbers, seen from another side."""
         key = id(tensor)
         seen = self._seen
-        seen[key] = (weakref.ref(tensor, lambda _: seen.pop(key, None)), sighting)
+        seen[key] = (weakref.ref(tensor, lambda _: seen.pop(key, None)), version_of(tensor), sighting)
 
     def moments(self, tensor: Tensor) -> Moments:
         sighting = self.of(tensor)
-        if sighting.moments is None:
+        if sighting.moments is None or sighting.unsure:
             sighting.moments = moments_of(tensor)
         return sighting.moments
 
@@ -81,8 +92,14 @@ class Sightings:
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often it was changed in place; torch does not count for tensors made in inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
+    """How often it was changed in place. For tensors made in inference mode torch does not count: some of their numbers
+    stand for it, in which a change of all of them shows."""
+    if not tensor.is_inference():
+        return tensor._version
+    if not tensor.numel() or not is_measurable(tensor):
+        return 0
+    some = tensor[tuple(slice(None, None, -(-size // _SOME)) for size in tensor.shape)]
+    return hash(some.double().cpu().numpy().tobytes())
 
 
 def in_backward() -> bool:

@@ -16,9 +16,11 @@ from typing import Any
 from normscope.checks import is_whole
 from normscope.errors import FileError
 from normscope.files import write_atomically
-from normscope.xray.record import VERSION, Record
+from normscope.xray.record import PRINTS, VERSION, Attention, Module, Record
 
 _FORMAT = "normscope x-ray"
+_LARGEST = 2**63
+"""Whole numbers are counts and sizes, which a machine holds in 64 bits."""
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -130,6 +132,8 @@ def _from_json(kind: Any, value: Any, where: str) -> Any:
     if type(value) is not kind:  # a truth value is no whole number here
         words = {int: "a whole number", str: "a text", bool: "true or false"}
         raise _WrongError(f"{where} is {_shown(value)}, and should be {words[kind]}")
+    if kind is int and not -_LARGEST <= value < _LARGEST:
+        raise _WrongError(f"{where} is a number that is too large")
     return value
 
 
@@ -146,7 +150,18 @@ def _object(kind: Any, value: Any, where: str) -> Any:
             found[name] = _from_json(_hints(kind)[name], value[name], f"{prefix}{name}")
         elif field.default is dataclasses.MISSING:
             raise _WrongError(f"it lacks {prefix}{name}")
-    return kind(**found)
+    return _fitting(kind(**found), prefix)
+
+
+def _fitting(made: Any, prefix: str) -> Any:
+    """The same, if the lengths of its lists go together."""
+    if isinstance(made, Module):
+        for name in ("prints", "gradient_prints", "entering_prints"):
+            if len(getattr(made, name)) not in (0, PRINTS):
+                raise _WrongError(f"{prefix}{name} has {len(getattr(made, name))} items, and should have {PRINTS}")
+    if isinstance(made, Attention) and not 0 < made.heads == len(made.entropy) == len(made.sharpest):
+        raise _WrongError(f"{prefix}heads is {made.heads}, and should be how many items entropy and sharpest have")
+    return made
 
 
 def _number(value: Any, where: str) -> float:

@@ -1,5 +1,6 @@
 """What is gathered of one module or function while the x-ray looks; at the end it becomes a `record.Module`."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from normscope.xray.prints import Prints
 
 _OUTLIERS = 5
 _CALLS = 64
+_MANY_ROWS = 256  # of values of a unit, from which on there are enough to call it dead
 
 
 @dataclass
@@ -23,7 +25,7 @@ class UnitTally:
     columns: Columns
     saturated: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None
 
-    def finish(self) -> record.Units:
+    def finish(self, after: str | None = None) -> record.Units:
         rows = max(1, self.columns.rows)
         rms = np.sqrt(self.columns.squares / rows)
         largest = np.argsort(-self.columns.largest, kind="stable")[:_OUTLIERS]
@@ -33,9 +35,35 @@ class UnitTally:
             seen=self.columns.rows,
             dead=int((self.columns.active == 0).sum()),
             saturated=stuck,
-            median_rms=float(np.median(rms)),
+            median_rms=float(np.median(rms)) if len(rms) else 0.0,
             outliers=tuple((int(i), float(rms[i]), float(self.columns.largest[i])) for i in largest),
+            after=after,
         )
+
+    @property
+    def idle(self) -> float:
+        """How much it tells of units that do nothing: their share, less where little of them was seen."""
+        dead = int((self.columns.active == 0).sum())
+        stuck = 0 if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
+        rows = self.columns.rows
+        return max(dead, stuck) / max(1, len(self.columns.active)) * rows / (rows + _MANY_ROWS)
+
+
+class UnitPlaces:
+    """The units of an activation, apart for each that feeds it: in one model it may stand at several places, and what
+    is dead at one of them lives at another."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], UnitTally] = {}
+
+    def add(self, tensor: Tensor, axis: int, bounds: tuple[float, float] | None, after: str) -> None:
+        place = (after, tensor.shape[axis])
+        self._places[place] = add_units(self._places.get(place), tensor, axis, bounds)
+
+    def finish(self) -> record.Units:
+        """The place with the most that do nothing."""
+        (after, _), worst = max(self._places.items(), key=lambda item: item[1].idle)
+        return worst.finish(after if len(self._places) > 1 and after else None)
 
 
 @dataclass
@@ -68,6 +96,8 @@ class Tally:
     dtype: str | None = None
     training: bool | None = None
     flops: int = 0
+    uncounted: bool = False
+    """Whether something in it multiplies in a way that is not counted."""
     bytes: int = 0
     entering: Moments | None = None
     output: Moments | None = None
@@ -75,8 +105,13 @@ class Tally:
     saturated: int | None = None
     made_unreal: bool = False
     made_unreal_gradient: bool = False
+    given_unreal: bool = False
+    seen_unreal: bool = False
+    only_hides: bool = False
+    without_grad: bool = False
+    """Whether its last output was made without gradients: if a checkpoint makes it again, they will come then."""
     fed_by: dict[str, None] = field(default_factory=dict)
-    units: UnitTally | None = None
+    units: UnitPlaces | None = None
     features: UnitTally | None = None
     norm: NormTally | None = None
     looks: Looks | None = None
@@ -84,6 +119,7 @@ class Tally:
     by_call: list[float] = field(default_factory=list)
     prints: Prints = field(default_factory=Prints)
     gradient_prints: Prints = field(default_factory=Prints)
+    entering_prints: Prints = field(default_factory=Prints)
 
     def add_output(self, moments: Moments, tensor: Tensor) -> None:
         self.prints.add(tensor)
@@ -118,7 +154,7 @@ class Tally:
             outputs=self.outputs,
             dtype=self.dtype,
             training=self.training,
-            flops=self.flops // each,
+            flops=None if self.uncounted else self.flops // each,
             bytes=self.bytes // each,
             entering=signal_of(self.entering),
             output=signal_of(self.output),
@@ -126,6 +162,8 @@ class Tally:
             saturated=None if self.saturated is None else self.saturated / max(1, count),
             made_unreal=self.made_unreal,
             made_unreal_gradient=self.made_unreal_gradient,
+            given_unreal=self.given_unreal,
+            only_hides=self.only_hides,
             fed_by=tuple(self.fed_by),
             units=None if self.units is None else self.units.finish(),
             features=None if self.features is None else self.features.finish(),
@@ -136,6 +174,7 @@ class Tally:
             by_call=tuple(self.by_call[:calls_a_batch]) if calls_a_batch > 1 else (),
             prints=self.prints.finish(),
             gradient_prints=self.gradient_prints.finish(),
+            entering_prints=self.entering_prints.finish(),
         )
 
 
@@ -161,7 +200,9 @@ def as_rows(tensor: Tensor, axis: int) -> Tensor:
     tensor = tensor.detach()
     if axis not in (-1, tensor.dim() - 1):
         tensor = tensor.movedim(axis, -1)
-    return tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else tensor.reshape(1, 1)
+    if not tensor.dim():
+        return tensor.reshape(1, 1)
+    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])  # -1 is not to be had of no numbers at all
 
 
 def add_units(tally: UnitTally | None, tensor: Tensor, axis: int, bounds: tuple[float, float] | None) -> UnitTally:

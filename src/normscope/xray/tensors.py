@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
+from torch.nn.parameter import is_lazy
 
 _DEEPEST = 8
 
@@ -36,9 +37,27 @@ def is_measurable(tensor: Tensor) -> bool:
     """Whether it holds real numbers that can be read: not whole numbers, complex ones, or a stand-in without memory."""
     return (
         tensor.is_floating_point()
+        and not tensor.is_nested
         and tensor.layout == torch.strided
         and not tensor.is_meta
-        and not tensor.is_nested
+        and not is_lazy(tensor)
         and not isinstance(tensor, FakeTensor)
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """The same, but whole numbers count too."""
+    whole = tensor.dtype in (torch.int64, torch.int32) and not tensor.is_nested and tensor.layout == torch.strided
+    return is_measurable(tensor) or (whole and not tensor.is_meta and not isinstance(tensor, FakeTensor))
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Its shape; of a nested one, in which each row has another, how many rows there are."""
+    return (int(tensor.size(0)),) if tensor.is_nested else tuple(tensor.shape)
+
+
+def hides_only(tensor: Tensor) -> bool:
+    """Whether all that is not finite in it is minus infinity, which stands for "not to be seen" in masks."""
+    tensor = tensor.detach().float()
+    return not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any())

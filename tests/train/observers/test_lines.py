@@ -9,7 +9,7 @@ import pytest
 
 from normscope.train.events import Event, Finished, Noticed, Sampled, Saved
 from normscope.train.observers.display import choose_display
-from normscope.train.observers.lines import PlainLines
+from normscope.train.observers.lines import PlainLines, what_next
 from normscope.train.observers.live import LiveDisplay
 from tests.train.observers.simulated import FLOOR, Clock, signal, simulated_run, started, stepped, validated
 
@@ -140,3 +140,24 @@ def test_the_floor_of_the_simulated_run_is_below_its_end() -> None:
     ends = [line for line in said(*simulated_run()) if "best validation" in line]
     assert len(ends) == 1
     assert f"above the floor of {FLOOR:.3f}" in ends[0]
+
+
+@pytest.mark.parametrize(
+    ("called", "found", "name"),
+    [
+        (".venv/bin/normscope", None, ".venv/bin/normscope"),  # as make calls it
+        ("/home/me/my tools/normscope", None, "'/home/me/my tools/normscope'"),
+        ("/home/me/.venv/bin/normscope", "/home/me/.venv/bin/normscope", "normscope"),
+        ("train_it.py", None, "normscope"),
+    ],
+)
+def test_the_command_is_named_as_a_shell_finds_it(
+    called: str, found: str | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [called, "train"])
+    monkeypatch.setattr("shutil.which", lambda _: found)
+    assert dict(what_next("runs/tale", Finished(9, "stopped", 1.0))) == {
+        "go on": f"{name} resume runs/tale",
+        "sample": f"{name} sample runs/tale",
+        "report": "runs/tale/report.html",
+    }

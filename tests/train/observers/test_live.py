@@ -194,3 +194,24 @@ def test_no_colours_where_there_are_none() -> None:
     for event in simulated_run(30):
         display.see(event)
     assert re.findall(r"\x1b\[[\d;]*3\dm", output(console)) != []
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_a_terminal_echoes_finds_room_beside_the_panel(width: int) -> None:
+    """^C is written where the cursor is; in a full line it would begin a new one, and the panel would slip."""
+    console = terminal(width, colour=False)
+    display = LiveDisplay(console, clock=Clock())
+    display.see(started())
+    display.close()
+    lines = [re.sub(r"\x1b\[[?\d;]*\w", "", line) for line in output(console).splitlines()]
+    assert max(map(cell_len, lines)) <= width - 2 * len("^C")
+
+
+def test_the_end_tells_one_time_alone() -> None:
+    """Of a run that was resumed the whole, and not the last part beside it."""
+    progress = progress_after(130)
+    assert "so far\n" in re.sub(r" +│", "", "\n".join(drawn(progress)))
+    progress.see(Finished(130, "paused", seconds=3900.0))
+    text = "\n".join(drawn(progress))
+    assert "paused, and everything is saved, in 1 h 05 min" in text
+    assert not re.search(r"tokens/s, .* so far", text)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.xray.cases import Scene, fault, running
 from tests.xray.networks import Block, Decoder, ResNet, mlp
-from tests.xray.tasks import classify, images, predict
+from tests.xray.tasks import classify, images, points, predict
 
 
 class Detached(Block):
@@ -98,3 +98,15 @@ def norm_that_was_forgotten_in_forward() -> Scene:
 
     model.blocks[2].forward = forward
     return running(model, classify(model, images))
+
+
+@fault("zero-gradient", "")
+def gradients_too_small_for_half_precision() -> Scene:
+    """Of a loss that nobody scaled; none of them is left."""
+    model: Any = mlp(16, 64, 64, 4).half()
+
+    def run() -> None:
+        x, labels = points(0)
+        (1e-9 * F.cross_entropy(model(x.half()).float(), labels)).backward()
+
+    return model, run

@@ -35,6 +35,13 @@ def batch_norm_of_a_batch_of_four() -> Scene:
     return running(model, classify(model, lambda i: points(i, count=4)))
 
 
+@fault("norm-of-few-values", "1", ["zero-gradient"])
+def groups_of_one_number() -> Scene:
+    """As many groups as channels, for vectors: each is its own mean, and only the bias is left of it."""
+    model: Any = mlp(16, 32, 4, norm=lambda width: nn.GroupNorm(width, width))
+    return running(model, classify(model))
+
+
 class Sentences(nn.Module):
     """Embeddings of padded texts, normalised over the batch, and their mean."""
 

@@ -1,5 +1,6 @@
 """Steps that are too large or too small, weights that no optimiser has, losses worse than guessing."""
 
+import copy
 from typing import Any
 
 import torch
@@ -54,6 +55,13 @@ def rate_of_one_part_a_millionth() -> Scene:
     return model, lambda: steps([predict(model)(0)], optimiser)
 
 
+@fault("not-optimised", "")
+def optimiser_of_an_older_copy() -> Scene:
+    model: Any = mlp(16, 64, 4)
+    optimiser = adam(copy.deepcopy(model))
+    return model, lambda: steps([classify(model)(0)], optimiser)
+
+
 @fault("not-optimised", "head")
 def head_added_after_the_optimiser_was_made() -> Scene:
     model: Any = Decoder(depth=2)
@@ -85,3 +93,11 @@ def last_layer_a_hundred_times_too_large() -> Scene:
         model[-1].weight.mul_(200.0)
     model = nn.Sequential(*(layer for layer in model if not isinstance(layer, nn.MaxPool2d)))
     return running(model, classify(model, images))
+
+
+@fault("update-too-large", "")
+def decay_that_wipes_the_weights_out() -> Scene:
+    """A rate of 0.1 with a decay of 9.9: a hundredth is left of each weight."""
+    model: Any = mlp(16, 64, 64, 4)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=9.9)
+    return model, lambda: steps([classify(model)(0)], optimiser)

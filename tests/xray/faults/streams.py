@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from tests.xray.cases import Scene, adam, fault, running, steps
 from tests.xray.healthy.foreign import bert
@@ -75,3 +76,32 @@ def factor_behind_a_branch() -> Scene:
     branch = model.blocks[1].mlp
     branch.register_forward_hook(lambda module, inputs, output: output * 1e4)
     return model, lambda: predict(model)(0)().backward()
+
+
+class Functional(nn.Module):
+    """A block whose branch is behind functional dropout and a factor."""
+
+    def __init__(self, width: int, post: bool = False, factor: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.post, self.factor = nn.LayerNorm(width), post, factor
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.down(F.gelu(self.up(x if self.post else self.norm(x))))
+        y = x + self.factor * F.dropout(y, 0.1, self.training)
+        z: Tensor = self.norm(y) if self.post else y
+        return z
+
+
+@fault("stream-drowned", "4", ["loss-above-chance"])
+def factor_of_a_thousand_before_one_branch() -> Scene:
+    """What the head is given is that branch alone, normalized."""
+    blocks = (Functional(32, factor=1000.0 if i == 3 else 1.0) for i in range(8))
+    model: Any = nn.Sequential(nn.Linear(16, 32), *blocks, nn.LayerNorm(32), nn.Linear(32, 4))
+    return model, lambda: classify(model)(0)().backward()
+
+
+@fault("post-norm-without-warmup", "")
+def deep_post_norm_with_functional_dropout() -> Scene:
+    model: Any = nn.Sequential(nn.Linear(16, 32), *(Functional(32, post=True) for _ in range(16)), nn.Linear(32, 4))
+    return running(model, classify(model), lr=1e-3)

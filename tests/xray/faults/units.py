@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.xray.cases import Scene, fault, running
 from tests.xray.healthy.wirings import gpt
@@ -58,3 +58,29 @@ def pixels_from_0_to_255_before_a_sigmoid() -> Scene:
         return ((x + 3) * 40).clamp(0, 255), labels
 
     return running(model, classify(model, data))
+
+
+class Shared(nn.Module):
+    """A residual block with one ReLU for both of its places."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm1, self.norm2, self.relu = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.second(self.relu(self.norm1(self.first(x)))))
+        z: Tensor = self.relu(x + y)
+        return z
+
+
+@fault("dead-units", "2.relu", ["zero-gradient"])
+def dead_layer_before_a_relu_that_others_share() -> Scene:
+    """What is before it, and what reads it, gets no gradient."""
+    blocks = [Shared(16) for _ in range(3)]
+    nn.init.constant_(blocks[1].norm1.bias, -20.0)
+    model: Any = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)
+    )
+    return model, lambda: classify(model, images)(0)().backward()

@@ -139,3 +139,62 @@ def parameter_of_the_model_itself() -> Scene:
     model: Any = Decoder(depth=2)
     model.unused = nn.Parameter(torch.full((4, 4), math.nan))
     return model, lambda: predict(model)(0)().backward()
+
+
+@fault("input-not-finite", "")
+def number_that_is_missing_in_a_batch() -> Scene:
+    model: Any = mlp(16, 32, 32, 4)
+    x, labels = points(0)
+    x[3, 2] = math.nan
+    return model, lambda: F.cross_entropy(model(x), labels).backward()
+
+
+@fault("input-not-finite", "")
+def image_that_overflows_before_a_convnet() -> Scene:
+    """Forward alone, in evaluation: there is no loss and no gradient to show it."""
+    model: Any = convnet()
+    x = images(0)[0]
+    x[1] = (1e5 * x[1].abs() + 1e5).half().float()
+
+    def run() -> None:
+        with torch.no_grad():
+            model.eval()(x)
+
+    return model, run
+
+
+class AddedMask(nn.Module):
+    """Attention that adds the mask which it is given to its scores."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.mix(x).chunk(3, -1)
+        y: Tensor = self.out((q @ k.transpose(1, 2) / math.sqrt(x.shape[-1]) + mask).softmax(-1) @ v)
+        return y
+
+
+class Added(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(16, 32), nn.Linear(32, 16)
+        self.layers = nn.ModuleList(AddedMask(32) for _ in range(2))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        x = self.tokens(tokens)
+        for layer in self.layers:
+            x = x + layer(x, mask)
+        y: Tensor = self.head(x)
+        return y
+
+
+@fault("not-finite", "layers.0")
+def added_mask_that_hides_all_from_one_text() -> Scene:
+    """The mask is minus infinity, as it should be; but in the first text no key is left."""
+    model: Any = Added()
+    mask = torch.full((8, 8), -math.inf).triu(1).repeat(4, 1, 1)
+    mask[0] = -math.inf
+    tokens = torch.randint(16, (4, 8))
+    return model, lambda: F.cross_entropy(model(tokens, mask).flatten(0, 1), tokens.flatten()).backward()

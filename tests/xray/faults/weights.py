@@ -50,6 +50,17 @@ def weights_drawn_by_the_wrong_fan() -> Scene:
     return running(model, predict(model))
 
 
+@fault("gain-off-theory", "3")
+def turned_convolution_with_a_gain_of_ten() -> Scene:
+    """Each output of it sums 64 channels x 16 places of the kernel / 4 of the stride."""
+    model: Any = nn.Sequential(
+        nn.Linear(16, 1024), nn.Unflatten(1, (64, 4, 4)), nn.ReLU(), nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU(),
+        nn.ConvTranspose2d(32, 1, 4, 2, 1), nn.Flatten(), nn.Linear(256, 4),
+    )  # fmt: skip
+    nn.init.normal_(model[3].weight, std=10 / math.sqrt(256))
+    return model, lambda: classify(model)(0)().backward()
+
+
 class Doubly(nn.Linear):
     """A layer that was written to scale by itself, and whose author scaled it the wrong way."""
 

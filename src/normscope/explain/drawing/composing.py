@@ -27,16 +27,16 @@ def compose(trace: Trace, scope: int = 0, open_parts: bool | None = None) -> Com
         scope: the number of the call.
         open_parts: draw what is in the parts, in a frame; None does so where no blocks are folded.
     """
-    fine = with_idioms(build_graph(trace))
-    joins = [fine.nodes[number] for number in joins_of(fine)]
     is_top = scope == 0
+    fine = with_idioms(build_graph(trace, is_whole=is_top))
+    joins = [fine.nodes[number] for number in joins_of(fine)]
     runs = runs_of(trace, scope, frozenset(_joining(trace, scope, joins)) if is_top else frozenset())
     open_parts = not runs if open_parts is None else open_parts
     parts = _parts(trace, scope, joins, runs)
     shut = {
         part for part in parts if not open_parts or sum(part in _around(trace, n) for n in fine.nodes.values()) == 1
     }
-    graph = with_idioms(build_graph(trace, {*shut, *(call for run in runs for call in run.calls)}))
+    graph = with_idioms(build_graph(trace, {*shut, *(call for run in runs for call in run.calls)}, is_whole=is_top))
     line = _Framer(trace, runs, parts - shut, open_parts).framed(build_line(graph))
     return Composition(line, frozenset().union(*(node.parameters for node in graph.nodes.values())))
 

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -46,26 +46,38 @@ class Drawing:
 
     @cached_property
     def _words(self) -> Words:
-        """With as many letters as leave the drawing as wide as a terminal: all, those of short shapes, or none."""
-        for most in (99, 3, 0):
-            words = Words(self.trace, {shape: names for shape, names in self.letters.items() if len(shape) <= most})
-            if _width(lay_out(self.line, words)) <= WIDTH:
-                break
-        return words
+        """Such that the drawing is as wide as a terminal at most: with letters and sizes; or without the sizes of long
+        shapes, or of all, where the legend can tell them; or without letters."""
+        full = Words(self.trace, self.letters)
+        several = [full]
+        if _sizes(self.letters) is not None:
+            several += [replace(full, sized=most) for most in (3, 0)]
+        for most in (3, 0):
+            several.append(replace(full, letters={s: names for s, names in self.letters.items() if len(s) <= most}))
+        widths = [max(WIDTH, _width(lay_out(self.line, words))) for words in several]
+        return several[widths.index(min(widths))]
 
     @cached_property
     def piece(self) -> Piece:
-        """Where everything stands."""
+        """Where everything stands in a terminal."""
         return lay_out(self.line, self._words)
 
     @cached_property
     def head(self) -> tuple[str, ...]:
         """The lines above the drawing: the title, the notes, and the letters that are used."""
-        labels = {mark.text for mark in self.piece.marks if isinstance(mark, Label)}
-        shown = [names for shape, names in self._words.letters.items() if self._words.shape(shape) in labels]
+        return self._head(self._words, self.piece)
+
+    def _head(self, words: Words, piece: Piece) -> tuple[str, ...]:
+        labels = {mark.text for mark in piece.marks if isinstance(mark, Label)}
+        shown = [names for shape, names in words.letters.items() if words.shape(shape) in labels]
         used = {letter for names in shown for letter in names.split()}
-        legend = ", ".join(f"{letter} {meaning}" for letter, meaning in self.meanings.items() if letter in used)
-        return tuple(line for note in (self.title, *self.notes, legend) for line in textwrap.wrap(note, WIDTH))
+        ordered = sorted(used, key=[*self.meanings, *sorted(used)].index)
+        is_short = any(words.shape(shape) == names for shape, names in words.letters.items() if names in shown)
+        sizes = _sizes(words.letters) if is_short else None
+        parts = [(letter, self.meanings.get(letter, ""), f"{sizes[letter]}" if sizes else "") for letter in ordered]
+        legend = ", ".join(" ".join(filter(None, part)) for part in parts if any(part[1:]))
+        notes = (self.title, *self.notes, legend)
+        return tuple(line for note in notes for line in textwrap.wrap(note, WIDTH))
 
     @cached_property
     def text(self) -> str:
@@ -84,7 +96,9 @@ class Drawing:
     @cached_property
     def svg(self) -> str:
         """The drawing as an SVG image that needs nothing else, for light and dark pages."""
-        return svg.draw_svg(self.piece, *self.head)
+        words = Words(self.trace, self.letters)  # a page has room for them
+        piece = lay_out(self.line, words)
+        return svg.draw_svg(piece, *self._head(words, piece))
 
     def __str__(self) -> str:
         return self.text
@@ -155,6 +169,18 @@ def draw_model(
     notes = () if drawn == total else (f"{total - drawn:,} parameters are not on the way to the result, and not drawn",)
     head = title or f"{type(model).__name__} · {total:,} parameters"
     return Drawing(head, notes, trace, composition.line, _letters(axes, inputs))
+
+
+def _sizes(letters: Mapping[Shape, str]) -> dict[str, int] | None:
+    """How large the axis of each letter is; None if that differs from shape to shape, or is not said."""
+    sizes: dict[str, int] = {}
+    for shape, names in letters.items():
+        if len(names.split()) != len(shape):
+            return None
+        for letter, size in zip(names.split(), shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                return None
+    return sizes
 
 
 def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) -> Mapping[Shape, str]:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from normscope.explain.drawing.entrance import Reshaped, reshaped_inputs
 from normscope.explain.drawing.functions import ATTENTION, VIEWS
 from normscope.explain.drawing.trace import Call, Shape, Step, Trace, Value
 
@@ -88,13 +89,16 @@ class Graph:
         return replace(self, nodes=dict(sorted({**kept, into.number: into}.items())))
 
 
-def build_graph(trace: Trace, closed: Collection[int] = ()) -> Graph:
-    """The graph of a trace, in which simple modules and the calls that are named as `closed` are one box each."""
-    return _Builder(trace, frozenset(closed)).graph()
+def build_graph(trace: Trace, closed: Collection[int] = (), *, is_whole: bool = True) -> Graph:
+    """The graph of a trace, in which simple modules and the calls that are named as `closed` are one box each.
+
+    With `is_whole` it is of a whole model, whose inputs no one else draws.
+    """
+    return _Builder(trace, frozenset(closed), is_whole).graph()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, closed: frozenset[int]) -> None:
+    def __init__(self, trace: Trace, closed: frozenset[int], is_whole: bool) -> None:
         self.trace = trace
         self.closed = closed | {call.number for call in trace.calls if call.is_simple}
         # The box that each step is a part of: its own number, or minus the number of the outermost closed call.
@@ -103,7 +107,11 @@ class _Builder:
         self.members: dict[int, list[Step]] = {}
         for step in trace.wanted:
             self.members.setdefault(self.box[step.number], []).append(step)
+        self.reshaped: dict[int, Reshaped] = {}
         self.carries = self._carrying()
+        if is_whole:
+            of_boxes = reshaped_inputs(trace, lambda step: not self._is_drawn(self.box[step.number]))
+            self.reshaped = {self.box[number]: reshaped for number, reshaped in of_boxes.items()}
         self.inputs = {value.argument: -i - 1 for i, value in enumerate(trace.arguments)}
 
     def _box(self, step: Step) -> int:
@@ -135,6 +143,8 @@ class _Builder:
         """Whether a box does something to what the caller gave, or is a module that gives something learnt."""
         if box not in self.members:
             return False
+        if box in self.reshaped:
+            return True
         steps = self.members[box]
         if self._is_call(box):
             learns = any(value.parameter for step in steps for value in step.inputs)
@@ -199,6 +209,11 @@ class _Builder:
         return frozenset(found)
 
     def _function(self, step: Step) -> Node:
+        reshaped = self.reshaped.get(step.number)
+        if reshaped is not None:
+            entry = Edge(self.inputs[reshaped.argument.argument], reshaped.argument.shape)
+            words = ", ".join(reshaped.views)
+            return Node(step.number, step.function, step.call, (entry,), step.shape, words=words)
         edges = tuple(edge for value in step.inputs if (edge := self._edge(value)) is not None)
         return Node(
             number=step.number,

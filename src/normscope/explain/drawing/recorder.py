@@ -4,10 +4,12 @@ Nothing is computed where it can be helped: the pass runs on tensors that have a
 takes no memory and no time. A model that looks at numbers on its way (`if x.max() > 0`) is run for real instead.
 """
 
+import dataclasses
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +19,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from normscope.checks import is_number
-from normscope.errors import ConfigError, DtypeError
+from normscope.errors import ConfigError, DtypeError, NormscopeError
 from normscope.explain.drawing.functions import ATTENTION, SHAPE_ONLY, name_of
-from normscope.explain.drawing.keeping import untouched
+from normscope.explain.drawing.keeping import keeping_numbers, untouched
 from normscope.explain.drawing.trace import Call, Shape, Step, Trace, Value
 from normscope.kernels.activations import FORMULAS, activate
 from normscope.kernels.switch import only_steps
+
+_DEEPEST = 6
 
 
 def record(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, Any]) -> Trace:
@@ -38,12 +42,37 @@ def record(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, Any]) 
         )
     stand_ins = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        return _run(model, inputs, options, stand_ins.from_tensor, stand_ins)
-    except Exception:  # it wanted to see numbers, or it fails on these inputs: for real it will say which
+        with _without_log():
+            return _run(model, inputs, options, stand_ins.from_tensor, stand_ins)
+    except Exception as error:  # it wanted to see numbers, or it fails on these inputs: for real it will say which
         has_numbers = not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
         if not has_numbers:
-            raise
+            _tell(model, error)
+    try:
         return _run(model, inputs, options, Tensor.clone, None)
+    except Exception as error:
+        _tell(model, error)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """torch logs every failure of a stand-in, with its whole stack; what fails is told once, as an error."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def _tell(model: nn.Module, error: Exception) -> NoReturn:
+    if isinstance(error, NormscopeError):
+        raise error
+    words = str(error).partition("\n")[0]
+    raise ConfigError(
+        f"{type(model).__name__} cannot be run on these inputs: {type(error).__name__}{words and f': {words}'}\n"
+        f"fix: give what the model is called with, in the shapes that it takes"
+    ) from error
 
 
 def _run(
@@ -55,6 +84,7 @@ def _run(
 ) -> Trace:
     with ExitStack() as stack:
         stack.enter_context(untouched(model))
+        stack.enter_context(keeping_numbers(model))
         stack.enter_context(torch.no_grad())
         stack.enter_context(only_steps())  # fused kernels would hide what they take together
         # Parameters are only read, so they may be the real ones; buffers are written to.
@@ -185,17 +215,11 @@ class Recorder(TorchFunctionMode):
 
     def trace(self, result: Any) -> Trace:
         """All that was seen. Of a result with several parts, those that are tensors themselves count."""
-        if isinstance(result, Tensor):
-            parts = [result]
-        else:
-            values = (
-                result.values() if isinstance(result, Mapping) else result if isinstance(result, tuple | list) else ()
-            )
-            parts = [value for value in values if isinstance(value, Tensor)]
+        parts = _outermost_tensors(result)
         if not parts:
             raise ConfigError(
                 f"the model returns {type(result).__name__}, in which no tensor was found\n"
-                f"fix: draw a module that returns a tensor, or a tuple or a dictionary of them"
+                f"fix: draw a module that returns a tensor, or a tuple, a dictionary or a dataclass of them"
             )
         return Trace(
             tuple(self._calls),
@@ -204,6 +228,27 @@ class Recorder(TorchFunctionMode):
             tuple(self._value(part) for part in parts),
             self._sizes,
         )
+
+
+def _outermost_tensors(result: Any) -> list[Tensor]:
+    """The tensors in a result with the least round them: caches and lists of states, further inside, are by the way."""
+    values = [result]
+    for _ in range(_DEEPEST):
+        found = [value for value in values if isinstance(value, Tensor)]
+        if found:
+            return found
+        values = [part for value in values for part in _parts(value)]
+    return []
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, tuple | list):
+        return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return []
 
 
 def _settled(name: str, kwargs: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from normscope.explain.svg_page import page, text
 EDGE = 28  # the free space around everything
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell
 ROUND = 7.0  # of a wire's corners
+TITLE, NOTE = 9.2, 7.8  # the width of a letter above the drawing
 
 _STYLE = """\
 .stream { stroke: #3b82d6; stroke-width: 5; fill: none }
@@ -42,7 +43,9 @@ def draw_svg(piece: Piece, title: str, *notes: str) -> str:
     body = [f"<style>\n{_STYLE}\n</style>", text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
     body += sheet.body()
-    width = max(sheet.width, 7.2 * max(len(line) for line in (title, *notes)) + 2 * EDGE)
+    # As wide as the words at least, in the widest of the fonts that a page may have them in.
+    widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
+    width = max(sheet.width, widest + 2 * EDGE)
     described = f"{title}. " + " ".join(_spoken(mark) for mark in piece.marks if isinstance(mark, Oblong))
     return page(round(width), round(sheet.height), title, described, body)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS
 from normscope.explain.drawing.functions import formula
 from normscope.explain.drawing.graph import Node
 from normscope.explain.drawing.trace import Call, Shape, Trace
@@ -11,19 +12,35 @@ from normscope.explain.drawing.trace import Call, Shape, Trace
 LINE = 15  # what is longer stands on two lines: three boxes and a stream fit side by side in a terminal
 _ATTENTION = frozenset({"attention", "attend", "scaled_dot_product_attention", "multi_head_attention_forward"})
 _KNOWN = {"rotary": "rotary positions", "getitem": "look up", "cat": "concatenate"}
+_NORMS = {
+    spec.scope: name
+    for norms in (TEXT_NORMS, IMAGE_NORMS)
+    for name, spec in norms.items()
+    if spec.statistic == "standardise"
+}
+"""The names of the norms that standardise, by their scopes."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """What the drawing of a trace says. `letters` names the axes of shapes, for instance {(8, 1024, 768): "b s d"}."""
+    """What the drawing of a trace says.
+
+    Args:
+        trace: what is drawn.
+        letters: names the axes of shapes, for instance {(8, 1024, 768): "b s d"}.
+        sized: of a shape with more axes than this the letters are enough, if it has any.
+    """
 
     trace: Trace
     letters: Mapping[Shape, str]
+    sized: int = 99
 
     def shape(self, shape: Shape) -> str:
         """The shape at an arrow, with letters for the axes where they are known."""
-        numbers = "×".join(map(str, shape)) or "one number"
-        return f"{self.letters[shape]} {numbers}" if shape in self.letters else numbers
+        sizes = "×".join(map(str, shape)) or "one number"
+        if shape not in self.letters:
+            return sizes
+        return f"{self.letters[shape]} {sizes}" if len(shape) <= self.sized else self.letters[shape]
 
     def box(self, node: Node) -> tuple[str, ...]:
         """The lines in a box: its name, and what it is."""
@@ -55,12 +72,12 @@ class Words:
 
 
 def kind_words(call: Call) -> str:
-    """The class of a module; of a norm of ours the scope too, which says what it is."""
+    """The class of a module; of a norm of ours, which norm it is and over which scope."""
     scope = re.match(r"'([^']*\[[^']*)'", call.detail)
     if scope is None:
         return call.kind
-    kind = "rms" if "statistic='rms'" in call.detail else call.kind
-    return f"{kind} {scope[1]}"
+    kind = "rms" if "statistic='rms'" in call.detail else _NORMS.get(scope[1], call.kind)
+    return f"{kind if call.kind == 'Norm' else call.kind} {scope[1]}"
 
 
 def name_words(call: Call) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.attention import Attention
 from normscope.errors import ShapeError
-from normscope.explain.worked.checks import check_rank, heads_of
+from normscope.explain.worked.checks import as_texts, heads_of
 from normscope.explain.worked.lesson import Lesson, step
 from normscope.explain.worked.surroundings import seeded
 
@@ -102,8 +102,7 @@ def result(joined: Tensor, out_weight: Tensor) -> Tensor:
 
 def attention_lesson(x: Tensor | None, heads: int | None = None) -> Lesson:
     own = x is not None
-    example = "[[[1, 0], [0, 1], [1, 1]]]"
-    x = torch.tensor(TOKENS) if x is None else check_rank(x, "attention", least=3, most=3, example=example)
+    x = torch.tensor(TOKENS) if x is None else as_texts(x, "attention")
     width = x.shape[-1]
     heads = heads_of(width, heads)
     if x.shape[0] * heads * x.shape[1] ** 2 > LARGEST:

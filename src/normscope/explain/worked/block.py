@@ -6,7 +6,7 @@ from torch import Tensor
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import Branch
-from normscope.explain.worked.checks import check_eps, check_rank, heads_of
+from normscope.explain.worked.checks import as_texts, check_eps, heads_of
 from normscope.explain.worked.lesson import Lesson, step
 from normscope.explain.worked.mlp import TOKENS
 from normscope.explain.worked.surroundings import seeded
@@ -76,6 +76,5 @@ def block(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> Less
 
 def stream(x: Tensor | None, heads: int | None) -> tuple[Tensor, int]:
     """A residual stream, (b, s, d), and a number of heads that fits its width."""
-    example = "[[[1, 0], [0, 1], [1, 1]]]"
-    x = torch.tensor(TOKENS) if x is None else check_rank(x, "a block", least=3, most=3, example=example)
+    x = torch.tensor(TOKENS) if x is None else as_texts(x, "a block")
     return x, heads_of(x.shape[-1], heads)

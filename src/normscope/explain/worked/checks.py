@@ -17,8 +17,25 @@ def check_rank(x: Tensor, layer: str, least: int, most: int | None = None, examp
     example = example or ("[" * least + "1, 2" + "]" * least)
     raise ShapeError(
         f"{layer} takes a tensor of {wanted} {dimensions}, but got {x.dim()}: shape {tuple(x.shape)}"
-        f'\nfix: nest the lists as deep, for instance --input "{example}"'
+        f'\nfix: give as many, for instance --input "{example}", or an array of {wanted} in a .npy file'
     )
+
+
+def as_texts(x: Tensor, layer: str) -> Tensor:
+    """Texts of tokens, (b, s, d); one text alone, (s, d), is a batch of one."""
+    text = x.unsqueeze(0) if x.dim() == 2 else x
+    return check_rank(text, layer, least=3, most=3, example="[[[1, 0], [0, 1], [1, 1]]]")
+
+
+def in_full(number: float) -> str:
+    """A number of the user's as it was typed; beyond what float32 tells apart, about so.
+
+    >>> in_full(1.5), in_full(1e6), in_full(1e8)
+    ('1.5', '1000000', 'about 100000000')
+    """
+    if not number.is_integer():
+        return f"{number:g}"
+    return f"{'about ' if abs(number) > 2**24 else ''}{number:.0f}"
 
 
 def axes_of(x: Tensor, names: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from normscope.blocks.initialisation import truncation_shrinkage
 from normscope.blocks.linear import Linear
 from normscope.errors import ShapeError
+from normscope.explain.worked.checks import in_full
 from normscope.explain.worked.lesson import Lesson, step
 from normscope.explain.worked.surroundings import seeded
 
@@ -163,7 +164,7 @@ def _sizes(x: Tensor) -> tuple[int, int]:
         )
     d_in, d_out = (float(size) for size in x)
     if not (d_in.is_integer() and d_out.is_integer() and min(d_in, d_out) >= 1):
-        raise ShapeError(f"sizes are whole numbers above zero, but got {d_in:g} and {d_out:g}\n{fix}")
+        raise ShapeError(f"sizes are whole numbers above zero, but got {in_full(d_in)} and {in_full(d_out)}\n{fix}")
     if d_in * d_out > LARGEST or max(d_in, d_out) > LARGEST_SIDE:
-        raise ShapeError(f"{d_in:g} by {d_out:g} weights are too many to draw here\n{fix}")
+        raise ShapeError(f"{in_full(d_in)} by {in_full(d_out)} weights are too many to draw here\n{fix}")
     return int(d_in), int(d_out)

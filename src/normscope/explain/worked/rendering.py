@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from normscope.explain.worked.explanation import Check, Explanation, Step, Value
 from normscope.explain.worked.layout import number_lines
 
@@ -24,6 +26,11 @@ STYLES: dict[Kind, str] = {
     "differs": "bold yellow",
 }
 """The kinds of lines that have a style in a terminal with colours."""
+
+BORN = "nan is not a number: it came of 0 / 0, or of infinities, and spreads to all that is made of it."
+NO_EPS = " With eps 0 a row that has no size, or no spread, is divided by zero; any eps above 0 keeps it from that."
+SPREADS = "nan came from a step before: for these numbers the words above do not hold."
+"""What is said below numbers of which some are none: where it begins, why, and where it goes on."""
 
 Line = tuple[str, Kind]
 """A line, and its kind."""
@@ -58,9 +65,14 @@ def _lines(explanation: Explanation, width: int) -> Iterator[Line]:
     yield "", "words"
     for value in explanation.given:
         yield from _given(value, explanation.digits, width)
+    spoilt = False
     for number, step in enumerate(explanation.steps, 1):
         yield "", "words"
         yield from _step(step, number, explanation.digits, width)
+        if _has_nan(step.value):
+            words = SPREADS if spoilt else BORN + (NO_EPS if _is_without_eps(explanation) else "")
+            yield from ((f"{INDENT}{text}", "differs") for text in textwrap.wrap(words, width - len(INDENT)))
+            spoilt = True
 
 
 def _given(value: Value, digits: int, width: int) -> Iterator[Line]:
@@ -87,6 +99,14 @@ def _step(step: Step, number: int, digits: int, width: int) -> Iterator[Line]:
     for check in step.checks:
         for text in textwrap.wrap(_check(check), room, subsequent_indent=INDENT):
             yield f"{INDENT}{text}", "agrees" if check.agrees else "differs"
+
+
+def _has_nan(value: Value) -> bool:
+    return not isinstance(value.content, str) and bool(np.isnan(value.content).any())
+
+
+def _is_without_eps(explanation: Explanation) -> bool:
+    return any(value.name == "eps" and not np.any(value.content) for value in explanation.given)
 
 
 def _shape(value: Value) -> str:

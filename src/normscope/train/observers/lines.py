@@ -2,6 +2,8 @@
 
 import math
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,9 +107,16 @@ def what_next(folder: str, event: Finished) -> list[tuple[str, str]]:
     >>> what_next("runs/tale", Finished(step=9, reason="done", seconds=1.0))
     [('sample', 'normscope sample runs/tale'), ('report', 'runs/tale/report.html')]
     """
-    word = shlex.quote(printable(folder))
-    go_on = [] if event.reason == "done" else [("go on", f"normscope resume {word}")]
-    return [*go_on, ("sample", f"normscope sample {word}"), ("report", str(Path(printable(folder)) / "report.html"))]
+    word, normscope = shlex.quote(printable(folder)), command_name()
+    go_on = [] if event.reason == "done" else [("go on", f"{normscope} resume {word}")]
+    return [*go_on, ("sample", f"{normscope} sample {word}"), ("report", str(Path(printable(folder)) / "report.html"))]
+
+
+def command_name() -> str:
+    """What to type for this command: its name; or the way to it, if a shell would not find it by its name."""
+    called = Path(sys.argv[0])
+    is_found = called.name != "normscope" or shutil.which("normscope") is not None
+    return "normscope" if is_found else shlex.quote(str(called))
 
 
 def _start(event: Started) -> list[str]:

@@ -13,6 +13,10 @@ from normscope.train.events import Event, Finished, Noticed, Signalled, Stepped
 from normscope.train.observers.live_panel import panel
 from normscope.train.observers.progress import Progress
 
+ECHO = 4
+"""Columns that stay free beside the panel: the terminal writes ^C where the cursor is, at its end, and twice if Ctrl-C
+is pressed twice. In a full line that would begin a new one, and the next panel would be drawn one line too low."""
+
 
 class LiveDisplay:
     """Shows a run as a panel: how far it is, its losses, how near the floor, its speed, its last sample.
@@ -55,4 +59,5 @@ class LiveDisplay:
     def _draw(self) -> None:
         if not self._live.is_started:
             self._live.start()
-        self._live.update(panel(self._progress, self._console.width, self._console.height), refresh=True)
+        width = self._console.width - ECHO
+        self._live.update(panel(self._progress, width, self._console.height), refresh=True)

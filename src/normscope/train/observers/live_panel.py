@@ -114,7 +114,9 @@ def _bits(progress: Progress, room: int) -> Text:
 
 
 def _speed(progress: Progress) -> Text:
-    return Text(f"{count(progress.tokens_per_second)} tokens/s, {duration(progress.elapsed)} so far")
+    speed = f"{count(progress.tokens_per_second)} tokens/s"
+    # The end is told in the time of the whole run, of which this may be a part.
+    return Text(speed if progress.end is not None else f"{speed}, {duration(progress.elapsed)} so far")
 
 
 def _learning(progress: Progress) -> Text:

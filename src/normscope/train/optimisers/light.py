@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 
 def unmarked(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,12 +24,12 @@ class Light(Optimizer):
         unmarked(Optimizer.add_param_group)(self, param_group)
 
 
-class LightAdamW(Light, AdamW):
+class AdamW(Light, torch.optim.AdamW):
     """torch.optim.AdamW, the same in all but that.
 
     >>> import sys
     >>> weight = torch.nn.Parameter(torch.ones(3))
-    >>> optimiser = LightAdamW([weight], lr=0.1, fused=True)
+    >>> optimiser = AdamW([weight], lr=0.1, fused=True)
     >>> weight.sum().backward()
     >>> optimiser.step()
     >>> [round(x, 2) for x in weight.tolist()]
@@ -38,4 +38,4 @@ class LightAdamW(Light, AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        return unmarked(AdamW.step)(self, closure)
+        return unmarked(torch.optim.AdamW.step)(self, closure)

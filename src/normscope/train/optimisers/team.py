@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from normscope.errors import WeightsError
 from normscope.train.config import TrainConfig
-from normscope.train.optimisers.light import LightAdamW
+from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.muon import Muon
 
 
@@ -46,7 +46,7 @@ class Team:
             groups.append({"params": matrices, "lr": config.matrix_rate, "weight_decay": config.weight_decay})
         if groups:
             # Fused is one pass over each weight. The default takes ten, and Python's time for each.
-            self._optimisers.append(LightAdamW(groups, betas=betas, fused=True))
+            self._optimisers.append(AdamW(groups, betas=betas, fused=True))
         self._peaks = [(group, group["lr"]) for group in self._groups()]
 
     @property

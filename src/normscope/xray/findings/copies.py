@@ -4,27 +4,43 @@ import math
 from collections import defaultdict
 
 from normscope.xray.findings.base import Finding
-from normscope.xray.findings.view import View, called, holder, parent
+from normscope.xray.findings.view import View, called, holder, linear_weight, parent
+from normscope.xray.record import Module, Parameter
 
 LEAST_NUMBERS = 16
 """A matrix of fewer numbers may be alike by design."""
 
+WRITTEN = 0.5
+"""A matrix with so large a share of zeros, such as an identity, was written down and not drawn: others may be alike."""
+
 
 def copied_weights(view: View) -> list[Finding]:
-    """Trained matrices with the same bytes in different memory. A frozen copy is a teacher, and meant."""
-    same: dict[str, list[str]] = defaultdict(list)
+    """Weights of linear layers and convolutions with the same bytes in different memory.
+
+    A copy that is frozen is a teacher, and one that gets no gradient where its original does is a target: both are
+    meant. Other matrices, such as the decays of a state space, start at the same numbers in every block by design.
+    """
+    same: dict[str, list[tuple[str, Parameter]]] = defaultdict(list)
     for module, parameter in view.matrices:
-        if parameter.fingerprint and parameter.trained and math.prod(parameter.shape) >= LEAST_NUMBERS:
-            same[parameter.fingerprint].append(f"{module.name}.{parameter.name}" if module.name else parameter.name)
+        if _is_drawn(module, parameter):
+            name = f"{module.name}.{parameter.name}" if module.name else parameter.name
+            same[parameter.fingerprint or ""].append((name, parameter))
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for names in same.values():
-        for name in names[1:]:
-            pairs[_where_they_part(names[0], name)].append((names[0], name))
+    for (original, first), *others in same.values():
+        for name, parameter in others:
+            if (first.gradient is None) == (parameter.gradient is None):
+                pairs[_where_they_part(original, name)].append((original, name))
     copies: dict[str, dict[str, int]] = defaultdict(dict)
     for found in pairs.values():
-        originals, others = zip(*found, strict=True)
-        copies[_holder_of(originals)][_holder_of(others)] = len(found)
+        originals, theirs = zip(*found, strict=True)
+        copies[_holder_of(originals)][_holder_of(theirs)] = len(found)
     return [_finding(original, found) for original, found in copies.items()]
+
+
+def _is_drawn(module: Module, parameter: Parameter) -> bool:
+    """Whether it is the trained weight of a linear layer, with numbers that no two layers have by design."""
+    large = math.prod(parameter.shape) >= LEAST_NUMBERS and parameter.values.zeros < WRITTEN
+    return bool(parameter.fingerprint) and parameter.trained and large and parameter is linear_weight(module)
 
 
 def _holder_of(weights: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ def bias_before_norm(view: View) -> list[Finding]:
         for name in module.fed_by:
             maker = view.modules.get(name)
             bias = None if maker is None or maker.norm is not None else bias_of(maker)
-            if maker is None or bias is None or not bias.trained or name in view.joined:
+            if maker is None or bias is None or not bias.trained or name in view.joining:
                 continue
             if len(view.readers.get(name, [])) == 1 and _keeps_apart(module, bias.values.count):
                 found.append(

@@ -2,7 +2,7 @@
 
 from normscope.xray.findings.base import Finding
 from normscope.xray.findings.view import View, called, percent
-from normscope.xray.record import Module
+from normscope.xray.record import Module, Units
 
 LEAST_SEEN = 256
 """So many values of a unit have to be zero before it counts as dead. One that wakes for 2% of inputs, as in sparse
@@ -43,13 +43,19 @@ def _dead(module: Module) -> Finding | None:
         "dead-units",
         severity,
         module.name,
-        f"{units.dead} of {units.count} units of {called(module.name)} were zero for all {units.seen} values",
+        f"{units.dead} of {units.count} units of {called(module.name)}{_place(units)} were zero for all {units.seen} "
+        f"values",
         {"share": share, "dead": units.dead, "units": units.count, "values seen": units.seen},
         "A unit that is always zero passes nothing on and gets no gradient, so it does not come back."
         + (" Here all are, and nothing before it can learn." if severity == "error" else ""),
         "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, or use "
         "an activation with a slope below zero: nn.LeakyReLU(0.01), nn.GELU()",
     )
+
+
+def _place(units: Units) -> str:
+    """Which of the places it is that the activation stands at, if it stands at several."""
+    return f" (where it reads `{units.after}`)" if units.after else ""
 
 
 def _saturated(view: View, module: Module) -> Finding | None:
@@ -71,7 +77,7 @@ def _saturated(view: View, module: Module) -> Finding | None:
         "warning",
         module.name,
         f"{percent(module.saturated)} of the values of {called(module.name)} are at its flat ends, and "
-        f"{percent(share)} of its units always",
+        f"{percent(share)} of its units{_place(units)} always",
         figures,
         "At the flat ends the slope is 4% of the steepest or less, so hardly any gradient comes through.",
         "make its input smaller: scale the inputs of the model to unit variance, start the layer before it with "

@@ -6,9 +6,11 @@ from normscope.xray.record import Module, Parameter
 
 
 def without_gradient(view: View) -> list[Finding]:
-    """Modules that ran, and whose trained weights got no gradient although others did."""
-    if not view.has_gradients:
+    """Modules that ran, and whose trained weights got no gradient although others did; or no weight did at all."""
+    if view.record.broken_off:  # an error on the way back leaves all that is before it without
         return []
+    if not view.has_gradients:
+        return [_all_silent_finding(view)] if view.gradients else []
     cut, silent = [], []
     for module in view.ran:
         own = [p for p in module.parameters if p.trained and p.same_as is None]
@@ -28,12 +30,22 @@ def _is_still(parameter: Parameter) -> bool:
 
 
 def _is_start(view: View) -> bool:
-    """Whether a matrix of zeros has a gradient: at the first step it hides all that is before it, and then no more."""
-    for _, parameter in view.matrices:
-        was_zero = parameter.values.rms == 0 or parameter.update == 0.0  # no ratio to what was zero before the step
-        if was_zero and is_moved(parameter):
-            return True
+    """Whether a factor of zero has a gradient: at the first step it hides all that is before it, and then no more."""
+    for module in view.modules.values():
+        for parameter in module.parameters:
+            if _was_zero(parameter) and is_moved(parameter) and _is_factor(module, parameter):
+                return True
     return False
+
+
+def _was_zero(parameter: Parameter) -> bool:
+    return parameter.values.rms == 0 or parameter.update == 0.0  # no ratio to what was zero before the step
+
+
+def _is_factor(module: Module, parameter: Parameter) -> bool:
+    """Whether it multiplies: a matrix; or a gain or a number, if nothing beside it does (then it is added to that)."""
+    others = [other for other in module.parameters if "bias" not in other.name]
+    return len(parameter.shape) >= 2 or ("bias" not in parameter.name and all(map(_was_zero, others)))
 
 
 def _outermost(view: View, modules: list[Module]) -> list[Module]:
@@ -58,24 +70,58 @@ def _cut_finding(view: View, module: Module, cut: list[Module]) -> Finding:
         {"parameters": len(parameters)},
         "Other weights got a gradient in the same pass. "
         + (
-            "Its output is used by those after it, so the way back is cut between: it stays as it started."
+            "Its output goes into what the loss sees, so the way back is cut between: it stays as it started."
             if used
-            else "Its output is not used by what the loss sees."
+            else "None of those that a gradient came through was seen to read its output: it is not used, or only as a "
+            "target."
         ),
         "look for detach(), .data, torch.no_grad(), .item() or numpy between it and the loss; or freeze it on purpose: "
         "requires_grad_(False)"
         if used
-        else "drop the part if it is not needed (some models have a flag for it, such as add_pooling_layer=False)",
+        else "drop the part if it is not needed (some models have a flag for it, such as add_pooling_layer=False); if "
+        "it is not to be trained, say so: requires_grad_(False)",
     )
 
 
 def _is_used(view: View, module: Module) -> bool:
-    """Whether something that learns runs after it. An unused part at the end, such as a pooler, is not used."""
-    place = view.place(module.name)
-    inside = [m for m in view.ran if is_inside(m.name, module.name)]
-    end = max((m.order or 0 for m in inside), default=place)
-    later = [m for m in view.ran if (m.order or 0) > end and not m.is_function]
-    return any(is_moved(parameter) for m in later for parameter in m.parameters)
+    """Whether its output, as it is or after others that got no gradient either, goes to one that a gradient came to."""
+    waiting = [m.name for m in view.ran if is_inside(m.name, module.name)]
+    known = set(waiting)
+    while waiting:
+        name = waiting.pop()
+        for reader in (*view.readers.get(name, ()), *view.joining.get(name, ())):
+            if is_inside(reader.name, module.name) or reader.name in known:
+                continue
+            if reader.gradient is not None:
+                return True
+            known.add(reader.name)
+            waiting.append(reader.name)
+    return False
+
+
+def _all_silent_finding(view: View) -> Finding:
+    count, lost = len(view.gradients), _should_move(view)
+    return Finding(
+        "zero-gradient",
+        "warning" if lost else "note",
+        "",
+        f"all gradients that came, to {count} parameters, are exactly zero",
+        {"parameters": count},
+        "There was a way back, but nothing came by it: the loss is multiplied by zero, or its gradient is too small "
+        "for the type it is in."
+        if lost
+        else "There was a way back, but the loss is flat here: a margin that all have passed, or a factor of zero.",
+        "look at the loss for a factor of zero or a mask that hides all; in float16 scale it (torch.amp.GradScaler)",
+    )
+
+
+def _should_move(view: View) -> bool:
+    """Whether there is a slope: the model's output has one, or a cross-entropy does; or it may have rounded to zero."""
+    root = view.modules.get("")
+    if root is not None and root.gradient is not None and root.gradient.rms > 0:
+        return True
+    halves = any(dtype == "float16" for m in view.ran for dtype in (m.dtype, *(p.dtype for p in m.parameters)))
+    return halves or any(loss.value > 0 for loss in view.record.losses)
 
 
 def _silent_finding(module: Module) -> Finding:
@@ -95,6 +141,8 @@ def _silent_finding(module: Module) -> Finding:
 
 def never_ran(view: View) -> list[Finding]:
     """Modules with weights that were never called, the outermost of each."""
+    if view.record.broken_off:
+        return []
     found: dict[str, int] = {}
     for module in view.modules.values():
         own = [parameter for parameter in module.parameters if parameter.same_as is None]

@@ -1,7 +1,9 @@
 """How far a step moves the weights: too far, hardly at all, or not at all because no optimiser has them."""
 
+import math
+
 from normscope.xray.findings.base import Finding
-from normscope.xray.findings.view import View, called, is_moved, median, short
+from normscope.xray.findings.view import View, called, fan_in, is_moved, median, short
 from normscope.xray.record import Module, Parameter
 
 TOO_LARGE = 0.3
@@ -40,7 +42,7 @@ def update_sizes(view: View) -> list[Finding]:
 def unoptimised(view: View) -> list[Finding]:
     """Modules whose weights have gradients, but no optimiser that stepped has them."""
     if not view.record.steps:
-        return []
+        return [_strange_finding(view)] if view.record.strange_steps and view.has_gradients else []
     found = []
     for module in view.modules.values():
         lost = [
@@ -64,11 +66,32 @@ def unoptimised(view: View) -> list[Finding]:
     return found
 
 
+def _strange_finding(view: View) -> Finding:
+    return Finding(
+        "not-optimised",
+        "warning",
+        "",
+        "an optimiser stepped, but it has none of the model's weights",
+        {"steps": view.record.strange_steps},
+        "It has others of the very same shapes: those of a copy, or those that the model had before it was made anew. "
+        "The model itself stays as it started.",
+        "make the optimiser from the model that is trained, and after it: torch.optim.AdamW(model.parameters())",
+    )
+
+
 def _is_felt(parameter: Parameter) -> bool:
-    change = (parameter.update or 0.0) * parameter.values.rms
     if parameter.predicted_gain is not None:
-        return (parameter.update or 0.0) * parameter.predicted_gain >= FELT
-    return change >= FELT_TABLE
+        return _change_of_gain(parameter) >= FELT
+    return _change(parameter) >= FELT_TABLE
+
+
+def _change(parameter: Parameter) -> float:
+    """The size of a step. It is not to be had from the weight's own size, which is that after the step."""
+    return (parameter.update or 0.0) * parameter.values.rms if parameter.change is None else parameter.change
+
+
+def _change_of_gain(parameter: Parameter) -> float:
+    return 0.0 if parameter.predicted_gain is None else _change(parameter) * math.sqrt(fan_in(parameter))
 
 
 def _too_large(large: list[tuple[Module, Parameter]], count: int) -> list[Finding]:
@@ -98,7 +121,7 @@ def _large_finding(place: str, worst: tuple[Module, Parameter], count: int) -> F
         {
             "update / weight": update,
             "usual": 1e-3,
-            "change of gain": update * (parameter.predicted_gain or 0.0),
+            "change of gain": _change_of_gain(parameter),
             "weights": count,
         },
         f"A step of about 0.001 of a weight is usual. One of {short(update)} writes over what the weight had learnt.",

@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from functools import cached_property
 
-from normscope.xray.record import Module, Parameter, Record
+from normscope.xray.record import Module, Parameter, Record, Signal
 
 
 class View:
@@ -39,15 +39,26 @@ class View:
         return found
 
     @cached_property
-    def joined(self) -> set[str]:
-        """The modules whose output is added to something, or has something added to it."""
-        joins = [join for module in self.ran for join in module.joins]
-        return {name for join in joins for name in (join.from_stream, join.from_branch) if name is not None}
+    def joining(self) -> dict[str, list[Module]]:
+        """Of each module whose output is added to something, or has something added to it, those that do so."""
+        found: dict[str, list[Module]] = defaultdict(list)
+        for module in self.ran:
+            for join in module.joins:
+                for name in (join.from_stream, join.from_branch):
+                    if name is not None:
+                        found[name].append(module)
+        return found
+
+    @cached_property
+    def gradients(self) -> list[Signal]:
+        """Those that came to weights."""
+        found = [parameter.gradient for module in self.modules.values() for parameter in module.parameters]
+        return [gradient for gradient in found if gradient is not None]
 
     @cached_property
     def has_gradients(self) -> bool:
         """Whether a backward pass was seen: some weight has a gradient that is more than zero."""
-        return any(is_moved(parameter) for module in self.modules.values() for parameter in module.parameters)
+        return any(gradient.rms > 0 for gradient in self.gradients)
 
     @cached_property
     def matrices(self) -> list[tuple[Module, Parameter]]:
@@ -86,7 +97,7 @@ def is_moved(parameter: Parameter) -> bool:
 def linear_weight(module: Module) -> Parameter | None:
     """The matrix of a linear layer or convolution; None for other modules."""
     for parameter in module.parameters if module.norm is None else ():
-        if parameter.predicted_gain is not None and parameter.values.count:
+        if parameter.predicted_gain is not None and parameter.values.count and len(parameter.shape) >= 2:
             return parameter
     return None
 

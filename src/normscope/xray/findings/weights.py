@@ -4,7 +4,18 @@ import math
 from collections import defaultdict
 
 from normscope.xray.findings.base import Finding
-from normscope.xray.findings.view import View, bias_of, called, fan_in, is_grouped, linear_weight, median, role, short
+from normscope.xray.findings.view import (
+    View,
+    bias_of,
+    called,
+    fan_in,
+    is_grouped,
+    linear_weight,
+    median,
+    parent,
+    role,
+    short,
+)
 from normscope.xray.record import Module, Parameter
 
 LARGEST_GAIN = 5 * 5 / 3
@@ -151,7 +162,11 @@ def _gain_finding(module: Module, weight: Parameter, predicted: float, measured:
 
 
 def _odd_ones(view: View) -> list[Finding]:
-    """Matrices that are far from the middle of their like: same role in another block, same shape."""
+    """Matrices that are far from the middle of their like: same role in another block, same shape.
+
+    Of layers that follow each other in one module the last is left out: it may be what the model ends with, and a last
+    layer often starts at zero.
+    """
     peers: dict[tuple[str, tuple[int, ...]], list[tuple[Module, Parameter]]] = defaultdict(list)
     for module, parameter in view.matrices:
         if "*" in role(module.name) and parameter.values.rms > 0:
@@ -161,7 +176,11 @@ def _odd_ones(view: View) -> list[Finding]:
         if len(group) <= LEAST_PEERS:
             continue
         middle = median([parameter.values.rms for _, parameter in group])
+        siblings = len({parent(module.name) for module, _ in group}) == 1
+        last = max((module for module, _ in group), key=lambda module: view.place(module.name)) if siblings else None
         for module, parameter in group:
+            if module is last:
+                continue
             ratio = parameter.values.rms / middle
             if ratio >= ODD or ratio <= 1 / ODD:
                 found.append(_odd_finding(module, parameter, ratio, middle))

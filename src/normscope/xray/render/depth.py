@@ -5,9 +5,10 @@ modules and functions in the order in which they run.
 """
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from normscope.xray.record import Join, Module, Record, Signal
 
@@ -74,7 +75,8 @@ def stations_of(record: Record) -> list[Station]:
         in_a_branch = after < len(stretches) and stretches[after][0] < module.order
         if module.output is not None and not _passes_on(module) and (not in_a_branch or module.name in normalized):
             found.append(_at_module(module, owners))
-    return sorted(found, key=lambda station: station.order)
+    found.sort(key=lambda station: station.order)
+    return [*found, *_end(record, found)]
 
 
 def size_of(signal: Signal | None) -> float | None:
@@ -145,10 +147,11 @@ def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]
     while "dropout" in named.kind.lower() and named.fed_by and named.fed_by[0] in modules:
         named = modules[named.fed_by[0]]  # dropout is not what a branch is about
     inside = named.name.removeprefix(owner.name).lstrip(".") if named.name.startswith(owner.name) else named.name
-    label = inside.split(".")[0] or "branch"
+    block, part = _block(owner.name)
+    label = part or inside.split(".")[0] or "branch"
     return Station(
         name=maker.name,
-        block=owner.name,
+        block=block,
         label=label,
         kind=owner.kind,
         order=order,
@@ -160,12 +163,34 @@ def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]
     )
 
 
+def _end(record: Record, stations: Sequence[Station]) -> list[Station]:
+    """The model's output, if no module made it and no join: a head that is tied to the embedding is a function."""
+    root = next((module for module in record.ran if not module.name), None)
+    if root is None or root.output is None or len(root.outputs) != 1 or not stations or root.joins:
+        return []
+    if any(module.output == root.output for module in record.modules if module is not root):
+        return []
+    last = max((module.order or 0) for module in record.ran) + 1.0
+    end = _at_module(root, ())
+    return [replace(end, block="", label="output", order=max(last, stations[-1].order + 1))]
+
+
+def _block(owner: str) -> tuple[str, str]:
+    """The block that adds to the stream, and the part of it that does so, if it leaves that to one.
+
+    >>> _block("blocks.0"), _block("encoder.layer.0.attention.output"), _block("residual")
+    (('blocks.0', ''), ('encoder.layer.0', 'attention.output'), ('residual', ''))
+    """
+    match = re.fullmatch(r"((?:.*\.)?\d+)\.(.+?)", owner)
+    return (match[1], match[2]) if match else (owner, "")
+
+
 def _at_module(module: Module, owners: Collection[str]) -> Station:
     assert module.order is not None
     parent = block = module.name.rpartition(".")[0]
     while block and block not in owners:
         block = block.rpartition(".")[0]
-    block = block or parent
+    block = _block(block)[0] if block else parent
     label = module.name.removeprefix(f"{block}.")
     return Station(
         name=module.name,

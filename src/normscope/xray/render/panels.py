@@ -7,10 +7,14 @@ from html import escape
 
 from normscope.display.scale import Scale, fit, tick_label
 from normscope.display.words import figure, in_one_line
+from normscope.xray.render.cells import fit_left
 
 WIDTH, LEFT, RIGHT = 1000, 64, 16
 TITLE = 26
 """The room above a panel's frame, for its title and its legend."""
+
+LONGEST = 20
+"""A name on the axis that is longer than this loses its middle."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,9 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
         for i, (own, _) in enumerate(labels):
             left = x.place(i) + 4
             turned = f' transform="rotate(-55 {left:.1f} {top + 12:g})"'
-            body.append(text(left, top + 12, shortened(own, 14), "end", turned))
-        room += 12 + 5.4 * min(longest, 14)
+            name = fit_left(in_one_line(own), min(longest, LONGEST), "…").rstrip()
+            body.append(text(left, top + 12, name, "end", turned))
+        room += 12 + 5.4 * min(longest, LONGEST)
     blocks = blocks_of([block for _, block in labels])
     if any(block for block, _, _ in blocks):
         body += _block_names(blocks, x, top + room)

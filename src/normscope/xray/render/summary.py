@@ -2,11 +2,12 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from normscope.display.words import count, figure, in_one_line, many
 from normscope.xray.findings.base import SEVERITIES, Finding
-from normscope.xray.record import Record
+from normscope.xray.record import Record, Step
 from normscope.xray.render.depth import innermost
 from normscope.xray.render.tree import never_ran
 
@@ -67,11 +68,8 @@ def facts(record: Record) -> list[tuple[str, str]]:
 
 def what_ran(record: Record) -> str:
     """How often the model ran, and what its optimiser is."""
-    parts = [many(record.batches, "batch"), many(record.backwards, "backward pass"), many(len(record.steps), "step")]
+    parts = [many(record.batches, "batch"), many(record.backwards, "backward pass"), _steps(record.steps)]
     words = ", ".join(parts)
-    if record.steps:
-        step = record.steps[-1]
-        words += f" of {in_one_line(step.optimiser)} (rate {step.lr:g})"
     return f"{in_one_line(record.label)}: {words}" if record.label else words
 
 
@@ -93,6 +91,22 @@ def shape(size: Sequence[int]) -> str:
     ('2 x 64 x 256', 'number')
     """
     return " x ".join(map(str, size)) or "number"
+
+
+def _steps(steps: Sequence[Step]) -> str:
+    """The steps of each optimiser: several that work as a team have one step each, and together it is one.
+
+    >>> _steps([Step("Muon", 0.02, 1, None), Step("AdamW", 0.003, 1, None)])
+    '1 step of Muon (rate 0.02) and AdamW (rate 0.003)'
+    """
+    if not steps:
+        return "0 steps"
+    last = {in_one_line(step.optimiser): step.lr for step in steps}
+    counts = Counter(in_one_line(step.optimiser) for step in steps)
+    named = {name: f"{name} (rate {rate:.3g})" for name, rate in last.items()}
+    if len(set(counts.values())) == 1:
+        return f"{many(next(iter(counts.values())), 'step')} of {_and(list(named.values()))}"
+    return _and([f"{many(counts[name], 'step')} of {words}" for name, words in named.items()])
 
 
 def _plain(value: float) -> str:

@@ -90,6 +90,9 @@ class ModuleTable:
             before = child.module.kind
             if child.alike:
                 yield _alike(child, depth + 1)
+        if node.own_flops:
+            cells = f"<span></span><span></span><span>{count(node.own_flops)}</span><span></span><span></span>"
+            yield f'<div class="row"><span style="--d:{depth + 1}">itself, beside these</span>{cells}</div>'
         yield "</details>"
 
     def _holds_named(self, node: Node) -> bool:

@@ -169,13 +169,20 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
         width,
         glyphs,
     )
+    if module.same_as is not None and not module.outputs:  # it has no figures of its own, and so their room
+        name = _columns(width)[0]
+        row = f"{fit_left(row, name, '')} {fit_left(_size(node), width - name - 1, glyphs.cut)}"
     text = Text(row)
     text.stylize("dim", 0, len(lead))
     yield text
     for i, child in enumerate(node.children):
-        last = i == len(node.children) - 1
+        last = i == len(node.children) - 1 and not node.own_flops
         fork, under = (glyphs.corner, glyphs.gap) if last else (glyphs.fork, glyphs.pipe)
         yield from _branch(child, named, below + fork, below + under, width, glyphs)
+    if node.own_flops:
+        own = Text(_row(f"{below}{glyphs.corner}(itself)", "", "", count(node.own_flops), "", "", width, glyphs))
+        own.stylize("dim", 0, len(below + glyphs.corner))
+        yield own
 
 
 def _name(node: Node, named: bool, room: int) -> str:

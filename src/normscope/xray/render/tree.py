@@ -19,6 +19,7 @@ class Node:
         parameters: how many numbers its parameters and those of all inside of it have, each counted once.
         children: in the order in which they run; those that never ran come last.
         alike: the siblings that are built as this one is and stand folded behind it.
+        own_flops: the arithmetic that it does beside the modules in it: by a tied head, or attention's own products.
     """
 
     module: Module
@@ -26,6 +27,7 @@ class Node:
     parameters: int = 0
     children: list["Node"] = field(default_factory=list)
     alike: list["Node"] = field(default_factory=list)
+    own_flops: int = 0
 
     def walk(self) -> Iterator["Node"]:
         """This one, and all that are shown below it."""
@@ -63,6 +65,7 @@ def tree_of(record: Record) -> list[Node]:
         own = node.module.parameter_count if node.module.same_as is None else 0
         node.parameters = own + sum(child.parameters for child in node.children)
         node.children.sort(key=_by_first_call)
+        node.own_flops = _own_flops(node)
     return roots
 
 
@@ -79,13 +82,13 @@ def fold(node: Node, keep: Collection[str]) -> Node:
         folded = [fold(child if child is run[0] or len(run) < FEWEST else _path(child, keep), keep) for child in shown]
         folded[0].alike = [child for child in run if child not in shown]
         children += folded
-    return Node(node.module, node.label, node.parameters, children, node.alike)
+    return Node(node.module, node.label, node.parameters, children, node.alike, node.own_flops)
 
 
 def _path(node: Node, names: Collection[str]) -> Node:
     """Of a block that is built as another is, only what leads to the modules of these names."""
     children = [_path(child, names) for child in node.children if _holds(child, names)]
-    return Node(node.module, node.label, node.parameters, children)
+    return Node(node.module, node.label, node.parameters, children, own_flops=node.own_flops)
 
 
 def never_ran(record: Record) -> list[Module]:
@@ -106,6 +109,19 @@ def is_idle(node: Node) -> bool:
     own = [parameter for inner in node.walk() for parameter in inner.module.parameters]
     is_empty_list = not node.children and not own and node.module.kind.endswith(("List", "Dict"))
     return not is_empty_list and not any(parameter.gradient is not None for parameter in own)
+
+
+def _own_flops(node: Node) -> int:
+    """What its children do not account for; nothing where one is shared with others, whose work is counted there."""
+    inner = [child for child in node.walk() if child is not node]
+    if not node.module.flops or not inner or any(child.module.same_as is not None for child in inner):
+        return 0
+    return max(0, node.module.flops - sum(_flops(child) for child in node.children))
+
+
+def _flops(node: Node) -> int:
+    """The arithmetic of a module; of a list, which does not run itself, that of what is in it."""
+    return node.module.flops or sum(_flops(child) for child in node.children)
 
 
 def _idle(node: Node) -> list[Module]:
