@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Subject:
         loss: the loss of the batch with this number.
         step: lets an optimiser change the weights.
         cached: gives the model a text piece by piece, with a cache; None if it has none.
+        notices: what was made up for it, and has to be told with what is seen.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Subject:
     loss: Callable[[int], Tensor]
     step: Callable[[], object]
     cached: Callable[[], object] | None = None
+    notices: dict[str, None] = field(default_factory=dict)
 
 
 def of_run(folder: Path, checkpoint: str) -> Subject:
@@ -95,6 +97,7 @@ def of_function(target: str, seed: int) -> Subject:
     torch.manual_seed(seed)  # so that it makes the same model and batch each time
     model, batch, loss_of = call_function(target)
     check_call(target, model, batch)
+    notices: dict[str, None] = {}
 
     def loss(_: int) -> Tensor:
         if isinstance(batch, Mapping):
@@ -102,14 +105,14 @@ def of_function(target: str, seed: int) -> Subject:
         else:
             output = model(*batch) if isinstance(batch, tuple | list) else model(batch)
         if loss_of is None:
-            return _some_loss(output, target)
+            return _some_loss(output, target, notices)
         found = loss_of(output)
         if not isinstance(found, Tensor) or found.numel() != 1:
             got = f"a tensor of {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise ConfigError(f"the loss of {target} gave {got}\nfix: a tensor of one number, for instance its mean")
         return found.reshape(())
 
-    return Subject(target, model, loss, _adam(model))
+    return Subject(target, model, loss, _adam(model), notices=notices)
 
 
 def _of_gpt(
@@ -145,7 +148,12 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     batch = _made_up(model, seed)
     if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
         batch["labels"] = batch["input_ids"]
-    return Subject(str(folder), model, lambda _: _some_loss(model(**batch), str(folder)), _adam(model))
+    notices: dict[str, None] = {}
+
+    def loss(_: int) -> Tensor:
+        return _some_loss(model(**batch), str(folder), notices)
+
+    return Subject(str(folder), model, loss, _adam(model), notices=notices)
 
 
 def _has_weights(folder: Path) -> bool:
@@ -169,13 +177,22 @@ def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
     )
 
 
-def _some_loss(output: Any, target: str) -> Tensor:
-    """The loss that the output has with it, or a number to go back from: the output itself, or its mean square."""
+def _some_loss(output: Any, target: str, notices: dict[str, None]) -> Tensor:
+    """The loss that the output has with it, the output itself if it is one number, or something to go back from.
+
+    That is the output weighted by random numbers. Its mean or its mean square would not do: behind a norm they are
+    nearly constant, and hardly a gradient would come back.
+    """
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = [own] if isinstance(own, Tensor) else [t for t in tensors_in(output) if t.is_floating_point()]
     if not found:
         raise ConfigError(f"the model of {target} gives no tensor of floats\nfix: --forward-only, or return a loss too")
-    return found[0].reshape(()) if found[0].numel() == 1 else found[0].float().square().mean()
+    if found[0].numel() == 1:
+        return found[0].reshape(())
+    notices["no loss was given: the gradients are those of the output's mean, weighted by random numbers"] = None
+    # From a generator of its own, so that the model's dropout does not notice.
+    weights = torch.randn(found[0].shape, generator=torch.Generator().manual_seed(0))
+    return (found[0].float() * weights.to(found[0].device)).mean()
 
 
 def _random_tokens(vocab_size: int, length: int, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:

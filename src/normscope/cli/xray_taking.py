@@ -1,5 +1,6 @@
 """How an x-ray is taken from the command line: which passes, in which type, compiled or not, cached or not."""
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,7 +91,7 @@ def take(subject: Subject, passes: Passes, form: Form) -> Record:
     finally:
         model.__dict__.pop("forward", None)
         model.zero_grad(set_to_none=True)
-    return xray.record
+    return dataclasses.replace(xray.record, notices=(*xray.record.notices, *subject.notices))
 
 
 def _check_form(subject: Subject, passes: Passes, form: Form) -> None:
