@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.display.chart import MOST_POINTS, Chart, Line, draw_chart
+from normscope.display.chart_file import chart_file
 
 seeded = settings(derandomize=True, deadline=None)
 anything = st.floats(-1e12, 1e12) | st.just(math.nan) | st.just(math.inf)
@@ -155,3 +157,48 @@ def test_a_screen_reader_hears_where_the_lines_go() -> None:
 
 def test_no_lines_at_all() -> None:
     assert parse(Chart("t", "x", "y", [])).findall(".//path") == []
+
+
+REACHING = Line("mean", [(0, 1.0), (1, 2.0)], "a", reach=[(0, 0.5, 1.5), (1, -4.0, 9.0)])
+
+
+def test_a_band_is_inside_of_the_chart_and_makes_room_for_itself() -> None:
+    chart = Chart("Loss", "step", "nats", [REACHING])
+    low, high = chart.scales()[1].low, chart.scales()[1].high
+    assert low < -4.0
+    assert high > 9.0
+    (points,) = re.findall(r'class="band a" points="([^"]*)"', draw_chart(chart))
+    ys = [float(pair.split(",")[1]) for pair in points.split()]
+    assert len(ys) == 4
+    assert all(0 <= y <= chart.height for y in ys)
+
+
+def test_dots_by_themselves_have_bars_and_no_line() -> None:
+    alone = draw_chart(Chart("Loss", "", "nats", [replace(REACHING, joined=False)], names=["one", "two"]))
+    assert "polygon" not in alone
+    assert alone.count("<circle") == 2
+    assert len(re.findall(r'<path class="line a" d="M[^"]*V', alone)) == 2
+
+
+def test_a_theory_is_dashed_in_the_chart_and_in_its_legend() -> None:
+    figure = draw_chart(Chart("Variance", "layer", "", [REACHING, replace(REACHING, label="theory", dashed=True)]))
+    assert 'class="line dashed a"' in figure
+    assert '<i class="dashed a"' in figure
+
+
+def test_a_bar_below_zero_ends_at_the_edge_of_a_logarithmic_chart() -> None:
+    chart = Chart("Loss", "step", "nats", [replace(REACHING, joined=False)], log_y=True)
+    assert all(math.isfinite(float(end)) for end in re.findall(r"V([-\d.a-z]+)", draw_chart(chart)))
+
+
+def test_a_file_of_its_own_is_whole_and_has_title_legend_and_style() -> None:
+    lines = [REACHING, *(replace(REACHING, label=f"a rather long name {i}") for i in range(6))]
+    text = chart_file(Chart("A < B", "step", "nats", lines))
+    root = ElementTree.fromstring(text)
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0] == "A < B"
+    assert {line.label for line in lines} <= set(words)
+    assert "prefers-color-scheme" not in text
+    assert "var(--a)" in text
+    width = float(root.attrib["width"])
+    assert all(float(element.attrib["x"]) < width for element in root.iter("{http://www.w3.org/2000/svg}text"))

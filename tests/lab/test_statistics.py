@@ -1,6 +1,7 @@
 """Intervals hold what they promise."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from scipy import stats
 
 from normscope.errors import ConfigError
 from normscope.lab.statistics import confidence_interval, extremes
+from normscope.lab.trials import digits
+from normscope.lab.workers import RayWorkers
 
 VALUES = st.lists(st.integers(-(10**6), 10**6).map(lambda number: number / 1000), min_size=2, max_size=20)
 
@@ -56,3 +59,22 @@ def test_what_has_no_interval_is_refused(values: list[float]) -> None:
 def test_confidence_is_a_share() -> None:
     with pytest.raises(ConfigError, match=r"confidence=95"):
         confidence_interval([1.0, 2.0], 95)
+
+
+def test_without_scipy_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ConfigError, match=r"normscope\[lab\]"):
+        confidence_interval([1.0, 2.0])
+
+
+def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    digits._all.cache_clear()
+    with pytest.raises(ConfigError, match=r"normscope\[lab\]"):
+        digits.load_digits(0)
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"normscope\[ray\]"):
+        RayWorkers(1)

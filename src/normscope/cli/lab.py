@@ -18,7 +18,7 @@ from normscope.lab.catalogue import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.laboratory import Hands, run_claims
 from normscope.lab.outcome import Outcome, load_outcome
-from normscope.lab.report.terminal import outcomes_in_words
+from normscope.lab.report.terminal import claims_in_words, outcomes_in_words
 from normscope.lab.study import trial_count
 
 FAILED = 1
@@ -106,10 +106,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(command: List) -> int:
-    for claim in all_claims():
-        outcome = load_outcome(command.out, claim.name)
-        print(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {'' if outcome is None else outcome.verdict}")
-        print(f"     {claim.statement}")
+    print(claims_in_words([(claim, load_outcome(command.out, claim.name)) for claim in all_claims()]))
     return 0
 
 

@@ -44,10 +44,7 @@ def confidence_interval(values: Sequence[float], confidence: float = 0.95) -> In
     middle = statistics.fmean(values)
     if len(values) == 1:
         return Interval(middle, -math.inf, math.inf)
-    from scipy.stats import t as student  # of the extra `lab`; it takes a while to load
-
-    reach = float(student.ppf((1 + confidence) / 2, len(values) - 1))
-    error = reach * statistics.stdev(values) / math.sqrt(len(values))
+    error = _student((1 + confidence) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return Interval(middle, middle - error, middle + error)
 
 
@@ -59,6 +56,15 @@ def extremes(values: Sequence[float]) -> Interval:
     """
     _check(values)
     return Interval(statistics.fmean(values), min(values), max(values))
+
+
+def _student(share: float, freedom: int) -> float:
+    """The value that Student's t stays below with this probability."""
+    try:
+        from scipy.stats import t  # it takes a while to load, and comes with the extra `lab`
+    except ImportError:
+        raise ConfigError("intervals need SciPy\nfix: pip install 'normscope[lab]'") from None
+    return float(t.ppf(share, freedom))
 
 
 def _check(values: Sequence[float]) -> None:

@@ -11,7 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from normscope.kernels.activations import activate
 from normscope.kernels.attention import attend
-from normscope.kernels.cross_entropy import cross_entropy
 from normscope.xray.attention import Looks, add_queries, add_softmax
 from normscope.xray.flops import flops_of
 from normscope.xray.kinds import (
@@ -25,6 +24,7 @@ from normscope.xray.kinds import (
     heads_of,
     is_attention,
 )
+from normscope.xray.losses import KEEPS, SQUASHES, take_loss
 from normscope.xray.scene import Frame, Scene
 from normscope.xray.sightings import JoinPlace, Sighting, in_backward
 from normscope.xray.tally import Tally, UnitPlaces, is_saturated
@@ -63,9 +63,12 @@ class FunctionWatch(TorchFunctionMode):
         if scene.stack:
             scene.look(f"`{name}()`", self._look, func, name, args, kwargs, result, joins, behind)
         elif name == "cross_entropy":
-            scene.look("`cross_entropy()`", self._loss, func, args, kwargs, result)
+            scene.look("`cross_entropy()`", take_loss, scene, func, args, kwargs, result)
         elif name == "_amp_update_scale":
             scene.look("a GradScaler", self._scaler, args)
+        if name in SQUASHES or (name in KEEPS and scene.squashed):
+            where = scene.stack[-1].tally.name if scene.stack else None
+            scene.look(f"`{name}()`", scene.squashed.follow, name, args, result, where)
         if name in ("__get__", "__set__") and getattr(func, "__self__", None) is _DATA:
             scene.look("`.data`", self._open_to_change, args)
         return result
@@ -106,7 +109,7 @@ class FunctionWatch(TorchFunctionMode):
         elif name == "softmax" and isinstance(result, Tensor):
             self._softmax(frame, args, kwargs, result)
         elif name == "cross_entropy":
-            self._loss(func, args, kwargs, result)
+            take_loss(self._scene, func, args, kwargs, result)
 
     def _count(self, flops: int | None) -> None:
         """Add to all that are running; each once, though it may be running inside of itself."""
@@ -264,16 +267,6 @@ class FunctionWatch(TorchFunctionMode):
             tally.looks = Looks() if tally.looks is None else tally.looks
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 add_softmax(tally.looks, scores, heads_of(module))
-
-    def _loss(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        logits = args[0] if args else kwargs.get("input")
-        if kwargs.get("reduction", "mean") != "mean":  # a sum cannot be held against ln V
-            return
-        if isinstance(logits, Tensor) and isinstance(result, Tensor) and result.numel() == 1 and logits.dim() >= 2:
-            axis = -1 if func is cross_entropy else 1
-            with torch._C.DisableTorchFunction():
-                if is_measurable(result):
-                    self._scene.add_loss(float(result.detach()), int(logits.shape[axis]))
 
 
 def measure_activation(tally: Tally, name: str, result: Tensor, moments: Any, axis: int, after: str) -> None:

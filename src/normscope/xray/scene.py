@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from normscope.kernels.moments import Moments
 from normscope.xray import record
 from normscope.xray.hooks import Handles, Hook
+from normscope.xray.losses import Squashed
 from normscope.xray.sightings import JoinPlace, Sightings
 from normscope.xray.tally import Tally
 from normscope.xray.tensors import is_measurable
@@ -57,6 +58,7 @@ class Scene:
         self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
         self.sightings = Sightings()
         self.losses: list[record.Loss] = []
+        self.squashed = Squashed()
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
@@ -102,6 +104,7 @@ class Scene:
         self._handles.remove()
         self._running = _Running()
         self.sightings.clear()
+        self.squashed.clear()
 
     @property
     def is_blind(self) -> bool:
@@ -117,10 +120,10 @@ class Scene:
     def is_skipping(self) -> bool:
         return bool(self.stack) and self.stack[-1].skipped
 
-    def add_loss(self, value: float, classes: int) -> None:
+    def add_loss(self, value: float, classes: int, given: str | None = None, given_by: str | None = None) -> None:
         first_unreal = not math.isfinite(value) and math.isfinite(self.losses[-1].value) if self.losses else False
         if len(self.losses) < _LOSSES or first_unreal:
-            self.losses.append(record.Loss(value, classes))
+            self.losses.append(record.Loss(value, classes, given, given_by))
 
     def watch_gradient(self, tensor: Tensor, tally: Tally) -> None:
         """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""

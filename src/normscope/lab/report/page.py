@@ -93,9 +93,14 @@ a { color: inherit }
   .answers td:nth-child(3) { white-space: normal }
 }
 @media print {
-  body { max-width: none; padding: 0; font-size: 11px }
-  .claim { break-inside: avoid }
-  details { display: none }
-  .chart output { display: none }
+  @page { margin: 14mm }
+  body { max-width: none; padding: 0; font-size: 10px }
+  h1 { font-size: 20px } .claim h2 { font-size: 13px; break-after: avoid }
+  .claim { break-inside: avoid; margin-top: 18px }
+  .claim .grid { grid-template-columns: 1fr 1fr; gap: 8px 16px; margin: 8px 0 }
+  .claim .faint, .verdicts td:nth-child(4), .chart .key, .chart figcaption { font-size: 9px }
+  .chart svg { min-width: 0 !important }
+  tr { break-inside: avoid }
+  details, .chart output { display: none }
 }
 """

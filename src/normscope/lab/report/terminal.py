@@ -10,6 +10,16 @@ from normscope.lab.report.words import MARKS, answer_in_words, deciding
 WIDTH = 80
 
 
+def claims_in_words(claims: Sequence[tuple[Claim, Outcome | None]]) -> str:
+    """All claims by number and name, with what they say and the verdict if there is one."""
+    lines = []
+    for claim, outcome in claims:
+        verdict = "" if outcome is None else f"{MARKS[outcome.verdict]} {outcome.verdict}"
+        lines.append(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {verdict}".rstrip())
+        lines += textwrap.wrap(claim.statement, WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5)
+    return "\n".join(lines)
+
+
 def outcomes_in_words(found: Sequence[tuple[Claim, Outcome]]) -> str:
     """A few lines for each claim, readable at 80 columns and without colour."""
     lines = []

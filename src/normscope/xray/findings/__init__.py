@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from normscope.xray.findings.attention import attention_shape
 from normscope.xray.findings.base import SEVERITIES, Finder, Finding
+from normscope.xray.findings.batch import empty_batch
 from normscope.xray.findings.copies import copied_weights
 from normscope.xray.findings.depth import depth_trends
-from normscope.xray.findings.loss import loss_above_chance
+from normscope.xray.findings.loss import loss_above_chance, squashed_logits
 from normscope.xray.findings.norm_eps import eps_sizes
 from normscope.xray.findings.norm_scope import bias_before_norm, leaks_future, norm_over_padding, starved_norm
 from normscope.xray.findings.outliers import outlier_features
@@ -27,6 +28,8 @@ MANY = 3
 """So many like findings in like places become one."""
 
 _OF_STRUCTURE: tuple[Finder, ...] = (
+    empty_batch,
+    squashed_logits,
     copied_weights,
     unoptimised,
     never_ran,

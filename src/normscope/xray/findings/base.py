@@ -20,7 +20,7 @@ class Finding:
         title: one line that says it, with the figure that matters most.
         figures: the evidence, by name.
         why: a paragraph on what it does to the model.
-        fix: what to change.
+        fix: what to change. Lines after the first are code.
     """
 
     name: str

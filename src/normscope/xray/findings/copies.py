@@ -71,6 +71,24 @@ def _finding(original: str, copies: dict[str, int]) -> Finding:
         {"copies": len(copies), "matrices alike": sum(copies.values()), "original": original},
         "They are not tied, so they were meant to differ, but they start with the same numbers: layers that do the "
         "same thing twice. copy.deepcopy of a layer does this, and so does nn.TransformerEncoder.",
-        f"draw the weights of {called(first)}{more} anew after the model is made: for p in module.parameters(): "
-        f"if p.dim() > 1: nn.init.xavier_uniform_(p)",
+        f"draw the weights of {called(first)}{more} anew after the model is made:\n{_drawing(list(copies))}",
+    )
+
+
+def _drawing(names: list[str]) -> str:
+    """Code that draws the weights of these modules anew.
+
+    >>> print(_drawing(["layers.1"]))
+    for p in model.get_submodule("layers.1").parameters():
+        if p.dim() > 1: nn.init.xavier_uniform_(p)
+    """
+    if len(names) == 1:
+        return (
+            f'for p in model.get_submodule("{names[0]}").parameters():\n    if p.dim() > 1: nn.init.xavier_uniform_(p)'
+        )
+    listed = ", ".join(f'"{name}"' for name in names)
+    return (
+        f"for name in [{listed}]:\n"
+        f"    for p in model.get_submodule(name).parameters():\n"
+        f"        if p.dim() > 1: nn.init.xavier_uniform_(p)"
     )

@@ -1,4 +1,4 @@
-"""A cross-entropy that is worse than guessing."""
+"""A cross-entropy that is worse than guessing, or is given what is no logits."""
 
 import math
 
@@ -45,6 +45,31 @@ def loss_above_chance(view: View) -> list[Finding]:
             f"nn.init.normal_(weight, std=0.02), or zeros; if it is tied to an embedding, start that at 1/sqrt(width)",
         )
     ]
+
+
+def squashed_logits(view: View) -> list[Finding]:
+    """A cross-entropy takes the softmax of what it is given: what has been through one before can say little."""
+    first = {(loss.given, loss.given_by): loss for loss in reversed(view.record.losses) if loss.given is not None}
+    found = []
+    for (function, module), loss in reversed(first.items()):
+        maker = f"`{function}()` in {called(module)}" if module is not None else f"`{function}()` after the model"
+        figures: dict[str, float | str] = {"classes": loss.classes, "loss": loss.value}
+        if function == "log_softmax":
+            severity, title = "note", f"{maker} goes into a cross-entropy, which takes the log_softmax itself"
+            why = "The log_softmax of one is the same again: nothing is wrong, and it is done twice."
+            fix = "drop it, or use F.nll_loss on its output"
+        else:
+            least = math.log(math.e + loss.classes - 1) - 1
+            figures["least loss"] = least
+            severity, title = "warning", f"what {maker} gives goes into a cross-entropy, which wants logits"
+            why = (
+                f"A cross-entropy takes the softmax of what it is given. From numbers between 0 and 1 it makes nearly "
+                f"equal chances: among {loss.classes} classes the loss cannot come below {short(least)}, and gradients "
+                f"are small."
+            )
+            fix = f"give it what goes into {function}(), and use {function}() only where probabilities are read"
+        found.append(Finding("squashed-logits", severity, module or "", title, figures, why, fix))
+    return found
 
 
 def _head(view: View, classes: int) -> str:

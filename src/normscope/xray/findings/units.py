@@ -1,12 +1,13 @@
 """Units that do nothing: zero for all inputs, or stuck at the flat end of their function."""
 
 from normscope.xray.findings.base import Finding
-from normscope.xray.findings.view import View, called, percent
+from normscope.xray.findings.view import View, blank_fix, called, is_blank, percent
 from normscope.xray.record import Module, Units
 
 LEAST_SEEN = 256
 """So many values of a unit have to be zero before it counts as dead. One that wakes for 2% of inputs, as in sparse
-trained networks, sleeps through 256 with a chance of 0.98^256 = 0.6%."""
+trained networks, sleeps through 256 with a chance of 0.98^256 = 0.6%. Where all units of a layer are zero, the values
+of all of them count."""
 
 DEAD_NOTED, DEAD_SHARE = 0.1, 0.5
 """Some dead units are usual after training (Voita et al. 2023 find layers of OPT with most of them dead); at half of a
@@ -24,20 +25,22 @@ def idle_units(view: View) -> list[Finding]:
     found = []
     for module in view.ran:
         if module.units is not None and module.units.count:
-            finding = _dead(module) or _saturated(view, module)
+            finding = _dead(view, module) or _saturated(view, module)
             if finding is not None:
                 found.append(finding)
     return found
 
 
-def _dead(module: Module) -> Finding | None:
+def _dead(view: View, module: Module) -> Finding | None:
     units = module.units
     assert units is not None
-    if module.kind.lower() not in _FLAT_AT_ZERO or units.seen < LEAST_SEEN:
+    seen = units.seen * units.count if units.dead == units.count else units.seen
+    if module.kind.lower() not in _FLAT_AT_ZERO or seen < LEAST_SEEN:
         return None
     share = units.dead / units.count
     if share < DEAD_NOTED:
         return None
+    blank = [name for name in module.fed_by if name in view.modules and is_blank(view.modules[name])]
     severity = "error" if units.dead == units.count else "warning" if share >= DEAD_SHARE else "note"
     return Finding(
         "dead-units",
@@ -48,7 +51,9 @@ def _dead(module: Module) -> Finding | None:
         {"share": share, "dead": units.dead, "units": units.count, "values seen": units.seen},
         "A unit that is always zero passes nothing on and gets no gradient, so it does not come back."
         + (" Here all are, and nothing before it can learn." if severity == "error" else ""),
-        "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, or use "
+        blank_fix(blank[0])
+        if blank
+        else "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, or use "
         "an activation with a slope below zero: nn.LeakyReLU(0.01), nn.GELU()",
     )
 

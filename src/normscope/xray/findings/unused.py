@@ -1,7 +1,7 @@
 """Weights that learn nothing: the gradient does not come to them, or is zero, or their module never ran."""
 
 from normscope.xray.findings.base import Finding
-from normscope.xray.findings.view import View, called, is_inside, is_moved, parent
+from normscope.xray.findings.view import View, blank_fix, called, is_blank, is_inside, is_moved, parent
 from normscope.xray.record import Module, Parameter
 
 
@@ -20,7 +20,7 @@ def without_gradient(view: View) -> list[Finding]:
             silent.append(module)
     found = [_cut_finding(view, module, cut) for module in _outermost(view, cut)]
     if not _is_start(view):
-        found += [_silent_finding(module) for module in silent]
+        found += [_silent_finding(view, module) for module in silent]
     return found
 
 
@@ -124,24 +124,49 @@ def _should_move(view: View) -> bool:
     return halves or any(loss.value > 0 for loss in view.record.losses)
 
 
-def _silent_finding(module: Module) -> Finding:
+def _silent_finding(view: View, module: Module) -> Finding:
     still = [parameter.name for parameter in module.parameters if _is_still(parameter)]
+    reason, fix = _why_still(view, module, still)
     return Finding(
         "zero-gradient",
         "warning",
         module.name,
         f"the gradient of {', '.join(still)} of {called(module.name)} is exactly zero",
         {"parameters": ", ".join(still)},
-        "Other weights got a gradient in the same pass, but this one cannot learn: what comes after it is dead, "
-        "masked, multiplied by zero, or rounded to zero.",
+        f"Other weights got a gradient in the same pass, but this one cannot learn: {reason}.",
+        fix,
+    )
+
+
+def _why_still(view: View, module: Module, still: list[str]) -> tuple[str, str]:
+    """The reason why a gradient is zero, as far as it can be told, and what to do."""
+    if all(name.startswith("weight_hh_l") and name.endswith("_reverse") for name in still):
+        return (
+            "of the reverse direction only the place is read where it begins, the last step, before it has been "
+            "anywhere",
+            "read each direction where it ends: outputs, state = rnn(x), then torch.cat([h[-2], h[-1]], dim=-1), where "
+            "h is state, and state[0] of an LSTM",
+        )
+    if module.entering is not None and module.entering.count and module.entering.largest == 0:
+        before = [name for name in module.fed_by if name in view.modules]
+        return (
+            "all that it was given is zero",
+            f"look at what comes before it{f', {called(before[0])}' if before else ''}: units that are always zero, "
+            f"weights that are zero, or an empty input",
+        )
+    blank = [m.name for m in (module, *view.readers.get(module.name, [])) if is_blank(m)]
+    if blank:
+        return f"all weights of {called(blank[0])} are zero, and no gradient comes past them", blank_fix(blank[0])
+    return (
+        "what comes after it is dead, masked, multiplied by zero, or rounded to zero",
         "look at what reads its output: units that are always zero, a mask that hides all, a factor of zero; in "
         "float16 scale the loss (torch.amp.GradScaler)",
     )
 
 
 def never_ran(view: View) -> list[Finding]:
-    """Modules with weights that were never called, the outermost of each."""
-    if view.record.broken_off:
+    """Modules with weights that were never called, the outermost of each; nothing where no module was."""
+    if view.record.broken_off or not view.ran:
         return []
     found: dict[str, int] = {}
     for module in view.modules.values():

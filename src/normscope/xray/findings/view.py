@@ -102,6 +102,16 @@ def linear_weight(module: Module) -> Parameter | None:
     return None
 
 
+def is_blank(module: Module) -> bool:
+    """Whether it has weights that multiply, and all of them are zero."""
+    weights = [p for p in module.parameters if len(p.shape) >= 2 and p.values.count]
+    return bool(weights) and all(parameter.values.rms == 0 for parameter in weights)
+
+
+def blank_fix(name: str) -> str:
+    return f"all weights of {called(name)} are zero: draw them, as with nn.init.kaiming_normal_(weight)"
+
+
 def bias_of(module: Module) -> Parameter | None:
     for parameter in module.parameters:
         if parameter.name == "bias" and len(parameter.shape) == 1:

@@ -100,9 +100,17 @@ details:target > summary, .card:target, li:target { background: var(--tint); out
   .modules dl { padding-left: 20px; grid-template-columns: 74px 1fr }
 }
 @media print {
-  body { max-width: none; padding: 0 }
-  .picture { overflow: visible; break-inside: avoid }
+  @page { margin: 14mm }
+  body { max-width: none; padding: 0; font-size: 11px }
+  h1 { font-size: 20px } h2 { margin: 16px 0 6px; break-after: avoid }
+  .tiles { margin: 8px 0 } .tiles dd { font-size: 15px }
+  .picture, .modules, .scroll { overflow: visible }
+  .picture { break-inside: avoid }
   .picture svg { min-width: 0 }
+  .modules { font-size: 9px }
+  .modules details, .modules > .row { min-width: 0 }
+  .row { grid-template-columns: minmax(0, 1fr) 110px 56px 56px 64px 64px; gap: 0 8px; break-inside: avoid }
+  .own, details:not([open]):not(.row) > summary:not(.row) { display: none }
 }
 """
 

@@ -1,0 +1,61 @@
+"""Weights that take part and are not the model's: those of layers in a plain list, or of layers made in forward."""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.xray import record
+from normscope.xray.flops import CONVOLUTIONS, MATMULS, RECURRENT, SUMS, TURNED
+from normscope.xray.sightings import Sightings
+from normscope.xray.tensors import is_measurable, tensors_in
+
+_PRODUCTS = {"linear", "bilinear", "embedding", "embedding_bag", "einsum"}
+_PRODUCTS |= CONVOLUTIONS | TURNED | MATMULS | SUMS | RECURRENT
+_DEEPEST = 2
+"""Recurrent layers and einsum take their weights in a list."""
+
+
+class Strangers:
+    """Looks at what functions multiply by: a leaf that asks for a gradient is a weight, whoever has it.
+
+    It is asked whose a weight is when it is used: torch.func.functional_call lends weights to a model for one call.
+    What was given to a module is an input, and without gradients a hidden teacher is as it should be.
+
+    Args:
+        model: the one that should have the weights.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._own = set(map(id, model.parameters()))
+        self._seen: dict[int, tuple[weakref.ref[Tensor], tuple[str, str, tuple[int, ...]]]] = {}
+        self._found: dict[tuple[str, str, tuple[int, ...]], int] = {}
+
+    def look(self, place: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: Sightings) -> None:
+        if name not in _PRODUCTS or not torch.is_grad_enabled():
+            return
+        for tensor in tensors_in((args, tuple(kwargs.values())), _DEEPEST):
+            # First what is asked soonest: nearly all are no leaves, or the model's own.
+            if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._own and is_measurable(tensor):
+                if not known.of(tensor).readers and not any(tensor is own for own in self._model.parameters()):
+                    self._add(tensor, (place, name, tuple(tensor.shape)))
+
+    def _add(self, tensor: Tensor, use: tuple[str, str, tuple[int, ...]]) -> None:
+        before = self._seen.get(id(tensor))
+        if before is None or before[0]() is not tensor:
+            self._seen[id(tensor)] = (weakref.ref(tensor), use)
+            self._found[use] = self._found.get(use, 0) + 1
+
+    def take_step(self, parameters: list[Tensor]) -> None:
+        """Those that an optimiser has are in good hands."""
+        for parameter in parameters:
+            before = self._seen.get(id(parameter))
+            if before is not None and before[0]() is parameter:
+                self._found[before[1]] -= 1
+                del self._seen[id(parameter)]
+            self._own.add(id(parameter))
+
+    def finish(self) -> tuple[record.Stranger, ...]:
+        return tuple(record.Stranger(*use, count) for use, count in self._found.items() if count > 0)
