@@ -8,7 +8,7 @@ import pytest
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 from normscope.xray.storing import load_record
-from tests.cli.running import entered, refused
+from tests.cli.running import SMALL, entered, refused, write_text
 
 MINE = """
 import torch
@@ -287,3 +287,29 @@ def test_a_compiled_model_is_like_itself(mine: Path, capsys: pytest.CaptureFixtu
     out = seen(["diff", "mine.py:plain", "--compile"], capsys)
     assert "mine.py:plain and mine.py:plain, compiled" in out
     assert "no module computes anything else" in out
+
+
+def test_a_made_up_loss_is_told_and_norms_do_not_flatten_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean square behind a LayerNorm is nearly constant: hardly a gradient would come back."""
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def make():\n    return nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16)), torch.randn(4, 8)\n"
+    )
+    path = tmp_path / "look.json"
+    _, out, _ = entered(["xray", f"{tmp_path / 'mine.py'}:make", "--json", str(path)], capsys)
+    assert "no loss was given" in " ".join(out.split())
+    record = load_record(path)
+    first, last = record["0"].gradient, record["1"].gradient
+    assert first is not None
+    assert last is not None
+    assert first.rms > 0.1 * last.rms
+
+
+def test_an_xray_of_a_run_knows_how_many_steps_it_has_behind_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = write_text(tmp_path)
+    entered(["train", str(text), *SMALL, "3"], capsys)
+    entered(["xray", "runs/milk", "--json", "look.json"], capsys)
+    assert load_record(tmp_path / "look.json").steps_before == 3

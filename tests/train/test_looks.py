@@ -127,6 +127,14 @@ def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:
         assert load_record(broken.looks.path(step)) == load_record(straight.looks.path(step))
 
 
+def test_an_xray_knows_how_many_steps_were_made(tmp_path: Path) -> None:
+    """Also the one of the step that a run was stopped at, which is taken again and has seen no step itself."""
+    run = new_run(tmp_path, steps=5, evaluate_every=0, xray_every=1)
+    train(run, until=3)
+    train(run)
+    assert [load_record(run.looks.path(step)).steps_before for step in run.looks.steps()] == list(range(6))
+
+
 def test_going_back_forgets_later_xrays(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=3, xray_every=2)
     assert train(run, from_step=3, until=4) == "paused"

@@ -12,6 +12,7 @@ from types import ModuleType
 from normscope.xray.findings import (
     attention,
     depth,
+    growth,
     loss,
     norm_eps,
     norm_scope,
@@ -143,6 +144,7 @@ MEASURES = [
         "gain-off-theory", "measured / predicted", weights, weights.weight_starts, "ALIGNED",
         {"ALIGNED": 0.0, "OFF_CENTRE": math.inf},
     ),
+    Measure("weights-grown", "predicted gain", growth, growth.weights_grown, "LARGEST_GAIN", {"LARGEST_GAIN": 0.0}),
     Measure("odd-weights", "ratio", weights, weights.weight_starts, "ODD", {"ODD": 1.0}, both_ways=True),
     Measure("outlier-features", "int8 error", outliers, outliers.outlier_features, "LOST", {"LOST": 0.0}),
     Measure("running-statistics-off", "mean off by", running, running.running_drift, "SHIFTED", {"SHIFTED": 0.0}),

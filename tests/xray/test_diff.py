@@ -114,7 +114,7 @@ def test_a_module_that_computes_something_else_is_named_though_no_figure_tells(p
     found = compare(*records)
     assert found.forward is not None
     assert found.forward.module == f"{place}.1"
-    assert found.forward.why == "it was given the same numbers and has the same weights, but: Straight and Reversed"
+    assert found.forward.why == "Straight and Reversed; it was given the same numbers and has the same weights"
     before = [module for module in found.modules if module.name and module.name < str(place)]
     assert all(module.output == 0 for module in before)
 

@@ -1,5 +1,6 @@
 """What an x-ray is taken of: a model, the batches it is given, and what can be done with it."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Subject:
         step: lets an optimiser change the weights.
         cached: gives the model a text piece by piece, with a cache; None if it has none.
         notices: what was made up for it, and has to be told with what is seen.
+        steps: how many an optimiser has made before; None if that is not known.
     """
 
     label: str
@@ -48,6 +50,7 @@ class Subject:
     step: Callable[[], object]
     cached: Callable[[], object] | None = None
     notices: dict[str, None] = field(default_factory=dict)
+    steps: int | None = None
 
 
 def of_run(folder: Path, checkpoint: str) -> Subject:
@@ -66,7 +69,8 @@ def of_run(folder: Path, checkpoint: str) -> Subject:
 
     # After the last step the schedule is at nothing, and a step would show nothing: it is taken as the last one was.
     rate = train.rates().at(min(done, train.steps - 1))
-    return _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(rate))
+    subject = _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(rate))
+    return dataclasses.replace(subject, steps=done)
 
 
 def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> Subject:

@@ -91,7 +91,8 @@ def take(subject: Subject, passes: Passes, form: Form) -> Record:
     finally:
         model.__dict__.pop("forward", None)
         model.zero_grad(set_to_none=True)
-    return dataclasses.replace(xray.record, notices=(*xray.record.notices, *subject.notices))
+    notices = (*xray.record.notices, *subject.notices)
+    return dataclasses.replace(xray.record, notices=notices, steps_before=subject.steps)
 
 
 def _check_form(subject: Subject, passes: Passes, form: Form) -> None:

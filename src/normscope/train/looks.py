@@ -24,8 +24,8 @@ from normscope.xray.storing import load_record, save_record
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
 
 
-def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "") -> Record:
-    """An x-ray of the way forward and back on a batch.
+def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: int | None = None) -> Record:
+    """An x-ray of the way forward and back on a batch, of a model that has so many steps behind it.
 
     The model is left as it was: its mode, its weights, and its gradients, which must be empty. No number is drawn.
 
@@ -44,7 +44,7 @@ def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "") -> Rec
         for module, training in modes:  # of parts one by one: some may be in eval mode by themselves
             module.training = training
         model.zero_grad(set_to_none=True)
-    return xray.record
+    return dataclasses.replace(xray.record, steps_before=done)
 
 
 def layer_signal(record: Record) -> list[dict[str, Any]]:

@@ -225,7 +225,7 @@ class _Loop:
         done = self.trainer.done
         inputs, targets = next(windows(self.corpus.validation, self.run.config.model.context, LOOK_TEXTS))
         batch = torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
-        record = look(self.model, *batch, label=f"{self.run.folder.name} step {done}")
+        record = look(self.model, *batch, label=f"{self.run.folder.name} step {done}", done=done)
         self.audience.tell(Signalled(done, layer_signal(record)))
         if self.config.xray_is_due(done):
             record = record if self.step_watch is None else self.step_watch.added_to(record)

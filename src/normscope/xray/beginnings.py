@@ -52,7 +52,7 @@ def _why(found: Difference, module: ModuleDifference) -> tuple[str, str]:
     given = "it was given the same numbers" if module.same_input else "what it was given is of the same size"
     same = f"{given} and {'has' if module.same_input else 'it has'} the same weights"
     if module.remarks:
-        return module.name, f"{same}, but: {'; '.join(module.remarks)}"
+        return module.name, f"{'; '.join(module.remarks)}; {same}"
     return module.name, f"{same}: it computes something else, by its code, its buffers or random numbers"
 
 

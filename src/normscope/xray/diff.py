@@ -10,7 +10,7 @@ from dataclasses import replace
 from normscope.checks import check_above_zero
 from normscope.xray.beginnings import begins_backward, begins_forward, readers_of
 from normscope.xray.differences import Beginning, Difference, ModuleDifference
-from normscope.xray.distance import coarsest, distance, distance_of_prints
+from normscope.xray.distance import coarsest, differ_in_size, distance, distance_of_prints
 from normscope.xray.record import Module, Parameter, Record
 
 __all__ = ["Beginning", "Difference", "ModuleDifference", "compare"]
@@ -97,6 +97,9 @@ def _module(one: Module, other: Module, in_step: bool, noise: float, weight_nois
         weights=_largest(distance(p.values, q.values) for p, q in pairs),
         weight_gradients=_largest(distance(p.gradient, q.gradient, noise=weight_noise) for p, q in pairs),
         other_weights=any(p.dtype == q.dtype and p.fingerprint != q.fingerprint for p, q in pairs),
+        other_sizes=any(differ_in_size(*pair) for pair in ((one.output, other.output), (one.gradient, other.gradient)))
+        or any(p.shape != q.shape for p, q in pairs),
+        ran_only_in=None if ran[0] == ran[1] else ran.index(True),
         same_input=bool(one.fed_by and other.fed_by) or all(_given_prints(one, other)),
         remarks=tuple(_remarks(one, other, pairs)) if all(ran) else (),
     )
@@ -139,10 +142,15 @@ def _remarks(one: Module, other: Module, pairs: Sequence[tuple[Parameter, Parame
     if one.dtype != other.dtype:
         yield f"{one.dtype} and {other.dtype}"
     if one.training != other.training:
-        yield f"{'training' if one.training else 'eval'} and {'training' if other.training else 'eval'}"
+        yield _modes(one, other)
     for p, q in pairs:
         if p.shape != q.shape:
             yield f"{p.name} {p.shape} and {q.shape}"
+
+
+def _modes(one: Module, other: Module) -> str:
+    words = ["training" if module.training else "eval" for module in (one, other)]
+    return f"{words[0]} and {words[1]} mode"
 
 
 def _shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
@@ -155,6 +163,9 @@ def _of_the_whole(a: Record, b: Record) -> Iterator[str]:
     for label, here, there in zip(_labels(a, b), ran, reversed(ran), strict=True):
         if (here - there) & both:
             yield f"modules that ran only in {label}, or were seen only there: {len((here - there) & both)}"
+    roots = [next((module for module in record.ran if not module.name), None) for record in (a, b)]
+    if roots[0] is not None and roots[1] is not None and roots[0].training != roots[1].training:
+        yield f"the model was in {_modes(roots[0], roots[1])}"
     if a.model != b.model:
         yield f"models: {a.model} and {b.model}"
     for what, one, other in (("batches", a.batches, b.batches), ("backward passes", a.backwards, b.backwards)):

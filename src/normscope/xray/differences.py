@@ -21,6 +21,8 @@ class ModuleDifference:
         entering, output, gradient: the distances of what it was given, of what it gave, and of the gradient there.
         weights, weight_gradients: the largest of its own parameters' distances.
         other_weights: whether its own parameters, of the same type, are not the same to the bit.
+        other_sizes: whether what is infinitely far apart has another number of numbers; else some are not finite.
+        ran_only_in: 0 or 1 if both have it, and it ran, or was seen, in the first or the second alone; else None.
         same_input: whether it is known that it was given the very same numbers, if those that gave them are alike.
         remarks: what else is not the same: shapes, types, calls, mode.
     """
@@ -36,6 +38,8 @@ class ModuleDifference:
     weights: float | None = None
     weight_gradients: float | None = None
     other_weights: bool = False
+    other_sizes: bool = False
+    ran_only_in: int | None = None
     same_input: bool = False
     remarks: tuple[str, ...] = ()
 

@@ -41,6 +41,13 @@ def distance(
     return max(_share(max(gaps), max(one.rms, other.rms), noise), _share(edges, max(one.largest, other.largest), noise))
 
 
+def differ_in_size(one: Signal | None, other: Signal | None) -> bool:
+    """Whether one of two tensors has more numbers than the other."""
+    return (
+        one is not None and other is not None and _total(one) != _total(other) and -1 not in map(_total, (one, other))
+    )
+
+
 def distance_of_prints(prints: Sequence[float], other_prints: Sequence[float]) -> float | None:
     """The same by the prints alone, which are about as large as the numbers; None if there are none."""
     if not prints or not other_prints:

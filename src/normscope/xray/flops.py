@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-_MATMULS = {"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"}
-_SUMS = {"addmm", "baddbmm", "addmv", "addbmm"}
-_CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
-_TURNED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
-_RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
+MATMULS = {"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"}
+SUMS = {"addmm", "baddbmm", "addmv", "addbmm"}
+CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
+TURNED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 _UNCOUNTED = {"tensordot", "inner", "outer", "ger", "cdist", "kron", "chain_matmul", "multi_dot", "linalg_multi_dot"}
 """They multiply as well, but how much is not worked out here."""
 
@@ -22,20 +22,20 @@ def flops_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
     >>> flops_of("linear", (x, w), {}, x @ w.T)  # 5 x 4 results, 3 products and 3 sums each
     120
     """
-    if name in _RECURRENT:
+    if name in RECURRENT:
         return _recurrent(args)
     if not isinstance(result, Tensor):
         return 0
     if name == "linear":
         return 2 * result.numel() * int(_given(args, kwargs, 1, "weight").shape[-1])
-    if name in _MATMULS:
+    if name in MATMULS:
         return 2 * result.numel() * int(_given(args, kwargs, 0, "input").shape[-1])
-    if name in _SUMS:
+    if name in SUMS:
         return 2 * result.numel() * int(_given(args, kwargs, 1, "batch1", "mat1", "mat").shape[-1])
-    if name in _CONVOLUTIONS:
+    if name in CONVOLUTIONS:
         weight = _given(args, kwargs, 1, "weight")
         return 2 * result.numel() * int(weight.numel() // weight.shape[0])
-    if name in _TURNED:
+    if name in TURNED:
         weight = _given(args, kwargs, 1, "weight")
         return 2 * int(_given(args, kwargs, 0, "input").numel()) * int(weight.numel() // weight.shape[0])
     if name == "scaled_dot_product_attention":

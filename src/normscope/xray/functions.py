@@ -27,6 +27,7 @@ from normscope.xray.kinds import (
 from normscope.xray.losses import KEEPS, SQUASHES, take_loss
 from normscope.xray.scene import Frame, Scene
 from normscope.xray.sightings import JoinPlace, Sighting, in_backward
+from normscope.xray.strangers import Strangers
 from normscope.xray.tally import Tally, UnitPlaces, is_saturated
 from normscope.xray.tensors import is_measurable, shape_of
 
@@ -41,9 +42,9 @@ _DATA: Any = torch._C.TensorBase.data
 class FunctionWatch(TorchFunctionMode):
     """Sees every function of torch that is called on a tensor, and normscope's own kernels."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, strangers: Strangers) -> None:
         super().__init__()
-        self._scene = scene
+        self._scene, self._strangers = scene, strangers
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -85,6 +86,7 @@ class FunctionWatch(TorchFunctionMode):
     ) -> None:
         frame = self._scene.stack[-1]
         self._count(flops_of(name, args, kwargs, result))
+        self._strangers.look(frame.tally.name, name, args, kwargs, self._scene.sightings)
         if name in VIEWS:
             self._same_numbers(args, result)
         elif joins is not None and isinstance(result, Tensor):

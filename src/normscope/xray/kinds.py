@@ -7,6 +7,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normscope.scope import Scope
+
 BOUNDS = {
     "sigmoid": (0.0, 1.0),
     "tanh": (-1.0, 1.0),
@@ -42,6 +44,18 @@ def function_name(function: Callable[..., Any]) -> str:
     """`relu` for F.relu, torch.relu, Tensor.relu and Tensor.relu_."""
     name = getattr(function, "__name__", "")
     return name if name.startswith("__") else name.rstrip("_")
+
+
+def kind_of(module: nn.Module) -> str:
+    """What a module is called: its class, and of normscope's one norm the statistic and the scope, which tell which.
+
+    >>> kind_of(nn.ReLU())
+    'ReLU'
+    """
+    name, scope = type(module).__name__, vars(module).get("scope")
+    if name != "Norm" or not isinstance(scope, Scope):
+        return name
+    return f"{name} rms {scope}" if vars(module).get("statistic") == "rms" else f"{name} {scope}"
 
 
 def activation_of(module: nn.Module) -> str | None:

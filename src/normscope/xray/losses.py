@@ -33,7 +33,7 @@ class Squashed:
 
     def follow(self, name: str, args: tuple[Any, ...], result: Any, where: str | None) -> None:
         """Take note of what a function made, or passed on."""
-        if not isinstance(result, Tensor):
+        if not isinstance(result, Tensor) or not is_measurable(result):
             return
         if name in SQUASHES:
             self._known[result] = (name, where, version_of(result))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.xray.functions import measure_activation
 from normscope.xray.hooks import Hook
-from normscope.xray.kinds import activation_of, has_channels_second, is_linear
+from normscope.xray.kinds import activation_of, has_channels_second, is_linear, kind_of
 from normscope.xray.norms import add_norm, is_norm
 from normscope.xray.scene import Frame, Scene
 from normscope.xray.sightings import in_backward
@@ -27,7 +27,7 @@ class ModuleWatch:
         self.names: dict[nn.Module, str] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             first = self.names.setdefault(module, name)
-            scene.tallies[name] = Tally(name, type(module).__name__, same_as=None if first == name else first)
+            scene.tallies[name] = Tally(name, kind_of(module), same_as=None if first == name else first)
         self._handles: list[Any] = []
         self._finite_weights: dict[nn.Module, bool] = {}
         self._outermost: dict[str, int] = {}  # how often modules were called that no other one was calling
@@ -79,7 +79,7 @@ class ModuleWatch:
             self._outermost[tally.name] = self._outermost.get(tally.name, 0) + 1
         if tally.order is None:
             tally.order, tally.training = scene.next_order(), module.training
-            tally.kind = type(module).__name__  # a lazy one is of another class from now on
+            tally.kind = kind_of(module)  # a lazy one is of another class from now on
             self._tell(module)
         tally.calls += 1
 

@@ -15,7 +15,9 @@ from normscope.kernels.moments import Moments, moments_of
 from normscope.xray import record
 from normscope.xray.hooks import Hook
 from normscope.xray.kinds import is_linear
+from normscope.xray.piling import Piling
 from normscope.xray.scene import Scene
+from normscope.xray.strangers import Strangers
 from normscope.xray.tally import signal_of
 from normscope.xray.tensors import is_measurable
 
@@ -44,12 +46,13 @@ class _Watched:
 class ParameterWatch:
     """Watches all parameters of a model, each once, under its first name."""
 
-    def __init__(self, model: nn.Module, scene: Scene) -> None:
-        self._model, self._scene = model, scene
+    def __init__(self, model: nn.Module, scene: Scene, strangers: Strangers | None = None) -> None:
+        self._model, self._scene, self._strangers = model, scene, strangers
         self._watched: dict[int, _Watched] = {}
         self._handles: list[Any] = []
         self.steps: list[record.Step] = []
         self.strange_steps = 0
+        self.piling = Piling()
 
     @property
     def backwards(self) -> int:
@@ -93,25 +96,30 @@ class ParameterWatch:
         """What this backward pass adds to the gradient of a parameter, whatever was there before."""
         if self._scene.looking and (gradient.is_sparse or self._scene.counts(gradient)):
             self._scene.look(f"the gradient of `{watched.name}`", _add_gradient, watched, gradient)
+            self._scene.look(f"the gradient of `{watched.name}`", self.piling.add, watched.parameter, gradient)
 
     def _before_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
         for parameter in _parameters_of(optimiser):
             watched = self._watched.get(id(parameter))
             if watched is not None:
                 self._scene.look("a step", _begin_update, watched)
+        self._scene.look("a step", self.piling.take_step, _parameters_of(optimiser))
 
     def _after_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
         self._scene.look(f"a step of {type(optimiser).__name__}", self._take_step, optimiser)
 
     def _take_step(self, optimiser: Optimizer) -> None:
         theirs = _parameters_of(optimiser)
+        if self._strangers is not None:
+            self._strangers.take_step(theirs)
         ours = [p for p in theirs if id(p) in self._watched]
         if not ours:
             trained = [w.parameter for w in self._watched.values() if w.parameter.requires_grad]
             self.strange_steps += bool(trained) and _shapes(theirs) == _shapes(trained)
             return
-        for parameter in ours:
-            _add_update(self._watched[id(parameter)])
+        if not isinstance(optimiser, torch.optim.LBFGS):  # one step of it is many, each as long as the loss allows
+            for parameter in ours:
+                _add_update(self._watched[id(parameter)])
         if len(self.steps) >= _STEPS:
             self._scene.notice(f"after the first {_STEPS} steps of optimisers their rates are not kept")
             return

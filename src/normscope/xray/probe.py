@@ -21,6 +21,7 @@ from normscope.xray.parameters import ParameterWatch
 from normscope.xray.record import Record
 from normscope.xray.scene import Scene
 from normscope.xray.storing import save_record
+from normscope.xray.strangers import Strangers
 
 
 class Xray:
@@ -53,7 +54,8 @@ class Xray:
         self._model, self._label, self._inside = model, label, inside
         self._scene = Scene()
         self._modules = ModuleWatch(_inner(model, self._scene), self._scene)
-        self._parameters = ParameterWatch(_inner(model, self._scene), self._scene)
+        self._strangers = Strangers(_inner(model, self._scene))
+        self._parameters = ParameterWatch(_inner(model, self._scene), self._scene, self._strangers)
         self._stack: ExitStack | None = None
         self._record: Record | None = None
 
@@ -71,7 +73,7 @@ class Xray:
             self._modules.start(self._inside)
             self._parameters.start()
             if self._inside:
-                stack.enter_context(FunctionWatch(self._scene))
+                stack.enter_context(FunctionWatch(self._scene, self._strangers))
             self._scene.looking = True
             self._stack = stack.pop_all()
         return self
@@ -151,6 +153,8 @@ class Xray:
             label=self._label,
             skipped_steps=scene.skipped_steps,
             strange_steps=self._parameters.strange_steps,
+            piled_steps=self._parameters.piling.steps,
+            strangers=self._strangers.finish(),
         )
 
 

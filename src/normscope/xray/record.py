@@ -168,6 +168,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Stranger:
+    """Weights that took part in the model's run, ask for a gradient, and are not the model's.
+
+    Args:
+        module: where they were used.
+        function: what used them, such as `linear`.
+        shape: of each.
+        count: how many of this shape.
+    """
+
+    module: str
+    function: str
+    shape: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True)
 class Record:
     """An x-ray of a model.
 
@@ -178,6 +195,9 @@ class Record:
         skipped_steps: how many more a GradScaler left out, since a gradient was not finite.
         strange_steps: how many more were made by optimisers that have none of the model's weights, but others of the
             very same shapes, such as those of an older copy.
+        steps_before: how many steps the model had behind it before all these; None if nobody said.
+        piled_steps: how many were made with gradients that still had those of the step before in them.
+        strangers: weights that took part and are not the model's; without those that an optimiser was seen to have.
         losses: the cross-entropies that were seen.
         notices: what could not be seen, and why.
         broken_off: whether the block ended with an error, so that what comes after it was not seen.
@@ -198,6 +218,9 @@ class Record:
     broken_off: bool = False
     skipped_steps: int = 0
     strange_steps: int = 0
+    steps_before: int | None = None
+    piled_steps: int = 0
+    strangers: tuple[Stranger, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> Module:

@@ -1,5 +1,6 @@
 """Weights that take part and are not the model's: those of layers in a plain list, or of layers made in forward."""
 
+import itertools
 import weakref
 from typing import Any
 
@@ -13,7 +14,9 @@ from normscope.xray.tensors import is_measurable, tensors_in
 
 _PRODUCTS = {"linear", "bilinear", "embedding", "embedding_bag", "einsum"}
 _PRODUCTS |= CONVOLUTIONS | TURNED | MATMULS | SUMS | RECURRENT
-_DEEPEST = 2
+_EITHER = MATMULS | SUMS | {"einsum"}
+"""Here a weight may stand first; in others that is the place of the input."""
+_DEEPEST = 3
 """Recurrent layers and einsum take their weights in a list."""
 
 
@@ -37,10 +40,16 @@ class Strangers:
         if name not in _PRODUCTS or not torch.is_grad_enabled():
             return
         for tensor in tensors_in((args, tuple(kwargs.values())), _DEEPEST):
-            # First what is asked soonest: nearly all are no leaves, or the model's own.
-            if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._own and is_measurable(tensor):
-                if not known.of(tensor).readers and not any(tensor is own for own in self._model.parameters()):
-                    self._add(tensor, (place, name, tuple(tensor.shape)))
+            # Nearly all are no leaves, or the model's own: that is asked first.
+            if not (tensor.requires_grad and tensor.is_leaf) or id(tensor) in self._own or not is_measurable(tensor):
+                continue
+            is_input = tensor is args[0] and name not in _EITHER if args else False
+            if (is_input and not isinstance(tensor, nn.Parameter)) or known.of(tensor).readers or self._has(tensor):
+                continue
+            self._add(tensor, (place, name, tuple(tensor.shape)))
+
+    def _has(self, tensor: Tensor) -> bool:
+        return any(tensor is own for own in itertools.chain(self._model.parameters(), self._model.buffers()))
 
     def _add(self, tensor: Tensor, use: tuple[str, str, tuple[int, ...]]) -> None:
         before = self._seen.get(id(tensor))

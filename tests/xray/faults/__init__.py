@@ -1,3 +1,16 @@
 """Models with one planted fault each. Importing this registers them in `cases.REGISTER`."""
 
-from tests.xray.faults import attention, depth, gradients, norms, scopes, steps, streams, units, unreal, weights  # noqa: F401
+from tests.xray.faults import (  # noqa: F401
+    attention,
+    depth,
+    gradients,
+    losses,
+    norms,
+    owners,
+    scopes,
+    steps,
+    streams,
+    units,
+    unreal,
+    weights,
+)

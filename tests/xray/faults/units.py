@@ -21,6 +21,23 @@ def layer_whose_bias_drowns_its_input() -> Scene:
     return running(model, classify(model, lambda i: points(i, MANY)))
 
 
+@fault("dead-units", "1", ["zero-gradient"])
+def dead_layer_in_a_small_batch() -> Scene:
+    """A single unit may sleep through eight inputs; a layer of 64 does not. What reads it gets no gradient either."""
+    model: Any = mlp(16, 64, 64, 4)
+    nn.init.constant_(model[0].bias, -100.0)
+    return model, lambda: classify(model, lambda i: points(i, 8))(0)().backward()
+
+
+@fault("dead-units", "1", ["zero-gradient", "dead-units"])
+def weights_that_are_all_zero() -> Scene:
+    """Every layer gives zeros, and no gradient comes past the last one."""
+    model: Any = mlp(16, 64, 64, 4)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model, lambda: classify(model)(0)().backward()
+
+
 @fault("dead-units", "6")
 def most_channels_of_a_convnet_dead() -> Scene:
     model: Any = convnet(channels=16)

@@ -7,12 +7,15 @@ from normscope.xray.findings.base import SEVERITIES, Finder, Finding
 from normscope.xray.findings.batch import empty_batch
 from normscope.xray.findings.copies import copied_weights
 from normscope.xray.findings.depth import depth_trends
+from normscope.xray.findings.growth import weights_grown
 from normscope.xray.findings.loss import loss_above_chance, squashed_logits
 from normscope.xray.findings.norm_eps import eps_sizes
 from normscope.xray.findings.norm_scope import bias_before_norm, leaks_future, norm_over_padding, starved_norm
 from normscope.xray.findings.outliers import outlier_features
+from normscope.xray.findings.piling import piled_gradients
 from normscope.xray.findings.residual import stream_growth
 from normscope.xray.findings.running import running_drift
+from normscope.xray.findings.strangers import strangers
 from normscope.xray.findings.units import idle_units
 from normscope.xray.findings.unreal import not_finite
 from normscope.xray.findings.unused import never_ran, without_gradient
@@ -28,10 +31,11 @@ MANY = 3
 """So many like findings in like places become one."""
 
 _OF_STRUCTURE: tuple[Finder, ...] = (
-    empty_batch,
     squashed_logits,
     copied_weights,
     unoptimised,
+    strangers,
+    piled_gradients,
     never_ran,
     bias_before_norm,
     starved_norm,
@@ -51,10 +55,12 @@ _OF_SIGNALS: tuple[Finder, ...] = (
     without_gradient,
     eps_sizes,
     weight_starts,
+    weights_grown,
     outlier_features,
     running_drift,
 )
-"""What is read from numbers: once some are not finite, the rest of them tells of that and of nothing else."""
+"""What is read from numbers: once some are not finite, the rest of them tells of that and of nothing else; and so it is
+where there are none."""
 
 
 def find(record: Record) -> list[Finding]:
@@ -65,8 +71,9 @@ def find(record: Record) -> list[Finding]:
     []
     """
     view = View(record)
-    found = not_finite(view)
-    broken = any(finding.severity == "error" for finding in found)
+    empty = empty_batch(view)
+    found = [*not_finite(view), *empty]
+    broken = bool(empty) or any(finding.severity == "error" for finding in found)
     for finder in (*_OF_STRUCTURE, *(() if broken else _OF_SIGNALS)):
         found += finder(view)
     found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), view.place(finding.module)))

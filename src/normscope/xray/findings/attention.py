@@ -30,13 +30,13 @@ def attention_shape(view: View) -> list[Finding]:
         if attention is None or attention.keys < LEAST_KEYS or not attention.entropy or not attention.sharpest:
             continue
         if min(attention.sharpest) >= COLLAPSED and (attention.spread or 0.0) >= LOST_SPREAD:
-            found.append(_collapsed(module, attention))
+            found.append(_collapsed(view, module, attention))
         elif min(attention.entropy) >= 1 - UNIFORM:
             found.append(_uniform(view, module, attention))
     return found
 
 
-def _collapsed(module: Module, attention: Attention) -> Finding:
+def _collapsed(view: View, module: Module, attention: Attention) -> Finding:
     spread = attention.spread or 0.0
     return Finding(
         "attention-collapsed",
@@ -47,8 +47,10 @@ def _collapsed(module: Module, attention: Attention) -> Finding:
         {"least sharp head": min(attention.sharpest), "spread of scores": spread, "keys": attention.keys},
         f"The scores before softmax have a spread of {short(spread)}. The keys that lose get weights that round to "
         f"zero, and no gradient, so attention cannot learn to look elsewhere.",
-        "divide the scores by sqrt(head width) if that is missing, start the query and key weights smaller, or "
-        "normalise queries and keys before the product (QK-norm)",
+        view.of_the_start(
+            "divide the scores by sqrt(head width) if that is missing, start the query and key weights smaller, or "
+            "normalise queries and keys before the product (QK-norm)"
+        ),
     )
 
 

@@ -30,14 +30,14 @@ def depth_trends(view: View) -> list[Finding]:
         residual = any(is_inside(name, module.name) for module in stack for name in with_joins)
         if not residual:  # of streams `stream-grows` tells
             levels = [*_sizes([stack[0].entering]), *_sizes([module.output for module in stack])]
-            _add(found, _activations(stack, trend(levels)))
+            _add(found, _activations(view, stack, trend(levels)))
         back = [_length(module.gradient) for module in reversed(stack)]
-        _add(found, _gradients(stack, trend(back)))
+        _add(found, _gradients(view, stack, trend(back)))
     for module in view.ran:
         if module.by_call and not module.is_function:
             outer = [finding.module for finding in found.values() if finding.name == "exploding-activations"]
             if not any(is_inside(module.name, name) for name in outer):
-                _add(found, _calls(module, trend(list(module.by_call))))
+                _add(found, _calls(view, module, trend(list(module.by_call))))
     return list(found.values())
 
 
@@ -74,7 +74,7 @@ def _figures(found: Trend, layers: int) -> dict[str, float | str]:
     return {"total": found.total, "per layer": found.layer, "layers": layers}
 
 
-def _activations(stack: list[Module], found: Trend | None) -> Finding | None:
+def _activations(view: View, stack: list[Module], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
@@ -91,12 +91,14 @@ def _activations(stack: list[Module], found: Trend | None) -> Finding | None:
             if fades
             else "Outputs and loss become huge, and a step in any layer moves them out of bounds."
         ),
-        f"start the weights with a gain that the activation asks for, such as nn.init.kaiming_normal_(weight) before a "
-        f"ReLU (now {short(found.layer)} a layer, wanted 1), or put a norm between the layers",
+        view.of_the_start(
+            f"start the weights with a gain that the activation asks for, such as nn.init.kaiming_normal_(weight) "
+            f"before a ReLU (now {short(found.layer)} a layer, wanted 1), or put a norm between the layers"
+        ),
     )
 
 
-def _gradients(stack: list[Module], found: Trend | None) -> Finding | None:
+def _gradients(view: View, stack: list[Module], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
@@ -115,12 +117,14 @@ def _gradients(stack: list[Module], found: Trend | None) -> Finding | None:
             if fades
             else f"A rate that suits {called(last)} throws {called(first)} about."
         ),
-        f"use an activation and a start with a gain near 1 (now {short(found.layer)} a layer): ReLU or GELU with "
-        f"nn.init.kaiming_normal_(weight), norms between the layers, or residual connections round them",
+        view.of_the_start(
+            f"use an activation and a start with a gain near 1 (now {short(found.layer)} a layer): ReLU or GELU with "
+            f"nn.init.kaiming_normal_(weight), norms between the layers, or residual connections round them"
+        ),
     )
 
 
-def _calls(module: Module, found: Trend | None) -> Finding | None:
+def _calls(view: View, module: Module, found: Trend | None) -> Finding | None:
     if _direction(found) != "exploding" or found is None:
         return None
     return Finding(
@@ -130,6 +134,8 @@ def _calls(module: Module, found: Trend | None) -> Finding | None:
         f"the output of {called(module.name)} grows to {short(found.total)} of its size in {len(module.by_call)} calls",
         {"total": found.total, "per call": found.layer, "calls": len(module.by_call)},
         f"It is called again and again on its own output, and each call scales it by about {short(found.layer)}.",
-        f"start its recurrent weights orthogonal: nn.init.orthogonal_(weight), or put a bounded activation such as "
-        f"tanh on the state (now {short(found.layer)} a call, wanted 1 at most)",
+        view.of_the_start(
+            f"start its recurrent weights orthogonal: nn.init.orthogonal_(weight), or put a bounded activation such as "
+            f"tanh on the state (now {short(found.layer)} a call, wanted 1 at most)"
+        ),
     )

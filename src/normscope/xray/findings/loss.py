@@ -3,6 +3,7 @@
 import math
 
 from normscope.xray.findings.base import Finding
+from normscope.xray.findings.inputs import unscaled_input
 from normscope.xray.findings.view import View, called, linear_weight, short
 
 EXCESS = 4.0
@@ -14,7 +15,7 @@ def loss_above_chance(view: View) -> list[Finding]:
     real = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.classes > 1]
     if not real:
         return []
-    loss, risen = real[0], False
+    loss, risen = real[0], view.steps_before > 0
     chance = math.log(loss.classes)
     if loss.value < chance + EXCESS:
         loss, risen = real[-1], True
@@ -28,23 +29,20 @@ def loss_above_chance(view: View) -> list[Finding]:
     module = view.modules.get(head)
     if module is not None and module.output is not None:
         figures["rms of logits"] = module.output.rms
-    return [
-        Finding(
-            "loss-above-chance",
-            "warning",
-            head,
-            f"the {'last' if risen else 'first'} loss is {short(loss.value)}; guessing among {loss.classes} costs "
-            f"{short(chance)}",
-            figures,
-            f"A model that knows nothing and says so has a loss of ln {loss.classes} = {short(chance)}. This one is "
-            f"sure of what is wrong"
-            + (": it has been driven there by its steps." if risen else ", because its logits are large."),
-            "lower the learning rate, and look at whether labels and logits belong together"
-            if risen
-            else f"start {place} smaller, so that they are of size 1 at most: "
-            f"nn.init.normal_(weight, std=0.02), or zeros; if it is tied to an embedding, start that at 1/sqrt(width)",
-        )
-    ]
+    title = f"the {'last' if risen else 'first'} loss is {short(loss.value)}; guessing among {loss.classes} costs "
+    title += short(chance)
+    why = f"A model that knows nothing and says so has a loss of ln {loss.classes} = {short(chance)}. This one is sure "
+    why += "of what is wrong"
+    why += ": it has been driven there by its steps." if risen else ", because its logits are large."
+    fix = f"start {place} smaller, so that they are of size 1 at most: nn.init.normal_(weight, std=0.02), or zeros; if "
+    fix += "it is tied to an embedding, start that at 1/sqrt(width)"
+    unscaled = None if risen else unscaled_input(view, head)
+    if risen:
+        fix = "lower the learning rate, and look at whether labels and logits belong together"
+    elif unscaled is not None:
+        head, fix, figures["rms of input"] = unscaled.module, unscaled.fix, unscaled.size
+        title, why = f"{title}: the input is not scaled", f"{why} {unscaled.why}"
+    return [Finding("loss-above-chance", "warning", head, title, figures, why, fix)]
 
 
 def squashed_logits(view: View) -> list[Finding]:

@@ -31,10 +31,10 @@ def stream_growth(view: View) -> list[Finding]:
     joins = [(module, join) for module in view.ran for join in module.joins if join.total > 0]
     if len(joins) < LEAST_JOINS:
         return []
-    return [*_grows(joins), *_drowned(view, joins)]
+    return [*_grows(view, joins), *_drowned(view, joins)]
 
 
-def _grows(joins: list[tuple[Module, Join]]) -> list[Finding]:
+def _grows(view: View, joins: list[tuple[Module, Join]]) -> list[Finding]:
     """Growth over the second half: the first branch may well be larger than an embedding that starts small."""
     half = joins[len(joins) // 2 - 1 :]
     found = trend([join.total for _, join in half])
@@ -57,8 +57,10 @@ def _grows(joins: list[tuple[Module, Join]]) -> list[Finding]:
             },
             f"Each addition scales the stream by about {short(found.layer)}, so what a block adds is in proportion to "
             f"the stream, and the last blocks drown the first ones, in the output and in the gradient.",
-            "put a norm at the beginning of every branch (pre-norm), or start the last weight of each branch small: "
-            "divide it by sqrt(2 * depth), or set it to zero",
+            view.of_the_start(
+                "put a norm at the beginning of every branch (pre-norm), or start the last weight of each branch "
+                "small: divide it by sqrt(2 * depth), or set it to zero"
+            ),
         )
     ]
 
@@ -85,5 +87,5 @@ def _drowned_finding(view: View, module: Module, join: Join, ratio: float) -> Fi
         {"branch / stream": ratio, "stream": join.stream, "branch": join.branch},
         f"After the addition {short(100 / math.hypot(1, ratio))}% of the stream's size is what was there before; the "
         f"rest is what {name} made.",
-        f"look at the last weight of {name} and at what scales its output; start it smaller",
+        view.of_the_start(f"look at the last weight of {name} and at what scales its output; start it smaller"),
     )

@@ -53,8 +53,8 @@ def _dead(view: View, module: Module) -> Finding | None:
         + (" Here all are, and nothing before it can learn." if severity == "error" else ""),
         blank_fix(blank[0])
         if blank
-        else "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, or use "
-        "an activation with a slope below zero: nn.LeakyReLU(0.01), nn.GELU()",
+        else "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, "
+        "or use an activation with a slope below zero: nn.LeakyReLU(0.01), nn.GELU()",
     )
 
 

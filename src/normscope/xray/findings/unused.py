@@ -101,6 +101,7 @@ def _is_used(view: View, module: Module) -> bool:
 
 def _all_silent_finding(view: View) -> Finding:
     count, lost = len(view.gradients), _should_move(view)
+    blank = [is_blank(module) for module, _ in view.matrices]
     return Finding(
         "zero-gradient",
         "warning" if lost else "note",
@@ -111,7 +112,10 @@ def _all_silent_finding(view: View) -> Finding:
         "for the type it is in."
         if lost
         else "There was a way back, but the loss is flat here: a margin that all have passed, or a factor of zero.",
-        "look at the loss for a factor of zero or a mask that hides all; in float16 scale it (torch.amp.GradScaler)",
+        blank_fix("")
+        if blank and all(blank)
+        else "look at the loss for a factor of zero or a mask that hides all; in float16 scale it "
+        "(torch.amp.GradScaler)",
     )
 
 
@@ -154,9 +158,13 @@ def _why_still(view: View, module: Module, still: list[str]) -> tuple[str, str]:
             f"look at what comes before it{f', {called(before[0])}' if before else ''}: units that are always zero, "
             f"weights that are zero, or an empty input",
         )
-    blank = [m.name for m in (module, *view.readers.get(module.name, [])) if is_blank(m)]
-    if blank:
-        return f"all weights of {called(blank[0])} are zero, and no gradient comes past them", blank_fix(blank[0])
+    if is_blank(module):
+        return "all its weights are zero, and so is all that it gives to what comes after it", blank_fix(module.name)
+    readers = view.readers.get(module.name, [])
+    readers = [*readers, *(beyond for reader in readers for beyond in view.readers.get(reader.name, []))]
+    blank = next((reader.name for reader in readers if is_blank(reader)), None)
+    if blank is not None:
+        return f"all weights of {called(blank)}, which comes after it, are zero", blank_fix(blank)
     return (
         "what comes after it is dead, masked, multiplied by zero, or rounded to zero",
         "look at what reads its output: units that are always zero, a mask that hides all, a factor of zero; in "

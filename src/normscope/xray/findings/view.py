@@ -7,6 +7,12 @@ from functools import cached_property
 
 from normscope.xray.record import Module, Parameter, Record, Signal
 
+FEW_STEPS = 10
+"""After more a weight may be anywhere."""
+
+MOVED = 0.1
+"""Of its size: rates fall, so that steps before those that were seen may have been longer."""
+
 
 class View:
     """A record, with what several findings need to know of it worked out once.
@@ -83,6 +89,34 @@ class View:
         """The modules that have a weight with a gradient, or one inside that has."""
         with_gradient = (m for m in self.modules.values() if any(p.gradient is not None for p in m.parameters))
         return {outer for module in with_gradient for outer in _with_outer(module.name)}
+
+    @cached_property
+    def steps_made(self) -> int | None:
+        """How many steps the model has behind it, as its run or its optimisers count them; None if nobody knows."""
+        numbers = [self.record.steps_before, *(step.number for step in self.record.steps)]
+        return max((number for number in numbers if number is not None), default=None)
+
+    @cached_property
+    def steps_before(self) -> int:
+        """How many of them were made before the x-ray looked, as far as known."""
+        if self.record.steps_before is not None:
+            return self.record.steps_before
+        first: dict[str, int] = {}
+        for step in self.record.steps:
+            first.setdefault(step.optimiser, step.number or 1)
+        return max(first.values(), default=1) - 1
+
+    def has_moved(self, weight: Parameter) -> bool:
+        """Whether steps have made a weight what it is, so that nothing can be told of its start: there were many, or
+        they come to some of its size."""
+        made = self.steps_made or len(self.record.steps)
+        return made > FEW_STEPS or made * (weight.change or 0.0) >= MOVED * weight.values.rms > 0
+
+    def of_the_start(self, advice: str) -> str:
+        """Advice on how to start, for a model that may have been brought here by its steps instead."""
+        if (self.steps_made or 0) <= FEW_STEPS:
+            return advice
+        return f"lower the learning rate, clip gradients or warm up, if it was well at its start; else {advice}"
 
     def place(self, name: str) -> int:
         """Where in the order of execution a module stands; those that never ran stand at the end."""

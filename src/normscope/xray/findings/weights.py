@@ -47,7 +47,7 @@ def weight_starts(view: View) -> list[Finding]:
     for module in view.ran:
         weight = linear_weight(module)
         if weight is not None and weight.same_as is None and weight.trained:  # what is frozen is so by design
-            found += _alike(module, weight) or (_off_centre(module, weight) or _gain(view, module, weight))
+            found += _alike(module, weight) or _off_centre(view, module, weight) or _gain(view, module, weight)
         elif weight is None:
             found += _alike_rows(module)
     return found
@@ -81,9 +81,9 @@ def _alike_finding(module: Module, count: int, what: str) -> Finding:
     )
 
 
-def _off_centre(module: Module, weight: Parameter) -> list[Finding]:
+def _off_centre(view: View, module: Module, weight: Parameter) -> list[Finding]:
     values = weight.values
-    if values.count < LEAST_NUMBERS or is_grouped(module, weight) or values.rms == 0:
+    if values.count < LEAST_NUMBERS or is_grouped(module, weight) or values.rms == 0 or view.has_moved(weight):
         return []
     off = abs(values.mean) / values.rms
     if off < OFF_CENTRE:
@@ -121,21 +121,25 @@ def measured_gain(module: Module, weight: Parameter) -> float | None:
     return math.sqrt(square) / entering.rms if square > 0 else None
 
 
+def is_before_norm(view: View, module: Module) -> bool:
+    """Whether norms alone read its output: there no size matters."""
+    readers = view.readers.get(module.name, [])
+    return bool(readers) and all(reader.norm is not None for reader in readers)
+
+
 def _gain(view: View, module: Module, weight: Parameter) -> list[Finding]:
     predicted, measured = weight.predicted_gain or 0.0, measured_gain(module, weight)
-    readers = view.readers.get(module.name, [])
-    before_norm = bool(readers) and all(reader.norm is not None for reader in readers)  # there no size matters
-    if predicted >= LARGEST_GAIN and not before_norm:
-        return [_gain_finding(module, weight, predicted, measured)]
+    if predicted >= LARGEST_GAIN and not is_before_norm(view, module):  # once it has moved, `weights-grown` tells of it
+        return [] if view.has_moved(weight) else [_gain_finding(view, module, weight, predicted, measured)]
     if measured is None or predicted == 0 or weight.shape[0] < LEAST_UNITS or is_grouped(module, weight):
         return []
     # A weight that starts at zero is aligned as far as it can be after a step, but small.
     if measured >= LARGEST_GAIN and measured / predicted >= max(ALIGNED, math.sqrt(fan_in(weight)) / 2):
-        return [_gain_finding(module, weight, predicted, measured)]
+        return [_gain_finding(view, module, weight, predicted, measured)]
     return []
 
 
-def _gain_finding(module: Module, weight: Parameter, predicted: float, measured: float | None) -> Finding:
+def _gain_finding(view: View, module: Module, weight: Parameter, predicted: float, measured: float | None) -> Finding:
     size = weight.values.rms
     if predicted >= LARGEST_GAIN:
         title = (
@@ -146,6 +150,8 @@ def _gain_finding(module: Module, weight: Parameter, predicted: float, measured:
         )
         why += f"{short(predicted)} times larger than the input, and saturates or drowns what comes after it."
         fix = f"start the weight at {short(1 / math.sqrt(fan_in(weight)))}, 1 / sqrt(fan in), instead of {short(size)}"
+        if view.steps_made is None:
+            fix += "; if steps have brought it there, lower the learning rate, clip gradients or warm up"
     else:
         title = (
             f"{called(module.name)} scales its input by {short(measured or 0.0)}; its weights say {short(predicted)}"
@@ -183,11 +189,12 @@ def _odd_ones(view: View) -> list[Finding]:
                 continue
             ratio = parameter.values.rms / middle
             if ratio >= ODD or ratio <= 1 / ODD:
-                found.append(_odd_finding(module, parameter, ratio, middle))
+                found.append(_odd_finding(view, module, parameter, ratio, middle))
     return found
 
 
-def _odd_finding(module: Module, parameter: Parameter, ratio: float, middle: float) -> Finding:
+def _odd_finding(view: View, module: Module, parameter: Parameter, ratio: float, middle: float) -> Finding:
+    moved = view.has_moved(parameter)
     name = f"{module.name}.{parameter.name}"
     return Finding(
         "odd-weights",
@@ -196,6 +203,13 @@ def _odd_finding(module: Module, parameter: Parameter, ratio: float, middle: flo
         f"`{name}` is {short(ratio)} times the size of the same weight in other blocks",
         {"ratio": ratio, "rms": parameter.values.rms, "middle of its like": middle},
         f"Its numbers have a size of {short(parameter.values.rms)}, and those of its like in the other blocks one of "
-        f"{short(middle)}. It was started in another way, or something happened to it alone.",
-        f"start it like the others, at {short(middle)}; if it was loaded, look whether the checkpoint fits the model",
+        f"{short(middle)}. "
+        + ("" if moved else "It was started in another way, or ")
+        + ("S" if moved else "s")
+        + "omething happened to it alone.",
+        "look at the rate of its parameter group, and at how large its gradient is beside those of its like: lower the "
+        "one, clip the other"
+        if moved
+        else f"start it like the others, at {short(middle)}; if it was loaded, look whether the checkpoint fits the "
+        f"model",
     )

@@ -35,7 +35,7 @@ def draw_cards(findings: Sequence[Finding], rows: Mapping[str, str]) -> list[str
             *_evidence(first),
         ]
         lines += [f"<p>{marked_up(first.why)}</p>"] if first.why else []
-        lines += [f'<p class="fix"><b>Fix</b> {marked_up(first.fix)}</p>'] if first.fix else []
+        lines += _fix(first.fix) if first.fix else []
         if others:
             lines.append(f"<details><summary>{many(len(others), 'more place')}</summary><ul>")
             for other in others:
@@ -55,6 +55,11 @@ def marked_up(words: str) -> str:
     'use <code>a&lt;b</code>, please'
     """
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", clean(words))
+
+
+def _fix(fix: str) -> list[str]:
+    words, _, code = fix.partition("\n")
+    return [f'<p class="fix"><b>Fix</b> {marked_up(words)}</p>', *([f"<pre>{clean(code)}</pre>"] if code else [])]
 
 
 def _evidence(finding: Finding) -> list[str]:

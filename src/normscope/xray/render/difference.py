@@ -1,7 +1,9 @@
 """The difference of two x-rays as text: where it begins, and the modules that differ, in the order they ran in."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from normscope.display.words import figure, in_one_line, many
@@ -42,7 +44,8 @@ def _beginnings(difference: Difference, width: int, glyphs: Glyphs) -> Iterator[
 
 def _beginning(way: str, beginning: Beginning, width: int, glyphs: Glyphs) -> Iterator[Text]:
     name = in_one_line(beginning.module) or "the model itself"
-    for line in wrap(f"{glyphs.marks[0]} {way}: it begins in {name}, {figure(beginning.distance)} apart", width):
+    apart = f", {figure(beginning.distance)} apart" if math.isfinite(beginning.distance) else ""
+    for line in wrap(f"{glyphs.marks[0]} {way}: it begins in {name}{apart}", width):
         yield Text(line, "bold red")
     for line in wrap(beginning.why, width - 2):
         yield Text(f"  {line}")
@@ -50,28 +53,53 @@ def _beginning(way: str, beginning: Beginning, width: int, glyphs: Glyphs) -> It
 
 def _table(difference: Difference, width: int, glyphs: Glyphs) -> Iterator[Text]:
     shown = [module for module in difference.modules if _is_worth_showing(difference, module)]
-    alike = len(difference.modules) - len(shown)
     if shown:
         columns = [(title, field) for title, field in _FIGURES if any(getattr(m, field) is not None for m in shown)]
-        longest = max(len(_name(module)) for module in shown)
-        said = any(_remark(difference, module) for module in shown)
-        place = min(longest, max(12, width - 11 * len(columns) - (16 if said else 0)))
-        room = width - place - 11 * len(columns) - 2
-        yield Text(" " * place + "".join(f" {title:>10}" for title, _ in columns), "dim")
+        place = min(max(len(_name(module)) for module in shown), max(12, width - 11 * len(columns)))
+        if columns:
+            yield Text(" " * place + "".join(f" {title:>10}" for title, _ in columns), "dim")
         for module in shown[:MOST]:
             line = Text(fit_left(_name(module), place, glyphs.cut))
-            for _, field in columns:
+            for _, field in columns if module.only_in is None else ():
                 value = getattr(module, field)
                 style = "red" if difference.exceeds(value) else "dim"
-                line.append(" " + fit_right(figure(value), 10), style)
-            words = wrap(_remark(difference, module), max(room, 8))
-            line.append(f"  {words[0]}{glyphs.cut if len(words) > 1 else ''}" if words and room >= 8 else "", "dim")
-            line.truncate(width)
-            yield line
+                line.append(" " + fit_right(_distance(value, module), 10), style)
+            yield from _with_remark(line, _remark(difference, module, shown), width)
         if len(shown) > MOST:
             yield Text(f"and {len(shown) - MOST:,} more", "dim")
-    if alike:
-        yield Text(f"{many(alike, 'other module' if shown else 'module')} alike", "dim")
+    for words in wrap(_counts(difference, shown), width):
+        yield Text(words, "dim")
+
+
+def _distance(value: float | None, module: ModuleDifference) -> str:
+    """A distance; where none can be told, the reason."""
+    if value is None or not math.isinf(value):
+        return figure(value)
+    return "other size" if module.other_sizes else "not finite"
+
+
+def _with_remark(line: Text, remark: str, width: int) -> Iterator[Text]:
+    """The row and its remark beside it; below it if there is no room."""
+    if remark and cell_len(line.plain) + 2 + cell_len(remark) <= width:
+        yield line.append(f"  {remark}", "dim")
+        return
+    yield line
+    for words in wrap(remark, width - 4):
+        yield Text(f"    {words}", "dim")
+
+
+def _counts(difference: Difference, shown: Sequence[ModuleDifference]) -> str:
+    """How many modules there are of each kind; together they are all that were compared."""
+    rest = [module for module in difference.modules if module not in shown]
+    unseen = [[module for module in rest if module.ran_only_in == i] for i in (0, 1)]
+    alone = sum(module.only_in is not None for module in shown)
+    parts = [f"{len(shown) - alone:,} differ"] if len(shown) > alone else []
+    parts += [f"{alone:,} in one of the two alone"] if alone else []
+    alike = len(rest) - sum(map(len, unseen))
+    parts += [f"{alike:,} alike"] if alike else []
+    for label, modules in zip(difference.labels, unseen, strict=True):
+        parts += [f"{len(modules):,} seen in {in_one_line(label)} alone"] if modules else []
+    return f"{many(len(difference.modules), 'module')}: {', '.join(parts)}" if parts else ""
 
 
 def _is_worth_showing(difference: Difference, module: ModuleDifference) -> bool:
@@ -83,7 +111,10 @@ def _name(module: ModuleDifference) -> str:
     return in_one_line(module.name) or f"({module.kind})"
 
 
-def _remark(difference: Difference, module: ModuleDifference) -> str:
+def _remark(difference: Difference, module: ModuleDifference, shown: Sequence[ModuleDifference]) -> str:
+    """What is said of a module, but for what has been said of the whole, or of the model itself."""
     if module.only_in is not None:
-        return f"only in {difference.labels[module.only_in]}"
-    return "; ".join(module.remarks)
+        return f"only in {in_one_line(difference.labels[module.only_in])}"
+    said = {remark for other in shown if not other.name and module.name for remark in other.remarks}
+    whole = "; ".join(difference.remarks)
+    return "; ".join(remark for remark in module.remarks if remark not in said and f"in {remark}" not in whole)

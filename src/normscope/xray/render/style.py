@@ -18,6 +18,7 @@ h3 { margin: 18px 0 8px; font-size: 15px }
 .card .where { margin: 0; font-size: 13px }
 .badge { margin-right: 4px; white-space: nowrap }
 .card .fix b { color: var(--good); margin-right: 4px }
+.card pre { margin: 6px 0 0; font-size: 13px; overflow-x: auto }
 .card details { margin-top: 8px }
 .card summary { margin: 0 }
 .card ul { margin: 6px 0 0; padding-left: 18px }

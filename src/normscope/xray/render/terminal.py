@@ -98,7 +98,12 @@ def _finding(finding: Finding, others: Sequence[str], width: int, glyphs: Glyphs
 
 
 def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
-    for i, line in enumerate(wrap(words, width - 7)):
+    """Words in lines, after a name; what has lines of its own, as code does, keeps them and their indents."""
+    lines = []
+    for own in words.split("\n"):
+        indent = " " * (len(own) - len(own.lstrip(" ")))
+        lines += [indent + line for line in wrap(own.strip(), width - 7 - len(indent))]
+    for i, line in enumerate(lines):
         yield Text.assemble((f"  {name if i == 0 else '':<5}", "dim"), line)
 
 
