@@ -12,8 +12,9 @@ CHARACTER = 6.6  # the width of a letter of the legend, about
 def chart_file(chart: Chart) -> str:
     """The whole file.
 
-    >>> text = chart_file(Chart("Loss", "step", "nats", [Line("training", [(1, 3.0), (2, 2.0)])]))
-    >>> text.startswith("<svg") and "training" in text
+    >>> lines = [Line("training", [(1, 3.0), (2, 2.0)]), Line("validation", [(1, 3.1), (2, 2.2)], "b")]
+    >>> text = chart_file(Chart("Loss", "step", "nats", lines))
+    >>> text.startswith("<svg") and "validation" in text
     True
     """
     rows = _legend(chart)
