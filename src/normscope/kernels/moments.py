@@ -106,7 +106,7 @@ def moments_of(x: Tensor) -> Moments:
         found: Any = np.zeros((blocks, 9))
         found[:, 5], found[:, 6] = math.inf, -math.inf
         if attempt(_run, *pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
-            return _union([_as_moments(row) for row in found.tolist()])
+            return _as_moments(found[0].tolist())
     numbers = x.contiguous().reshape(-1)
     return _union([_by_torch(part) for part in numbers.split(_PART)])
 

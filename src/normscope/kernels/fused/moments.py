@@ -129,9 +129,26 @@ def _measure_part(part, parts, x, count, blocks, into):
 
 
 @compiled
+def _unite(blocks, into):
+    """Put the figures of all blocks into the first row."""
+    total = float64_at(into)
+    for block in range(1, blocks):
+        found = float64_at(into + 8 * FIGURES * block)
+        total[ZEROS] += found[ZEROS]
+        total[UNREAL] += found[UNREAL]
+        total[LEAST] = min(total[LEAST], found[LEAST])
+        total[GREATEST] = max(total[GREATEST], found[GREATEST])
+        _join(total, found[COUNT], found[MEAN], found[SECOND], found[THIRD], found[FOURTH])
+
+
+@compiled
 def measure(threads, fork, number, team, x, count, blocks, into):
-    """The figures of `count` float32 numbers at x, a row for each block; the caller has filled the rows before."""
+    """The figures of `count` float32 numbers at x, in the first of the rows that each block has one of.
+
+    The caller has filled the rows before: the least of no numbers is infinite.
+    """
     share(threads, fork, number, team, _measure_part, (x, count, blocks, into))
+    _unite(blocks, into)
 
 
 @compiled
