@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.running import entered, refused
 
-SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--minutes", "0.3", "--seeds", "2", "--workers", "1"]
+SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--minutes", "0.15", "--seeds", "2", "--workers", "1"]
 
 
 def test_a_norm_against_none_on_ones_own_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
