@@ -7,7 +7,7 @@ from normscope.lab.trial import Done, Trial, perform
 
 
 class Here:
-    """Runs every trial when it is started, or after `later()` if it should look as if it took time.
+    """Runs every trial when it is started.
 
     Args:
         count: how many are started at once.

@@ -52,10 +52,9 @@ def test_above_and_below_are_each_others_opposite(losses: list[float], line: flo
 
 
 def test_more_questions_make_each_interval_wider_and_can_undecide_it() -> None:
-    alone, among = asked(0.0, "above", 1.0, 2.0, 3.2), asked(0.0, "above", 1.0, 2.0, 3.2, questions=20)
+    alone, among = asked(0.0, "above", 1.0, 1.2, 1.4), asked(0.0, "above", 1.0, 1.2, 1.4, questions=20)
     assert among.interval.width > alone.interval.width
-    assert (alone.verdict, among.verdict) == ("inconclusive", "inconclusive") or alone.verdict == "supported"
-    assert among.verdict == "inconclusive"
+    assert (alone.verdict, among.verdict) == ("supported", "inconclusive")
 
 
 def test_what_must_always_hold_falls_with_a_single_seed() -> None:

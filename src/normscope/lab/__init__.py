@@ -6,9 +6,11 @@ catalogue       all claims, by name
 budget          how much work: quick or full
 trial, store    one run with one seed, and where its figures are kept, so that nothing is run twice
 workers         processes on this machine, or Ray
-tuning, runner  from claims to runs: learning rates first, then every variant with every seed
+tuning, study   from a claim to its trials: learning rates first, then every variant with every seed
+schedule        many studies and as many hands as there are; `laboratory` puts it all together
 statistics      intervals of paired differences
 verdict         questions and answers: supported, contradicted, inconclusive
+runs, outcome   all figures of a claim, and what came out, as JSON
 report/         the page, the pictures and the words
 compare/        the same for a question of your own
 """

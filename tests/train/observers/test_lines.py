@@ -146,8 +146,8 @@ def test_the_floor_of_the_simulated_run_is_below_its_end() -> None:
     ("called", "found", "name"),
     [
         (".venv/bin/normscope", None, ".venv/bin/normscope"),  # as make calls it
-        ("/home/me/my tools/normscope", None, "'/home/me/my tools/normscope'"),
-        ("/home/me/.venv/bin/normscope", "/home/me/.venv/bin/normscope", "normscope"),
+        ("my tools/normscope", None, "'my tools/normscope'"),
+        (".venv/bin/normscope", ".venv/bin/normscope", "normscope"),
         ("train_it.py", None, "normscope"),
     ],
 )

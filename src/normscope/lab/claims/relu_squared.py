@@ -9,10 +9,9 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import categories, differences, dots
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, build_gpt, train_text
+from normscope.lab.trials.text import SMALL, build_gpt, train_text, training_config
 from normscope.lab.trials.texts import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.train.config import TrainConfig
 from normscope.train.trainer import Trainer
 
 REFERENCE = "relu2"
@@ -61,16 +60,7 @@ def _trainer(settings: Settings, seed: int) -> Trainer:
     text = load_text(settings["text"])
     model = build_gpt(settings, text, seed)
     # As slow as to stay finite: it is only about time.
-    config = TrainConfig(
-        steps=TIMED_STEPS,
-        batch=settings["batch"],
-        optimiser="adamw",
-        matrix_rate=1e-4,
-        rate=1e-4,
-        seed=seed,
-        device="cpu",
-        precision="float32",
-    )
+    config = training_config({**settings, "rate": 1e-4}, TIMED_STEPS, seed)
     return Trainer(model, config, Batches(text.train, model.config.context, settings["batch"], seed))
 
 

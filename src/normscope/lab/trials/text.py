@@ -54,20 +54,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     inputs, targets = (torch.from_numpy(tokens) for tokens in batches.batch(0))
     flops = training_flops(model, lambda: model.loss(inputs, targets))
     steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
-    config = TrainConfig(
-        steps=steps,
-        batch=batch,
-        optimiser="adamw",
-        matrix_rate=settings["rate"],
-        rate=settings["rate"],
-        warmup=settings["warmup"],
-        beta1=0.9,
-        clip=settings.get("clip", 1.0),
-        seed=seed,
-        device="cpu",
-        precision="float32",
-    )
-    trainer = Trainer(model, config, batches)
+    trainer = Trainer(model, training_config(settings, steps, seed), batches)
     losses, times, diverged = [], [], False
     for _ in range(steps):
         start = time.perf_counter()
@@ -88,6 +75,23 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "steps": steps,
         "seconds_a_step": sorted(times)[len(times) // 2] if times else 0.0,
     }
+
+
+def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> TrainConfig:
+    """How these settings train: AdamW, with one rate for all weights."""
+    return TrainConfig(
+        steps=steps,
+        batch=int(settings["batch"]),
+        optimiser="adamw",
+        matrix_rate=settings["rate"],
+        rate=settings["rate"],
+        warmup=settings["warmup"],
+        beta1=0.9,
+        clip=settings.get("clip", 1.0),
+        seed=seed,
+        device="cpu",
+        precision="float32",
+    )
 
 
 def build_gpt(settings: Mapping[str, Any], text: Text, seed: int) -> GPT:
