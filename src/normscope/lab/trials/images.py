@@ -1,8 +1,10 @@
 """Training a small network on the digits."""
 
+import json
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,12 +38,10 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         train_loss: the mean over the last tenth of the steps.
         diverged, curve, parameters, flops, steps, seconds_a_step: as of `train_text`.
     """
+    flops = _flops_of_a_step(json.dumps(settings["model"]), int(settings["batch"]))
     torch.manual_seed(seed)
     digits = load_digits(seed)
     model = build_network(settings["model"])
-    batch = int(settings["batch"])
-    images, labels = digits.batch(0, batch, seed)
-    flops = training_flops(model, lambda: F.cross_entropy(model(images), labels))
     steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
     losses, seconds = fit(model, digits, settings, steps, seed)
     diverged = len(losses) < steps
@@ -58,6 +58,14 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "steps": steps,
         "seconds_a_step": seconds,
     }
+
+
+@cache
+def _flops_of_a_step(config: str, batch: int) -> int:
+    """Counted once for a shape, on a network of its own: counting takes as long as several steps."""
+    model = build_network(json.loads(config))
+    images, labels = load_digits(seed=0).batch(0, batch, seed=0)
+    return training_flops(lambda: F.cross_entropy(model(images), labels))
 
 
 def build_network(config: Mapping[str, Any]) -> nn.Module:

@@ -1,8 +1,10 @@
 """Training a small GPT on text, byte by byte."""
 
+import json
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,11 +50,10 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         parameters, flops, steps, seconds_a_step: what it took.
     """
     text = load_text(settings["text"])
+    flops = _flops_of_a_step(json.dumps({name: settings[name] for name in ("text", "preset", "model", "batch")}))
     model = build_gpt(settings, text, seed)
     context, batch = model.config.context, int(settings["batch"])
     batches = Batches(text.train, context, batch, seed)
-    inputs, targets = (torch.from_numpy(tokens) for tokens in batches.batch(0))
-    flops = training_flops(model, lambda: model.loss(inputs, targets))
     steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
     trainer = Trainer(model, training_config(settings, steps, seed), batches)
     losses, times, diverged = [], [], False
@@ -75,6 +76,16 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "steps": steps,
         "seconds_a_step": sorted(times)[len(times) // 2] if times else 0.0,
     }
+
+
+@cache
+def _flops_of_a_step(settings: str) -> int:
+    """Counted once for a shape, on a model of its own: counting takes as long as several steps."""
+    shape = json.loads(settings)
+    text = load_text(shape["text"])
+    model = build_gpt(shape, text, seed=0)
+    inputs, targets = Batches(text.train, model.config.context, int(shape["batch"]), seed=0).batch(0)
+    return training_flops(lambda: model.loss(torch.from_numpy(inputs), torch.from_numpy(targets)))
 
 
 def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> TrainConfig:
