@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from normscope.errors import ConfigError, FileError
 from normscope.lab.budget import Budget, budget_of
@@ -13,7 +14,7 @@ from normscope.lab.claim import Claim, Tuning
 from normscope.lab.outcome import Outcome, load_outcome, outcome_path, save_outcome
 from normscope.lab.schedule import Schedule
 from normscope.lab.store import Store
-from normscope.lab.study import refuse_unequal, study, trial_count
+from normscope.lab.study import FIRST_SEED, refuse_unequal, study, trial_count
 from normscope.lab.trial import Trial
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.verdict import Question
@@ -54,7 +55,7 @@ def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) ->
     tuning = [trial for trial in started if trial.seed >= 1000]
     judged = [trial for trial in started if trial.seed < 1000]
     assert len(tuning) == 2 * 2 * 2
-    assert {trial.seed for trial in judged} == {0, 1}
+    assert {trial.seed for trial in judged} == {FIRST_SEED, FIRST_SEED + 1}
     assert len(started) == trial_count(claim, BUDGET)
     for name, losses in outcome.tuned.items():
         assert outcome.runs.rates[name] == min(losses, key=losses.__getitem__)
@@ -66,9 +67,9 @@ def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) ->
 
 def test_both_variants_of_a_seed_have_the_same_data_in_the_same_order(tmp_path: Path) -> None:
     outcome, started = run(tiny_claim(tuning=None), tmp_path)
-    assert [trial.seed for trial in started] == [0, 1, 0, 1]
+    assert [trial.seed for trial in started] == 2 * [FIRST_SEED, FIRST_SEED + 1]
     for i, by_seed in enumerate(outcome.runs.by_seed()):
-        again = {norm: train_text(outcome.settings[norm], seed=i)["loss"] for norm in ("layer", "rms")}
+        again = {norm: train_text(outcome.settings[norm], seed=FIRST_SEED + i)["loss"] for norm in ("layer", "rms")}
         assert {norm: figures["loss"] for norm, figures in by_seed.items()} == again
 
 
@@ -107,6 +108,37 @@ def test_only_equals_are_compared(tmp_path: Path, equal: Any, figure: str) -> No
     outcome, _ = run(dataclasses.replace(claim, equal="steps"), tmp_path)
     assert outcome.runs.mean("rms", figure) > outcome.runs.mean("layer", figure)
     refuse_unequal(dataclasses.replace(claim, equal="steps"), outcome.runs)
+
+
+def test_variants_that_should_take_as_many_steps_must(tmp_path: Path) -> None:
+    claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": {**TINY, "steps": 7}}, equal="steps")
+    with pytest.raises(ConfigError, match="equal steps, but 'rms' has 7 and 'layer' 6"):
+        run(claim, tmp_path)
+
+
+def test_a_claim_that_asks_more_has_wider_intervals(tmp_path: Path) -> None:
+    def close(runs: Any) -> float:  # the last loss in training: after six steps, held-out text is still guessed
+        return float(runs["rms"]["curve"][-1][1] - runs["layer"]["curve"][-1][1])
+
+    def asking(times: int) -> Claim:
+        return tiny_claim(tuning=None, questions=lambda budget: times * [Question("close", close, 1.0, "below")])
+
+    one, _ = run(asking(1), tmp_path)
+    two, _ = run(asking(2), tmp_path)
+    (alone,), (first, second) = one.answers, two.answers
+    assert first == second
+    assert first.effects == alone.effects
+    wider = (first.interval.high - first.interval.low) / (alone.interval.high - alone.interval.low)
+    assert wider == pytest.approx(stats.t.ppf(1 - 0.05 / 4, 1) / stats.t.ppf(1 - 0.05 / 2, 1))  # two seeds: one degree
+
+
+def test_a_variant_may_take_the_rate_of_another(tmp_path: Path) -> None:
+    claim = tiny_claim(tuning=lambda budget: Tuning((1e-4, 3e-2), shared={"rms": "layer"}))
+    outcome, started = run(claim, tmp_path)
+    tuning = [trial for trial in started if trial.seed >= 1000]
+    assert {trial.settings["model"]["norm"] for trial in tuning} == {"layer"}
+    assert outcome.settings["rms"]["rate"] == outcome.settings["layer"]["rate"] == 3e-2
+    assert len(started) == trial_count(claim, BUDGET) == 2 + 4
 
 
 def test_budgets() -> None:

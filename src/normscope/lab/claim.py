@@ -1,9 +1,10 @@
 """A claim: a statement that can turn out false, and how it is put to the test. All of it is written before the run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from normscope.checks import check_positive
 from normscope.display.chart import Chart
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
@@ -27,12 +28,19 @@ class Tuning:
         seeds: how many tries each.
         by: the figure that should be small.
         setting: the name that the rate has in the settings.
+        shared: variants that take the rate of another, by name, because the claim asks what happens at that very rate.
     """
 
     rates: tuple[float, ...]
     seeds: int = 1
     by: str = "loss"
     setting: str = "rate"
+    shared: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_positive(seeds=self.seeds)
+        if not self.rates or list(self.rates) != sorted(set(self.rates)):
+            raise ConfigError(f"rates={self.rates} must be given from small to large, each once")
 
 
 @dataclass(frozen=True)

@@ -61,16 +61,15 @@ class Runs:
 
     def curve(self, variant: str, figure: str) -> list[tuple[float, float]]:
         """A curve, a list of pairs (x, y), as the mean over the seeds of all that have a value there."""
-        found: dict[float, list[float]] = {}
-        for figures in self.figures[variant]:
-            for x, y in figures[figure]:
-                found.setdefault(float(x), []).append(float(y))
-        return [(x, statistics.fmean(ys)) for x, ys in sorted(found.items())]
+        return [(x, statistics.fmean(ys)) for x, ys in self._by_x(variant, figure)]
 
     def band(self, variant: str, figure: str) -> list[tuple[float, float, float]]:
         """A curve's least and greatest value over the seeds at every x."""
+        return [(x, min(ys), max(ys)) for x, ys in self._by_x(variant, figure)]
+
+    def _by_x(self, variant: str, figure: str) -> list[tuple[float, list[float]]]:
         found: dict[float, list[float]] = {}
         for figures in self.figures[variant]:
             for x, y in figures[figure]:
                 found.setdefault(float(x), []).append(float(y))
-        return [(x, min(ys), max(ys)) for x, ys in sorted(found.items())]
+        return sorted(found.items())

@@ -1,6 +1,5 @@
 """What padding does to the statistics of a norm, without a mask and with one."""
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,12 +7,12 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.norm.spec import TEXT_NORMS
-from normscope.data.stories import stories
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, furthest_apart, rms
+from normscope.lab.trials.texts import STORIES, load_text
 from normscope.lab.verdict import BySeed, Figures, Question
 
 LENGTH, ROWS, WIDTH = 64, 16, 32
@@ -29,14 +28,13 @@ DIFFERENT = 0.1
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
-    return {library: {"library": library} for library in LIBRARIES}
+    return {library: {"library": library, "text": STORIES} for library in LIBRARIES}
 
 
 def measure(settings: Settings, seed: int) -> Figures:
     """Texts of different lengths as padded batches: BatchNorm's statistics, and every norm's results at real tokens."""
     chance = torch.Generator().manual_seed(seed)
-    told = "".join(story.text for story in itertools.islice(stories(seed), 4))
-    text = torch.tensor(list(told.encode()))
+    text = torch.from_numpy(load_text(settings["text"]).train).long()
     begin = torch.randint(len(text) - LENGTH, (ROWS, 1), generator=chance)
     tokens = text[begin + torch.arange(LENGTH)]
     table = torch.randn(256, WIDTH, generator=chance)

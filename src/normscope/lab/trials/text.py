@@ -46,6 +46,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         loss: nats a byte on the held-out text. A model that knows nothing has ln(number of bytes), and one that
             stopped being finite, or is worse than that, counts as knowing nothing.
         diverged: whether it stopped being finite.
+        guessing: whether the loss is that of knowing nothing, by either way.
         curve: the loss while training, smoothed.
         parameters, flops, steps, seconds_a_step: what it took.
     """
@@ -66,10 +67,12 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
             break
         times.append(time.perf_counter() - start)
     chance = math.log(text.vocab_size)
-    found = chance if diverged else evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
+    found = math.nan if diverged else evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
+    guessing = not found < chance  # neither is what is not a number
     return {
-        "loss": min(found, chance) if math.isfinite(found) else chance,
-        "diverged": diverged or not math.isfinite(found),
+        "loss": chance if guessing else found,
+        "diverged": not math.isfinite(found),
+        "guessing": guessing,
         "curve": thinned([min(loss, 2 * chance) for loss in losses]),
         "parameters": model.parameter_count(),
         "flops": flops * steps,
