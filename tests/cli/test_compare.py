@@ -1,29 +1,63 @@
 """`normscope compare`: a table, a sentence and a page; and what cannot be compared is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from normscope.lab import laboratory
+from normscope.lab.compare import pacing, study
+from normscope.lab.compare.ranking import too_few_seeds
 from tests.cli.running import entered, refused
+from tests.lab.hands import Here
 
-SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--minutes", "0.15", "--seeds", "2", "--workers", "1"]
+SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--seeds", "2", "--workers", "1"]
 
 
-def test_a_norm_against_none_on_ones_own_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many in each run, however fast the machine is."""
+    monkeypatch.setattr(study, "steps_for", lambda *_: 40)
+    return 40
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All trials run in this process, and what is timed is timed shortly."""
+    monkeypatch.setattr(laboratory, "Processes", Here)
+    monkeypatch.setattr(pacing, "SAMPLE", 0.01)
+
+
+def test_a_norm_against_another_on_ones_own_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int
+) -> None:
     text = tmp_path / "my.txt"
     text.write_text("the cat sat on the mat. " * 1000)
     folder = tmp_path / "out"
     command = ["compare", "--norm", "rms,layer", "--depth", "1", "--lr", "0.01", "--data", str(text), *SMALL]
     code, out, _ = entered([*command, "--out", str(folder)], capsys)
     assert code == 0
-    lines = out.splitlines()
-    assert lines[0].split()[:2] == ["variant", "loss"]
-    assert {line.split()[1] for line in lines[1:3]} == {"rms", "layer"}
-    assert lines[4].startswith(("With this budget ", "No difference found between "))
+    assert max(map(len, out.splitlines()[:-1])) <= 80
+    heading, ranked, said, *_ = out.split("\n\n")
+    assert heading.startswith(f"{steps} steps each, seeds 0 to 1, my.txt; ")
+    first, *rows = ranked.splitlines()
+    assert [*first.split()[:2], first.split()[-1]] == ["variant", "loss", "ms/step"]
+    assert {row.split()[1] for row in rows} == {"rms", "layer"}
+    sentence = " ".join(said.splitlines()[:2])
+    assert sentence.startswith(("With this budget ", "No difference found between "))
     page = (folder / "report.html").read_text()
-    assert lines[4] in page.replace("&#x27;", "'")
+    assert sentence[: sentence.index(")")] in page
+    assert heading in page
     again = entered([*command, "--out", str(folder)], capsys)
-    assert again[1] == out  # from what was kept
+    assert again[1].splitlines()[:-1] == out.splitlines()[:-1]  # from what was kept
+    assert out.splitlines()[-1].startswith(f"wrote {folder / 'report.html'}; it took ")
+
+
+def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    for wrong in (["--norm", "rms,nonsense"], ["--norm", "rms,layer", "--lr", "fast"]):
+        assert entered(["compare", *wrong, "--out", str(folder)], capsys)[0] == 2
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +69,7 @@ def test_a_norm_against_none_on_ones_own_text(tmp_path: Path, capsys: pytest.Cap
         (["--depth", "1,two"], "--depth '1,two' must be whole numbers"),
         (["--norm", "rms,layer", "--lr", "fast"], "--lr 'fast' must be auto, or numbers"),
         (["--norm", "rms,layer", "--lr", "-1"], "--lr -1.0 must be a finite number above zero"),
-        (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1 say nothing of chance"),
+        (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1: one run says nothing of chance"),
         (["--norm", "rms,layer", "--minutes", "0"], "--minutes 0.0 must be a finite number above zero"),
         (["--norm", "rms,layer", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
         (["--norm", "rms,layer", "--preset", "gpt9"], "gpt9"),
@@ -54,8 +88,35 @@ def test_mistakes_are_told_before_anything_runs(
     assert not list(tmp_path.glob("comparison/trials/*.json"))
 
 
+@pytest.mark.usefixtures("here", "steps")
+def test_what_learns_nothing_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "--norm", "rms,layer", "--depth", "1", "--lr", "100000", *SMALL, "--out", str(tmp_path)]
+    code, out, _ = entered(command, capsys)
+    assert code == 0
+    said = " ".join(out.split())
+    assert " learnt anything: no better than guessing with any of 2 seeds." in said
+    assert "No difference" not in out
+    assert "No difference" not in (tmp_path / "report.html").read_text()
+    assert said.count("2 of 2") == 2
+
+
+@pytest.mark.usefixtures("here", "steps")
+def test_runs_are_counted_and_what_is_timed_before_them_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the end no work is left, however many steps each run had."""
+    command = ["compare", "--norm", "rms,layer", "--depth", "1", "--lr", "0.01", *SMALL, "--out", str(tmp_path)]
+    _, _, errors = entered(command, capsys)
+    warning, continued, *counted, last = errors.splitlines()
+    assert f"{warning} {continued.strip()}" == f"note: {too_few_seeds(2, 2)}"
+    assert last == "4 of 4 trials"
+    assert all(re.fullmatch(r"[123] of 4 trials, .* left", line) for line in counted)
+    assert len(list(tmp_path.glob("trials/*.json"))) == 6
+
+
+@pytest.mark.usefixtures("here")
 def test_too_little_time_is_told_with_what_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
     code, _, errors = entered(command, capsys)
     assert code == 2
-    assert "error: 12 runs do not fit into 0.001 minutes\nfix: --minutes 1" in errors
+    assert re.search(r"error: 24 runs do not fit into 0.001 minutes\nfix: --minutes \d+, or fewer", errors)

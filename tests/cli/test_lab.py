@@ -1,11 +1,16 @@
 """`normscope lab`: claims are listed, run, gone on with, and made a page of."""
 
+import dataclasses
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from normscope.lab.catalogue import all_claims
-from normscope.lab.outcome import load_outcome
+from normscope.lab.budget import budget_of
+from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
+from normscope.lab.study import FIRST_SEED
 from tests.cli.running import entered, refused
 
 
@@ -24,23 +29,70 @@ def test_a_claim_is_run_listed_and_reported(tmp_path: Path, capsys: pytest.Captu
     code, out, errors = entered(command, capsys)
     assert code == 0
     assert out.startswith("✓ supported      1  variance-by-depth\n")
-    assert max(map(len, out.splitlines()[:-1])) <= 80
+    *lines, where, page = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert where == f"every figure is in {tmp_path / 'claims'}"
+    assert page == f"for a page of it: normscope lab report --out {tmp_path}"
     assert errors.splitlines()[-1] == "6 of 6 trials"
     outcome = load_outcome(tmp_path, "variance-by-depth")
     assert outcome is not None
-    assert outcome.runs.seeds == (0, 1)
+    assert outcome.runs.seeds == (FIRST_SEED, FIRST_SEED + 1)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*.json")}
     assert len(kept) == 6
-    assert entered(command, capsys)[:2] == (0, out)  # nothing is run twice
+    assert entered(command, capsys) == (0, out, "")  # nothing is run twice
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*.json")} == kept
-    assert (
-        "variance-by-depth        exact     ✓ supported" in entered(["lab", "list", "--out", str(tmp_path)], capsys)[1]
-    )
-    code, out, _ = entered(["lab", "report", "--out", str(tmp_path), "--markdown"], capsys)
-    assert code == 0
+    listed = entered(["lab", "list", "--out", str(tmp_path)], capsys)[1]
+    assert re.search("variance-by-depth        exact     ✓ supported  quick, 2 seeds, [1-9][0-9]* s\n", listed)
+    assert max(map(len, listed.splitlines())) <= 80
+    assert "older" not in listed
+    code, out, errors = entered(["lab", "report", "--out", str(tmp_path), "--markdown"], capsys)
+    assert (code, errors) == (0, "")
     assert (tmp_path / "report.html").is_file()
+    made_by = f"`normscope lab run variance-by-depth --seeds 2 --out {tmp_path}`"
+    assert made_by in (tmp_path / "README.md").read_text()
     assert "figures/variance-by-depth.svg" in (tmp_path / "README.md").read_text()
     assert (tmp_path / "figures" / "variance-by-depth.svg").read_text().startswith("<svg")
+
+
+def broken(*_: Any) -> Any:
+    raise RuntimeError("broken now")
+
+
+def test_a_claim_that_fails_is_not_told_by_its_verdict_of_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["lab", "run", "1", "--out", str(tmp_path), "--seeds", "2", "--workers", "1"]
+    assert entered(command, capsys)[0] == 0
+    (claim,) = choose_claims(["1"])
+    monkeypatch.setattr("normscope.cli.lab.choose_claims", lambda names: [dataclasses.replace(claim, questions=broken)])
+    code, out, errors = entered(command, capsys)
+    assert code == 1
+    assert out == f"! failed         1  variance-by-depth\n{'':20}broken now\n"
+    assert "error: variance-by-depth: broken now" in errors
+
+
+def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entered(["lab", "run", "1", "--out", str(tmp_path), "--seeds", "2", "--workers", "1"], capsys)[0] == 0
+    damaged = outcome_path(tmp_path, "harmonic-glorot")
+    damaged.write_text("[]")
+    outcome = load_outcome(tmp_path, "variance-by-depth")
+    assert outcome is not None
+    save_outcome(tmp_path, dataclasses.replace(outcome, rule="Supported if the moon is full."))
+    code, out, errors = entered(["lab", "list", "--out", str(tmp_path)], capsys)
+    assert code == 0
+    assert re.search("✓ supported  quick, 2 seeds, .* s\n     older: the claim has changed since; run it again\n", out)
+    assert out.count("seeds, ") == 1
+    assert "harmonic-glorot          exact     ! damaged\n" in out
+    assert "truncation-shrinks       exact     takes seconds\n" in out
+    assert errors.startswith(f"note: left out: {damaged} is damaged")
+    assert f"fix: normscope lab run harmonic-glorot --out {tmp_path}\n" in errors
+    code, out, errors = entered(["lab", "report", "--out", str(tmp_path)], capsys)
+    assert code == 0
+    assert str(damaged) in errors
+    assert f"fix: normscope lab run variance-by-depth --out {tmp_path}\n" in errors
+    assert "variance-by-depth" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +105,8 @@ def test_a_claim_is_run_listed_and_reported(tmp_path: Path, capsys: pytest.Captu
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
         (["lab", "run", "17", "--text", "nowhere.txt"], "cannot read nowhere.txt"),
-        (["lab", "report", "--out", "nowhere"], "there is no outcome in nowhere"),
+        (["lab", "report", "--out", "nowhere"], "there is no outcome in nowhere\nfix: normscope lab run --all --out"),
+        (["lab", "report"], "there is no outcome in lab\nfix: normscope lab run --all\n"),
         (["lab", "walk"], "lab has no 'walk'"),
     ],
 )
@@ -68,7 +121,35 @@ def test_mistakes_are_told(
     assert words in refused(arguments, capsys)
 
 
+def test_fewer_seeds_do_not_replace_more_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["lab", "run", "1", "--out", str(tmp_path), "--workers", "1", "--seeds"]
+    assert "replaces" not in entered([*command, "2"], capsys)[2]
+    assert "replaces" not in entered([*command, "2"], capsys)[2]
+    code, _, errors = entered([*command, "1"], capsys)
+    assert code == 0
+    assert "note: this replaces results that had more work put in: variance-by-depth (quick, 2 seeds)" in joined(errors)
+
+
+def test_who_does_not_look_at_the_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "my.txt"
+    text.write_text("Once upon a time. " * 2000)
+    code, _, errors = entered(
+        ["lab", "run", "1", "--seeds", "1", "--workers", "1", "--text", str(text), "--out", str(tmp_path)], capsys
+    )
+    assert code == 0
+    assert f"note: learning from no text, and so not from {text} either: variance-by-depth" in joined(errors)
+    assert not any("text" in settings for settings in choose_claims(["1"])[0].variants(budget_of("quick")).values())
+
+
+def joined(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("list", "run", "report"):
+        code, out, _ = entered(["lab", word, "--help"], capsys)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
     code, out, _ = entered(["lab"], capsys)
     assert code == 0
     assert all(word in out for word in ("list", "run", "report"))

@@ -114,11 +114,27 @@ def test_levels_have_a_line_and_a_name_and_room() -> None:
     assert [text.text for text in figure.findall(".//text") if text.attrib["class"] == "level"] == ["floor 1.5"]
 
 
+def test_a_level_without_a_place_is_left_out() -> None:
+    levels = [("zero", 0.0), ("none", math.nan), ("one", 1.0)]
+    figure = parse(Chart("t", "x", "y", [Line("a", [(1, 4.0), (2, 3.0)])], levels=levels, log_y=True))
+    assert [text.text for text in figure.findall(".//text") if text.attrib["class"] == "level"] == ["one"]
+
+
 def test_names_stand_below_the_axis() -> None:
     chart = Chart("t", "layer", "y", [Line("a", [(0, 1.0), (1, 2.0)])], names=["embedding", "0"])
     words = [text.text for text in parse(chart).findall(".//text")]
     assert "embedding" in words
     assert hover(parse(chart))[0]["points"][0][1:] == ["layer embedding", "1"]
+
+
+def test_dots_side_by_side_have_the_name_that_they_stand_above() -> None:
+    lines = [
+        Line(label, [(i + shift, 1.0) for i in range(3)], joined=False) for label, shift in (("A", -0.4), ("B", 0.4))
+    ]
+    figure = parse(Chart("t", "unit", "loss", lines, names=["relu", "gelu", "tanh"]))
+    wanted = ["unit relu", "unit gelu", "unit tanh"]
+    assert [[point[1] for point in line["points"]] for line in hover(figure)] == [wanted, wanted]
+    assert [node.text for node in figure.findall(".//title")] == [f"{x}: 1 at {name}" for x in "AB" for name in wanted]
 
 
 def test_the_pointer_finds_every_line() -> None:
@@ -173,6 +189,19 @@ def test_a_band_is_inside_of_the_chart_and_makes_room_for_itself() -> None:
     assert all(0 <= y <= chart.height for y in ys)
 
 
+def test_what_a_reach_shows_is_said_once_on_the_page_and_in_a_file() -> None:
+    bars = [replace(REACHING, label=label, joined=False, reach_is="95% of each mean") for label in ("one", "two")]
+    chart = Chart("Loss", "step", "nats", [*bars, replace(REACHING, reach_is="least to greatest")])
+    figure, text = draw_chart(chart), chart_file(chart)
+    for words in ("bars: 95% of each mean", "band: least to greatest"):
+        assert figure.count(words) == text.count(words) == 1
+    assert "band:" not in draw_chart(Chart("Loss", "step", "nats", [REACHING]))
+    (legend,) = {float(y) for y in re.findall(r'y="(\d+)">(?:one|two|mean)<', text)}
+    (below,) = re.findall(r'y="(\d+)">bars: ', text)
+    (top,) = re.findall(r"translate\(0 (\d+)\)", text)
+    assert legend < float(below) < float(top)
+
+
 def test_dots_by_themselves_have_bars_and_no_line() -> None:
     alone = draw_chart(Chart("Loss", "", "nats", [replace(REACHING, joined=False)], names=["one", "two"]))
     assert "polygon" not in alone
@@ -199,6 +228,7 @@ def test_a_file_of_its_own_is_whole_and_has_title_legend_and_style() -> None:
     assert words[0] == "A < B"
     assert {line.label for line in lines} <= set(words)
     assert "prefers-color-scheme" not in text
-    assert "var(--a)" in text
+    assert "var(" not in text  # viewers of files do not know it
+    assert ".chart .a { color: #2f6fb7 }" in text
     width = float(root.attrib["width"])
     assert all(float(element.attrib["x"]) < width for element in root.iter("{http://www.w3.org/2000/svg}text"))

@@ -14,10 +14,9 @@ from normscope.lab.outcome import Outcome
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.page import lab_page
 from normscope.lab.report.terminal import outcomes_in_words
-from normscope.lab.report.words import deciding
 from normscope.lab.schedule import Schedule
 from normscope.lab.store import Store
-from normscope.lab.study import study
+from normscope.lab.study import FIRST_SEED, study
 from normscope.lab.verdict import VERDICTS, Verdict
 from tests.lab.hands import Here, Silent
 
@@ -38,6 +37,7 @@ def test_the_page_has_table_section_charts_and_intervals(found: Found) -> None:
     assert page.count(f'id="{claim.name}"') == 1
     assert f'href="#{claim.name}"' in page
     assert claim.rule in page
+    assert f"seeds {FIRST_SEED} to {FIRST_SEED + 1}" in page
     assert claim.source in page
     assert page.count("<figure") == len(claim.charts(outcome.runs))
     assert page.count('class="forest') == len(outcome.answers)
@@ -70,6 +70,13 @@ def test_names_are_text_and_not_html(found: Found) -> None:
     assert "a &lt; b &amp; c" in page
 
 
+def test_paper_is_not_left_empty_to_keep_a_claim_in_one_piece(found: Found) -> None:
+    page = lab_page(found)
+    printed = page[page.index("@media print") : page.index("</style>")]
+    whole = re.findall(r"([^{}]*)\{[^}]*break-inside: avoid", printed)
+    assert [re.sub(r"\s+", " ", rule).strip() for rule in whole] == ["tr, figure, .tiles"]
+
+
 def test_figures_are_svg_files_of_their_own(found: Found, tmp_path: Path) -> None:
     files = lab_markdown(found)
     figures = [name for name in files if name.endswith(".svg")]
@@ -78,12 +85,3 @@ def test_figures_are_svg_files_of_their_own(found: Found, tmp_path: Path) -> Non
         root = ElementTree.fromstring(files[name])
         assert root.tag.endswith("svg")
         assert f"({name})" in files["README.md"]
-
-
-def test_the_figure_that_decides_is_the_one_nearest_to_its_line(found: Found) -> None:
-    (_, outcome), *_ = found
-    near, far = (
-        dataclasses.replace(outcome.answers[0], text=text, line=line, verdict="supported")
-        for text, line in (("near", outcome.answers[0].interval.high * 1.01), ("far", 10.0))
-    )
-    assert deciding(dataclasses.replace(outcome, answers=(far, near))).text == "near"

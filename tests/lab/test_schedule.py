@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, FileError
 from normscope.lab.schedule import Schedule, Study, Watch
+from normscope.lab.source import made_of
 from normscope.lab.store import Store
-from normscope.lab.trial import Done, Trial
+from normscope.lab.trial import Done, Trial, perform
 from normscope.lab.workers import Workers
+from normscope.train.lock import locked
 from tests.lab.hands import Here, Silent
 
 MEASURE = "normscope.lab.claims.variance_by_depth:measure"
@@ -71,6 +74,63 @@ def test_a_study_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None
     assert str(watch.studies["refused"]) == "not equal"
 
 
+def test_what_a_trial_raises_says_which_trial_it_was(tmp_path: Path) -> None:
+    schedule = schedule_in(tmp_path, Here())
+    schedule.run({"bad": one_after_the_other([trial(4, samples=0)])})
+    error = schedule.errors["bad"]
+    said = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    assert f"seed 4 of {MEASURE}" in said
+    assert '"samples": 0' in said
+
+
+@pytest.mark.parametrize("error", [ConfigError("too wide\nfix: 64"), KeyError("depth"), OSError(28, "full")])
+def test_an_error_keeps_its_kind_and_its_words(tmp_path: Path, error: Exception) -> None:
+    class Raises(Here):
+        def start(self, trial: Trial) -> "Future[Done]":
+            future: Future[Done] = Future()
+            future.set_exception(error)
+            return future
+
+    words = str(error)
+    schedule = schedule_in(tmp_path, Raises())
+    schedule.run({"bad": one_after_the_other([trial(4)])})
+    assert schedule.errors["bad"] is error
+    assert str(error).startswith(words)
+    assert "seed 4 of" in "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def test_figures_of_edited_code_fail_their_study_and_no_other(tmp_path: Path) -> None:
+    class Edited(Here):
+        def start(self, trial: Trial) -> "Future[Done]":
+            future: Future[Done] = super().start(trial)
+            if trial.seed == 1:
+                future, done = Future(), future.result()
+                future.set_result(Done(done.figures, done.seconds, "of an edited file"))
+            return future
+
+    schedule = schedule_in(tmp_path, Edited())
+    found = schedule.run({"edited": one_after_the_other([trial(0), trial(1)]), "good": one_after_the_other([trial(2)])})
+    assert list(found) == ["good"]
+    assert "other code" in str(schedule.errors["edited"])
+    assert Store(tmp_path).find(trial(1)) is None
+    assert Store(tmp_path).find(trial(0)) is not None
+
+
+def test_nobody_else_works_in_the_folder_meanwhile(tmp_path: Path) -> None:
+    schedule = schedule_in(tmp_path, Here())
+
+    def inside() -> Study[list[float]]:
+        with pytest.raises(FileError, match=r"another process is at work on .*\nfix: wait"):
+            schedule_in(tmp_path, Here()).run({"too": one_after_the_other([trial(1)])})
+        yield [trial(0)]
+        return [1.0]
+
+    assert schedule.run({"first": inside()}) == {"first": [1.0]}
+    with locked(tmp_path), pytest.raises(FileError, match="another process"):
+        schedule_in(tmp_path, Here()).run({"again": one_after_the_other([trial(0)])})
+    assert list(schedule_in(tmp_path, Here()).run({"later": one_after_the_other([trial(0)])})) == ["later"]
+
+
 class Slow:
     """Workers whose trials end when asked for, so that what runs at once can be seen."""
 
@@ -90,7 +150,7 @@ class Slow:
         # The first that was started ends as soon as all hands are full, or nothing else could start.
         if len(self.running) == self.count or trial.alone or trial.seed == 3:
             for _, waiting in self.running:
-                waiting.set_result(Done({"worst": 0.0}, 1.0))
+                waiting.set_result(Done({"worst": 0.0}, 1.0, made_of(trial.module)))
         return future
 
     def close(self) -> None:
@@ -105,3 +165,54 @@ def test_what_measures_time_runs_when_nothing_else_does(tmp_path: Path) -> None:
     assert workers.alone == [10, 11]
     assert max(map(len, workers.together)) == 3
     assert all(len(seeds) == 1 for seeds in workers.together if seeds & {10, 11})
+
+
+class Mortal(Here):
+    """Two at once, who are lost together when one of them is killed, as the processes of a pool are.
+
+    Args:
+        kills: how often the process that runs a seed is killed.
+    """
+
+    def __init__(self, kills: dict[int, int]) -> None:
+        super().__init__(count=2)
+        self.kills = kills
+        self.together: list[list[int]] = []
+        self._running: list[tuple[Trial, Future[Done]]] = []
+
+    def start(self, trial: Trial) -> "Future[Done]":
+        once_more = trial in self.started
+        self.started.append(trial)
+        self._running.append((trial, Future()))
+        future = self._running[-1][1]
+        if once_more or len(self._running) == self.count:
+            self._end()
+        return future
+
+    def _end(self) -> None:
+        running, self._running = self._running, []
+        self.together.append([trial.seed for trial, _ in running])
+        killed = any(self.kills.get(trial.seed, 0) for trial, _ in running)
+        for trial, future in running:
+            self.kills[trial.seed] = max(0, self.kills.get(trial.seed, 0) - 1)
+            if killed:
+                future.set_exception(BrokenProcessPool("a process was killed"))
+            else:
+                future.set_result(perform(trial))
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_what_lost_its_process_is_run_once_more_by_itself(tmp_path: Path, kills: int) -> None:
+    workers = Mortal({0: kills})
+    schedule = schedule_in(tmp_path, workers)
+    found = schedule.run(
+        {
+            "deadly": one_after_the_other([trial(0)]),
+            "innocent": one_after_the_other([trial(seed) for seed in (1, 2, 3)]),
+        }
+    )
+    assert workers.together == [[0, 1], [2, 3], [0], [1]]
+    assert list(found) == (["deadly", "innocent"] if kills == 1 else ["innocent"])
+    if kills == 2:
+        assert f"seed 0 of {MEASURE}" in str(schedule.errors["deadly"])
+        assert "memory" in str(schedule.errors["deadly"])

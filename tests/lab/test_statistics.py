@@ -71,7 +71,7 @@ def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     digits._all.cache_clear()
     with pytest.raises(ConfigError, match=r"normscope\[lab\]"):
-        digits.load_digits(0)
+        digits.load_digits()
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,18 @@
 """Trials: the same key for the same figures, kept whole or not at all."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from normscope.errors import ConfigError, NotFiniteError
+from normscope.lab import source
 from normscope.lab import trial as trial_module
+from normscope.lab.claims import variance_by_depth
 from normscope.lab.figures import checked
+from normscope.lab.source import Snapshot, versions
 from normscope.lab.store import Store
 from normscope.lab.trial import Trial, perform
 
@@ -26,23 +31,37 @@ def test_a_trial_that_was_kept_is_found_with_the_same_figures(tmp_path: Path) ->
     assert Store(tmp_path).find(Trial(MEASURE, dict(reversed(SETTINGS.items())), seed=3)) == found
 
 
-def test_another_seed_setting_measure_code_or_torch_is_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_seed_setting_measure_code_or_library_is_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {
         Trial(MEASURE, SETTINGS, 0).key,
         Trial(MEASURE, SETTINGS, 1).key,
         Trial(MEASURE, {**SETTINGS, "gain": 2.0}, 0).key,
         Trial("normscope.lab.trials.text:train_text", SETTINGS, 0).key,
     }
-    monkeypatch.setattr(trial_module, "code_of", lambda module: "other code")
+    monkeypatch.setattr(Snapshot, "digest", lambda self, module: "other code")
     keys.add(Trial(MEASURE, SETTINGS, 0).key)
     monkeypatch.undo()
-    monkeypatch.setattr(trial_module, "torch_version", lambda: "9.9")
-    keys.add(Trial(MEASURE, SETTINGS, 0).key)
-    assert len(keys) == 6
+    for library in versions():
+        monkeypatch.setattr(source, "versions", lambda library=library: {**versions(), library: "9.9"})
+        keys.add(Trial(MEASURE, SETTINGS, 0).key)
+    assert len(keys) == 5 + len(versions())
 
 
-def test_whether_it_runs_alone_changes_no_figure_and_no_key() -> None:
-    assert Trial(MEASURE, SETTINGS, 0, alone=True).key == Trial(MEASURE, SETTINGS, 0).key
+def test_times_of_another_processor_do_not_count_and_other_figures_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {alone: Trial(MEASURE, SETTINGS, 0, alone).key for alone in (False, True)}
+    monkeypatch.setattr(trial_module, "processor", lambda: "another")
+    assert Trial(MEASURE, SETTINGS, 0, alone=False).key == before[False]
+    assert Trial(MEASURE, SETTINGS, 0, alone=True).key != before[True]
+
+
+def test_figures_of_other_code_are_not_kept(tmp_path: Path) -> None:
+    store, trial = Store(tmp_path), Trial(MEASURE, SETTINGS, seed=0)
+    done = perform(trial)
+    with pytest.raises(ConfigError, match=r"other code(.|\n)*fix: run the same command again"):
+        store.keep(trial, dataclasses.replace(done, made_of="of an edited file"))
+    assert store.find(trial) is None
+    store.keep(trial, done)
+    assert store.find(trial) is not None
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"figures": {}}', "altered"])
@@ -63,12 +82,21 @@ def test_the_same_trial_gives_the_same_figures_twice() -> None:
     assert perform(trial).figures == perform(trial).figures
 
 
-def test_threads_are_as_before_after_a_trial() -> None:
-    import torch
+def test_a_trial_runs_on_one_thread_and_leaves_the_threads_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
 
+    def measure(settings: object, seed: int) -> dict[str, float]:
+        seen.append(torch.get_num_threads())
+        return {}
+
+    monkeypatch.setattr(variance_by_depth, "measure", measure)
     before = torch.get_num_threads()
-    perform(Trial(MEASURE, SETTINGS, seed=1))
-    assert torch.get_num_threads() == before
+    try:
+        torch.set_num_threads(3)
+        perform(Trial(MEASURE, SETTINGS, seed=1))
+        assert (seen, torch.get_num_threads()) == ([1], 3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_figures_that_json_cannot_hold_are_refused_by_name() -> None:

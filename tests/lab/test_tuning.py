@@ -18,23 +18,30 @@ def test_the_lowest_point_of_a_parabola_is_found_wherever_it_lies_between_those_
     lowest: float, curvature: float
 ) -> None:
     losses = {rate: curvature * (math.log(rate) - lowest) ** 2 for rate in RATES}
-    assert best_rate(losses) == pytest.approx(math.exp(lowest), rel=0.05)  # two digits are kept
+    steps_off = abs(math.log(best_rate(losses)) - lowest) / math.log(3)
+    nearest = min(abs(math.log(rate) - lowest) for rate in RATES) / math.log(3)
+    # To its two digits; half way between two rates their rises are so unlike that it stays a little behind.
+    assert steps_off < (0.05 if nearest < 0.25 else 0.25)
+
+
+def test_beside_a_cliff_the_choice_stays_near_the_best() -> None:
+    gentle = best_rate({1e-3: 2.3, 3e-3: 2.1, 1e-2: 2.5})
+    cliff = best_rate({1e-3: 2.3, 3e-3: 2.1, 1e-2: 4.1})
+    assert 2.1e-3 < cliff <= gentle < 3e-3
 
 
 @given(st.lists(st.floats(1, 4), min_size=4, max_size=4))
 def test_what_is_chosen_is_nearer_to_the_best_than_to_any_other(losses: list[float]) -> None:
     found = best_rate(dict(zip(RATES, losses, strict=True)))
     nearest = min(range(4), key=lambda place: abs(math.log(RATES[place] / found)))
-    assert losses[nearest] == min(losses) or math.isclose(
-        found, math.sqrt(RATES[nearest] * RATES[nearest - 1]), rel_tol=0.1
-    )
+    assert losses[nearest] == min(losses)
 
 
 def test_two_that_chance_tells_apart_give_nearly_the_same_choice() -> None:
     one = best_rate({1e-3: 2.5, 3e-3: 2.100, 1e-2: 2.101, 3e-2: 2.5})
     other = best_rate({1e-3: 2.5, 3e-3: 2.101, 1e-2: 2.100, 3e-2: 2.5})
-    assert one == pytest.approx(other, rel=0.05)
-    assert 3e-3 < one < 1e-2
+    assert 3e-3 < one < other < 1e-2
+    assert math.log(other / one) < math.log(3) / 2  # half a step, where the two are a whole one apart
 
 
 def test_at_the_edge_nothing_is_guessed_beyond_it() -> None:

@@ -57,6 +57,12 @@ def test_more_questions_make_each_interval_wider_and_can_undecide_it() -> None:
     assert (alone.verdict, among.verdict) == ("supported", "inconclusive")
 
 
+def test_an_answer_says_what_its_interval_is() -> None:
+    assert asked(0.0, "above", 1.0, 1.2).confidence == 0.95
+    assert asked(0.0, "above", 1.0, 1.2, questions=5).confidence == pytest.approx(0.99)
+    assert asked(0.0, "above", 1.0, 1.2, always=True, questions=5).confidence is None
+
+
 def test_what_must_always_hold_falls_with_a_single_seed() -> None:
     assert asked(1.0, "below", 0.1, 0.2, 0.3, always=True).verdict == "supported"
     assert asked(1.0, "below", 0.1, 0.2, 1.3, always=True).verdict == "contradicted"

@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 
 import pytest
 
-from normscope.lab.trial import Trial, name_of, perform
+from normscope.errors import ConfigError
+from normscope.lab.trial import Done, Trial, name_of, perform
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.workers import Processes, RayWorkers, Workers
+from normscope.train.lock import locked
 
 SETTINGS = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
 TRIALS = [Trial(name_of(train_text), SETTINGS, seed) for seed in (0, 1)]
@@ -26,6 +29,12 @@ def figures(workers: Workers) -> list[dict[str, object]]:
         workers.close()
 
 
+def failed(error: Exception) -> "Future[Done]":
+    future: Future[Done] = Future()
+    future.set_exception(error)
+    return future
+
+
 def without_times(figures: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in figures.items() if "seconds" not in name}
 
@@ -36,8 +45,26 @@ def test_processes_give_the_same_figures_as_this_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray, about what it finds on the machine
-def test_ray_gives_the_same_figures() -> None:
-    assert figures(RayWorkers(1)) == [without_times(dict(perform(trial).figures)) for trial in TRIALS]
+def test_ray_gives_the_same_figures_and_errors_and_ends_only_if_it_was_begun_here() -> None:
+    import ray
+
+    first = RayWorkers(1)
+    try:
+        assert figures(RayWorkers(1)) == [without_times(dict(perform(trial).figures)) for trial in TRIALS]
+        assert ray.is_initialized()
+        error = first.start(Trial(name_of(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(timeout=120)
+        assert type(error) is ConfigError
+        assert "gpt9" in str(error)
+        lost: Future[Done] = Future()
+        first._end(None, failed(ray.exceptions.WorkerCrashedError()), lost)
+        assert isinstance(lost.exception(timeout=1), BrokenExecutor)
+        second = RayWorkers(1)
+        under_way = second.start(Trial(name_of(train_text), {**SETTINGS, "steps": 10**6}, 0))
+        second.close()
+        assert under_way.exception(timeout=120) is not None
+    finally:
+        first.close()
+    assert not ray.is_initialized()
 
 
 def test_what_a_trial_raises_comes_back() -> None:
@@ -50,15 +77,73 @@ def test_what_a_trial_raises_comes_back() -> None:
         workers.close()
 
 
+def test_after_a_process_was_killed_new_ones_go_on() -> None:
+    workers = Processes(1)
+    try:
+        future = workers.start(Trial(name_of(train_text), {**SETTINGS, "steps": 10**6}, 0))
+        deadline = time.monotonic() + 100
+        while not workers._begun.value:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        (process,) = workers._pool._processes.values()
+        process.kill()
+        with pytest.raises(BrokenExecutor):
+            future.result(timeout=100)
+        assert workers.start(TRIALS[0]).result(timeout=120).figures["steps"] == SETTINGS["steps"]
+    finally:
+        workers.close()
+
+
+SCRIPT = """
+from normscope.lab.budget import budget_of
+from normscope.lab.catalogue import choose_claims
+from normscope.lab.laboratory import Hands, run_claims
+from tests.lab.hands import Silent
+
+run_claims(choose_claims(["variance-by-depth"]), budget_of("quick", 2), "out", Silent(), Hands(1))
+"""
+
+
+def test_a_script_without_the_guard_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    places = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    run = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=200
+    )
+    assert run.returncode == 1
+    assert run.stderr.count("Traceback") == 1
+    assert "ConfigError: the lab's processes end before they begin" in run.stderr
+    assert 'fix: if __name__ == "__main__":' in run.stderr
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-def test_ctrl_c_ends_everything_and_keeps_what_is_done(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "normscope", "lab", "run", "rms-like-layer", "--out", str(tmp_path)]
+def test_when_the_lab_is_killed_nobody_works_on(tmp_path: Path) -> None:
+    run, deadline = start_lab(tmp_path, trials=1)
+    run.send_signal(signal.SIGTERM)  # to the lab alone, not to its processes
+    run.wait(timeout=30)
+    while living(run.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    with locked(tmp_path):
+        pass  # the next lab may begin
+
+
+def start_lab(folder: Path, trials: int) -> tuple["subprocess.Popen[bytes]", float]:
+    """A lab of two processes that is in the middle of its work, and until when all must be over."""
+    command = [sys.executable, "-m", "normscope", "lab", "run", "rms-like-layer", "--out", str(folder)]
     run = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 100
-    while len(list(tmp_path.glob("trials/*.json"))) < 2:
+    deadline = time.monotonic() + 200
+    while len(list(folder.glob("trials/*.json"))) < trials:
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    return run, deadline
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
+def test_ctrl_c_ends_everything_and_keeps_what_is_done(tmp_path: Path) -> None:
+    run, deadline = start_lab(tmp_path, trials=2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: to all of them
     assert run.wait(timeout=30) == 130
     while living(run.pid):

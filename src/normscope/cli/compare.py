@@ -1,7 +1,10 @@
 """`normscope compare`: which of several models is better on your text, in the time that you have."""
 
+import sys
+import textwrap
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +15,25 @@ from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
 from normscope.files import make_folder, write_atomically
+from normscope.lab.compare.pacing import measure_pace
 from normscope.lab.compare.page import comparison_page
-from normscope.lab.compare.ranking import ranking
-from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison
+from normscope.lab.compare.ranking import ranking, too_few_seeds
+from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step
+from normscope.lab.compare.table import heading, notices, table
 from normscope.lab.compare.variants import combinations, refuse_impossible
-from normscope.lab.compare.words import notices, sentence, table
+from normscope.lab.compare.words import sentence
 from normscope.lab.laboratory import Hands
-from normscope.lab.schedule import Schedule
+from normscope.lab.schedule import Schedule, Watch
 from normscope.lab.store import Store
+from normscope.lab.trial import Done, Trial, name_of
 from normscope.lab.trials.texts import STORIES, keep_text
 from normscope.lab.workers import cores
+from normscope.train.observers.words import duration
 
 _LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
 Listed = Annotated[str | None, _LIST]
+AUTO = "auto"
+COLUMNS = 80
 _NUMBERS = ("depth", "width", "heads", "context")
 
 
@@ -39,7 +48,7 @@ class Compare:
     """
 
     norm: Listed = None
-    """rms, layer, rms-plain, group, batch, power, none, or a scope such as "... [d]"."""
+    """rms, layer, rms-plain, group, instance, batch, power, none, or a scope such as "... [d]"."""
 
     wiring: Listed = None
     """pre, post, sandwich, parallel, single, none."""
@@ -48,7 +57,7 @@ class Compare:
     """relu2, relu, gelu, silu, swiglu, reglu, geglu."""
 
     init: Listed = None
-    """glorot-truncated, gpt2, nanochat and so on."""
+    """glorot-truncated, glorot-corrected, gpt2, nanochat."""
 
     positions: Listed = None
     """learned, rotary, none."""
@@ -69,7 +78,7 @@ class Compare:
     """What all of them start from: gpt2, nanochat or llama."""
 
     lr: Annotated[str, tyro.conf.arg(metavar="auto|X,...")] = "auto"
-    """Learning rates to try for each; auto tries 0.001, 0.003, 0.01 and 0.03."""
+    """Learning rates to try for each; auto tries 0.001, 0.003, 0.01 and 0.03, then one more near or beyond the best."""
 
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """The text to learn from; the built-in stories unless told otherwise."""
@@ -91,33 +100,37 @@ class Compare:
 
 
 def main(arguments: Sequence[str]) -> int:
+    start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
     plan = _plan(command)
+    if (warning := too_few_seeds(len(plan.variants), plan.seeds)) is not None:
+        print(textwrap.fill(f"note: {warning}", COLUMNS, subsequent_indent="  "), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    print(f"{table(found)}\n\n{sentence(ranked)}")
-    for notice in notices(found):
-        print(f"note: {notice}")
+    print(f"{textwrap.fill(heading(found), COLUMNS)}\n\n{table(found, ranked)}\n\n{textwrap.fill(sentence(ranked), COLUMNS)}")
+    for notice in notices(found, ranked):
+        print(textwrap.fill(f"note: {notice}", COLUMNS, subsequent_indent="  "))
     path = command.out / "report.html"
     write_atomically(path, comparison_page(found))
-    print(f"wrote {path}")
+    print(f"wrote {path}; it took {duration(time.monotonic() - start)} of {duration(60 * command.minutes)}")
     return 0
 
 
 def _plan(command: Compare) -> Plan:
     check_above_zero(minutes=command.minutes)
     if command.seeds < 2:
-        raise ConfigError(f"seeds={command.seeds} say nothing of chance\nfix: --seeds 2 or more; 5 is usual")
+        raise ConfigError(f"seeds={command.seeds}: one run says nothing of chance\nfix: --seeds 2 or more; 5 is usual")
     workers = cores() if command.workers is None else command.workers
     check_positive(workers=workers)
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
     given = {name: getattr(command, name) for name in names}
     choices = {name: _values(name, text) for name, text in given.items() if text is not None}
+    base, rates = {"preset": command.preset}, _rates(command.lr)
+    refuse_impossible(combinations(choices, base, STORIES))  # before a folder is made
     make_folder(command.out)
     text = STORIES if command.data is None else keep_text(command.data, Store(command.out).texts)
-    variants = combinations(choices, {"preset": command.preset}, text)
-    refuse_impossible(variants)
-    return Plan(variants, _rates(command.lr), command.seeds, command.minutes, workers)
+    variants = combinations(choices, base, text)
+    return Plan(variants, rates, command.lr == AUTO, command.seeds, command.minutes, workers)
 
 
 def _values(name: str, text: str) -> list[Any]:
@@ -133,7 +146,7 @@ def _values(name: str, text: str) -> list[Any]:
 
 
 def _rates(text: str) -> tuple[float, ...]:
-    if text == "auto":
+    if text == AUTO:
         return AUTO_RATES
     try:
         rates = tuple(sorted({float(word) for word in text.split(",")}))
@@ -148,11 +161,25 @@ def _compare(command: Compare, plan: Plan) -> Comparison:
     store = Store(command.out)
     workers = Hands(plan.workers, command.ray).gather(store.texts)
     try:
-        with lab_watch({"comparison": plan.trials}) as watch:
-            schedule: Schedule[Comparison] = Schedule(store, workers, watch)
+        with lab_watch({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
+            schedule: Schedule[Comparison] = Schedule(store, workers, _Planned(watch))
             found = schedule.run({"comparison": comparison(plan)})
     finally:
         workers.close()
     for error in schedule.errors.values():
         raise error
     return found["comparison"]
+
+
+class _Planned:
+    """Tells of what the plan counts: the runs, as the work of one step each, and not what is timed before them."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
+        if trial.measure != name_of(measure_pace):
+            self._watch.trial_done(study, replace(trial, settings=one_step(trial.settings)), done, cached)
+
+    def study_done(self, study: str, error: Exception | None) -> None:
+        self._watch.study_done(study, error)

@@ -11,24 +11,27 @@ import tyro
 
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
-from normscope.errors import ConfigError, NormscopeError
+from normscope.display.words import many
+from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.files import make_folder, write_atomically
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import Budget, budget_of
 from normscope.lab.catalogue import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.laboratory import Hands, run_claims
-from normscope.lab.outcome import Outcome, load_outcome
-from normscope.lab.report.terminal import claims_in_words, outcomes_in_words
+from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, load_outcome, out_option
+from normscope.lab.remaining import claim_work
+from normscope.lab.report.terminal import claims_in_words, outcomes_in_words, paragraph
 from normscope.lab.study import trial_count
 
 FAILED = 1
-USUAL_FOLDER = Path("lab")
 _FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Put claims to the test. What is finished is kept: the same command goes on where it was interrupted.
+    """Put claims to the test.
+
+    What is finished is kept: the same command goes on where it was interrupted.
 
     For instance: normscope lab run rms-like-layer 15 --seeds 8
     """
@@ -62,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """Make one page of all outcomes: a table of verdicts, then a section for each claim."""
+    """Make one page of all outcomes: a table of verdicts, and a section for each."""
 
     out: _FOLDER = USUAL_FOLDER
     """The folder that `lab run` kept its outcomes in; the page goes there too."""
@@ -106,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(command: List) -> int:
-    print(claims_in_words([(claim, load_outcome(command.out, claim.name)) for claim in all_claims()]))
+    print(claims_in_words(_found(all_claims(), command.out)))
     return 0
 
 
@@ -116,11 +119,17 @@ def _run(command: Run) -> int:
     claims = list(all_claims()) if command.all else choose_claims(command.names)
     budget = budget_of(command.budget, command.seeds)
     hands = Hands(command.workers, command.ray)
-    with lab_watch({claim.name: trial_count(claim, budget) for claim in claims}) as watch:
+    for note in _notes(command, claims, budget):
+        print(paragraph(f"note: {note}"), file=sys.stderr)
+    trials = {claim.name: trial_count(claim, budget) for claim in claims}
+    with lab_watch(trials, {claim.name: claim_work(claim, budget) for claim in claims}) as watch:
         results = run_claims(claims, budget, command.out, watch, hands, command.text)
-    print(outcomes_in_words([(claim, outcome) for claim, outcome in _found(claims, command.out)]))
-    print(f"every figure is in {command.out / 'claims'}; make a page of it with: normscope lab report", end="")
-    print("" if command.out == USUAL_FOLDER else f" --out {command.out}")
+    # Of this run alone: a claim that failed now may have a verdict of before on the disk.
+    became = {outcome.claim: outcome for outcome in results.outcomes} | results.errors
+    print(outcomes_in_words([(claim, became[claim.name]) for claim in claims]))
+    if results.outcomes:
+        print(f"every figure is in {command.out / 'claims'}")
+        print(f"for a page of it: normscope lab report{out_option(command.out)}")
     for name, error in results.errors.items():
         # A fault of ours is told with the place that it comes from.
         where = "" if isinstance(error, NormscopeError) else "".join(traceback.format_exception(error))
@@ -128,24 +137,64 @@ def _run(command: Run) -> int:
     return FAILED if results.errors else 0
 
 
+def _notes(command: Run, claims: Sequence[Claim], budget: Budget) -> list[str]:
+    """What is to be known before it begins."""
+    notes = []
+    if command.text is not None:
+        others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
+        if others:
+            notes.append(f"learning from no text, and so not from {command.text} either: {', '.join(others)}")
+    known = [outcome for claim in claims if isinstance(outcome := _outcome(claim, command.out), Outcome)]
+    more = [
+        outcome
+        for outcome in known
+        if (outcome.budget.name == "full", outcome.budget.seeds) > (budget.name == "full", budget.seeds)
+    ]
+    if more:
+        those = (f"{one.claim} ({one.budget.name}, {many(one.budget.seeds, 'seed')})" for one in more)
+        notes.append(f"this replaces results that had more work put in: {', '.join(those)}")
+    return notes
+
+
+def _learns_from_text(claim: Claim, budget: Budget) -> bool:
+    return any("text" in settings for settings in claim.variants(budget).values())
+
+
 def _report(command: Report) -> int:
     from normscope.lab.report.markdown import lab_markdown
     from normscope.lab.report.page import lab_page
 
-    found = _found(all_claims(), command.out)
+    known = _found(all_claims(), command.out)
+    found = [(claim, outcome) for claim, outcome in known if isinstance(outcome, Outcome)]
     if not found:
-        raise ConfigError(f"there is no outcome in {command.out}\nfix: normscope lab run --all")
+        fix = f"normscope lab run --all{out_option(command.out)}"
+        raise ConfigError(f"there is no outcome in {command.out}\nfix: {fix}")
     path = command.out / "report.html"
-    write_atomically(path, lab_page(found))
+    write_atomically(path, lab_page(found, command.out))
     print(f"wrote {path}")
     if command.markdown:
-        for name, text in lab_markdown(found).items():
+        for name, text in lab_markdown(found, command.out).items():
             make_folder((command.out / name).parent)
             write_atomically(command.out / name, text)
         print(f"wrote {command.out / 'README.md'}")
+    older = " ".join(claim.name for claim, outcome in found if is_older(outcome, claim))
+    if older:
+        fix = f"normscope lab run {older}{out_option(command.out)}"
+        print(f"note: these claims have changed since\nfix: {fix}", file=sys.stderr)
     return 0
 
 
-def _found(claims: Sequence[Claim], folder: Path) -> list[tuple[Claim, Outcome]]:
-    outcomes = [(claim, load_outcome(folder, claim.name)) for claim in claims]
-    return [(claim, outcome) for claim, outcome in outcomes if outcome is not None]
+def _found(claims: Sequence[Claim], folder: Path) -> list[tuple[Claim, Outcome | FileError | None]]:
+    """What is there of each claim. An outcome that is damaged is told of, and keeps nobody from the others."""
+    found = [(claim, _outcome(claim, folder)) for claim in claims]
+    for _, outcome in found:
+        if isinstance(outcome, FileError):
+            print(f"note: left out: {outcome}", file=sys.stderr)
+    return found
+
+
+def _outcome(claim: Claim, folder: Path) -> Outcome | FileError | None:
+    try:
+        return load_outcome(folder, claim.name)
+    except FileError as error:
+        return error

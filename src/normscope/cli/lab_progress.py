@@ -1,13 +1,15 @@
 """How a lab's run goes: a bar with the time left on a terminal, a line now and then elsewhere."""
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from normscope.lab.remaining import Remaining
+from normscope.lab.remaining import Remaining, work_of
 from normscope.lab.schedule import Watch
 from normscope.lab.trial import Done, Trial
 from normscope.train.observers.words import duration
@@ -19,24 +21,30 @@ class Lines:
     def __init__(self, remaining: Remaining, several: bool) -> None:
         self.remaining, self.several = remaining, several
         self._tenths = 0
+        self._begun = False
 
     def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
-        self.remaining.done(study, done.seconds, cached)
+        if not cached and not self._begun and self.remaining.finished:
+            self.say(f"{self._counted()} are there already")
+        self._begun = self._begun or not cached
+        self.remaining.done(study, work_of(trial.settings), done.seconds, cached)
         tenths = 10 * self.remaining.finished // self.remaining.total
         if tenths > self._tenths and not cached:
             self.show_progress(study)
         self._tenths = tenths
 
     def show_progress(self, study: str) -> None:
-        print(
-            f"{self.remaining.finished} of {self.remaining.total} trials{self.left(', ')}", file=sys.stderr, flush=True
-        )
+        print(f"{self._counted()}{self.left(', ')}", file=sys.stderr, flush=True)
+
+    def _counted(self) -> str:
+        return trials_in_words(self.remaining)
 
     def left(self, before: str = "") -> str:
         seconds = self.remaining.seconds()
         return "" if not seconds else f"{before}{duration(seconds)} left"
 
     def study_done(self, study: str, error: Exception | None) -> None:
+        self.remaining.ended(study)
         if self.several and error is None:  # errors are told in the end, where they are seen
             self.say(f"{study}: done")
 
@@ -57,16 +65,50 @@ class Bar(Lines):
         self.show_progress(study)
 
     def show_progress(self, study: str) -> None:
-        self._progress.update(self._task, completed=self.remaining.finished, description=study, left=self.left())
+        self._progress.update(
+            self._task,
+            completed=self.remaining.finished,
+            total=self.remaining.total,
+            description=study,
+            left=self.left(),
+        )
 
     def say(self, words: str) -> None:
         self._progress.console.print(words, highlight=False)
 
 
+def trials_in_words(remaining: Remaining) -> str:
+    return f"{remaining.finished} of {remaining.total} trials"
+
+
 @contextmanager
-def lab_watch(trials: Mapping[str, int]) -> Iterator[Watch]:
-    """Who watches over so many trials of each study."""
-    remaining, several = Remaining(trials), len(trials) > 1
+def lab_watch(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[Watch]:
+    """Who watches over so many trials of each study, which are so much work together if that is known."""
+    remaining = Remaining(trials, work)
+    try:
+        with _ended_as_if_interrupted(), _shown(remaining, len(trials) > 1) as watch:
+            yield watch
+    except KeyboardInterrupt:
+        after = "\n" if sys.stderr.isatty() else ""  # the ^C
+        print(f"{after}interrupted; {trials_in_words(remaining)} are kept, the same command goes on", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _ended_as_if_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: the processes below are ended and leave nothing behind."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be taken
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _shown(remaining: Remaining, several: bool) -> Iterator[Watch]:
     if not sys.stderr.isatty():
         yield Lines(remaining, several)
         return

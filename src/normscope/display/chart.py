@@ -9,16 +9,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 from typing import Any
 
-from normscope.display.scale import Scale, fit, tick_label
+from normscope.display.chart_axes import (
+    MOST_TICKS,
+    Stretch,
+    axes,
+    level_lines,
+    level_names,
+    number_marks,
+    placed_levels,
+)
+from normscope.display.scale import Scale, fit, with_a_tick_below
 from normscope.display.series import Point, quantile, thin
 
 MOST_POINTS = 600  # of a line; a screen shows no more
 MOST_DOTS = 40
 TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # the room around the curves, for the axes' words
 NARROW = 480  # the width whose words can be read on any screen
-LOGARITHMIC = ", logarithmic"
 COLOURS = ("a", "b", "c", "d", "e", "f", "g", "h")
 """The classes of lines, each with a colour in light and in dark."""
 
@@ -40,6 +49,8 @@ class Line:
         dashed: for what is not measured, such as a theory.
         joined: draw the line between the points; without it they are dots by themselves.
         reach: how far the values scatter: a band around a line, bars at dots by themselves.
+        reach_is: what the reach shows, such as "95% of each mean": a bar that does not say so can be read in two ways.
+        beside: how far right of its place all of it is drawn, so that lines do not hide each other.
     """
 
     label: str
@@ -51,6 +62,8 @@ class Line:
     dashed: bool = False
     joined: bool = True
     reach: Reach = ()
+    reach_is: str = ""
+    beside: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,7 @@ class Chart:
         title, x_label, y_label: what is seen.
         lines: the curves.
         levels: values of y that deserve a line across, with a name each.
+        own_levels: a level that is another for each of `names`: what it is called, and its value at each of them.
         names: what stands below the x axis at 0, 1, 2, ... instead of numbers.
         from_zero: let y begin at zero, where a share of the whole matters more than small differences.
         log_x, log_y: whether equal distances are equal ratios.
@@ -78,11 +92,12 @@ class Chart:
     log_y: bool = False
     width: int = 480
     height: int = 240
+    own_levels: tuple[str, Sequence[float]] | None = None
 
     def scales(self) -> tuple[Scale, Scale]:
         """Of x and of y, with room for everything that is shown."""
         xs = [x for line in self.lines for x, _ in line.points]
-        ys = [value for _, value in self.levels]
+        ys = [value for _, value in self.levels] + list(self.own_levels[1] if self.own_levels else ())
         for line in self.lines:
             known = [y for _, y in line.points if math.isfinite(y) and (y > 0 or not self.log_y)]
             if known:
@@ -92,8 +107,11 @@ class Chart:
             ys.append(0.0)
         if self.names:
             xs = [-0.3, len(self.names) - 0.7]
-        x_scale = fit(xs, LEFT, self.width - RIGHT, log=self.log_x, air=0.01)
-        return x_scale, fit(ys, self.height - BOTTOM, TOP, log=self.log_y)
+        beside = max((abs(line.beside) for line in self.lines), default=0.0)
+        air = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # what is drawn beside the first is inside too
+        x_scale = fit(xs, LEFT, self.width - RIGHT, log=self.log_x, air=air)
+        y_scale = fit(ys, self.height - BOTTOM, TOP, log=self.log_y)
+        return x_scale, with_a_tick_below(y_scale, ys, MOST_TICKS)
 
 
 def draw_chart(chart: Chart) -> str:
@@ -105,11 +123,12 @@ def draw_chart(chart: Chart) -> str:
     """
     seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
     legend = "".join(
-        f'<span class="key"><i class="{"dashed " * line.dashed}{line.colour}" style="opacity:{line.opacity:g}"></i>'
-        f"{escape(line.label)}</span>"
+        f'<span class="key"><i class="{"dashed " * line.dashed if line.joined else "point "}{line.colour}" '
+        f'style="opacity:{line.opacity:g}"></i>{escape(line.label)}</span>'
         for line in seen
         if len(chart.lines) > 1
     )
+    legend += "".join(f'<span class="key">{escape(words)}</span>' for words in reaches_in_words(chart))
     caption = f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>"
     if not seen:
         body = ['<p class="faint">There is nothing to draw yet.</p>']
@@ -118,6 +137,16 @@ def draw_chart(chart: Chart) -> str:
     else:  # on a narrow screen the words of a wide one would be too small to read
         body = _on_page(chart, "wide") + _on_page(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
     return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
+
+
+def reaches_in_words(chart: Chart) -> list[str]:
+    """What bars and bands are, once for all lines that have the same.
+
+    >>> reaches_in_words(Chart("", "", "", [Line("a", [(1, 2.0)], reach=[(1, 1.0, 3.0)], reach_is="95% of each mean")]))
+    ['band: 95% of each mean']
+    """
+    kinds = ((line.reach_is, "band" if line.joined else "bars") for line in chart.lines if line.reach and line.reach_is)
+    return list(dict.fromkeys(f"{kind}: {words}" for words, kind in kinds))
 
 
 def _on_page(chart: Chart, kind: str = "") -> list[str]:
@@ -134,57 +163,38 @@ def _on_page(chart: Chart, kind: str = "") -> list[str]:
 def drawing(chart: Chart) -> list[str]:
     """What is inside of the chart's svg: grid, levels, lines and dots."""
     x, y = chart.scales()
-    body = [*_grid(chart, x, y), *_levels(chart, x, y)]
+    levels = placed_levels(x, y, chart.levels, chart.own_levels)
+    body = [*axes(x, y, _marks(chart, x), chart.x_label, chart.y_label), *level_lines(levels)]
     for line in chart.lines:
         body += _reach(line, chart, x, y)
     for line in chart.lines:
         body += _line(line, chart, x, y)
-    return body
+    return body + level_names(x, y, levels, _stretches(chart, x, y))
 
 
-def _grid(chart: Chart, x: Scale, y: Scale) -> list[str]:
-    body = []
-    for tick in y.ticks(6):
-        place = y.place(tick)
-        body.append(f'<line class="grid" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
-        body.append(_text(x.start - 6, place + 4, tick_label(tick), "end"))
+def _marks(chart: Chart, x: Scale) -> list[tuple[float, str]]:
+    """What stands below the x axis, and where; a theory is drawn at more places than were measured."""
     if chart.names:
         marks = [(float(i), name) for i, name in enumerate(chart.names)]
-        marks = marks[:: math.ceil(len(marks) / (chart.width // 56))]
-    else:
-        whole = all(float(at).is_integer() for line in chart.lines for at, _ in line.points)
-        ticks = [tick for tick in x.ticks(chart.width // 60) if not whole or tick.is_integer()]  # no half a step
-        marks = [(tick, tick_label(tick)) for tick in ticks]
-    for value, name in marks:
-        place = x.place(value)
-        body.append(f'<line class="tick" x1="{place:.1f}" x2="{place:.1f}" y1="{y.start:g}" y2="{y.start + 4:g}"/>')
-        body.append(_text(place, y.start + 17, name, "middle"))
-    body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{y.start:g}" y2="{y.start:g}"/>')
-    middle = (y.start + y.end) / 2
-    body.append(_text((x.start + x.end) / 2, y.start + 34, chart.x_label + LOGARITHMIC * x.log, "middle"))
-    body.append(
-        _text(12, middle, chart.y_label + LOGARITHMIC * y.log, "middle", f' transform="rotate(-90 12 {middle:g})"')
-    )
-    return body
+        return marks[:: math.ceil(len(marks) / (chart.width // 56))]
+    measured = [line for line in chart.lines if not line.dashed] or chart.lines
+    return number_marks(x, (at for line in measured for at, _ in line.points))
 
 
-def _levels(chart: Chart, x: Scale, y: Scale) -> list[str]:
-    body = []
-    for name, value in chart.levels:
-        place = y.place(value)
-        body.append(f'<line class="level" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
-        # On the left, where curves that fall are still far above it.
-        body.append(_text(x.start + 6, place - 5, name, "start", kind="level"))
-    return body
+def _stretches(chart: Chart, x: Scale, y: Scale) -> list[Stretch]:
+    """All that is drawn, as straight stretches: what a name should not stand on."""
+    found: list[Stretch] = []
+    for line in chart.lines:
+        places = [place for _, _, place in _placed(line, chart, x, y) if place is not None]
+        found += [(place, place) for place in places]
+        found += pairwise(places) if line.joined else ()
+        found += [((at, high), (at, low)) for at, low, high in _ends(line, chart, x, y)]
+    return found
 
 
 def _reach(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
     """A band, or bars; what reaches beyond the chart is cut at its edge."""
-    ends = [
-        (x.place(at), _height(low, chart, y), _height(high, chart, y))
-        for at, low, high in line.reach
-        if not (chart.log_x and at <= 0)
-    ]
+    ends = _ends(line, chart, x, y)
     if line.joined and len(ends) > 1:
         there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
         back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
@@ -193,6 +203,15 @@ def _reach(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
         f'<path class="line {line.colour}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
         f'{low:.1f}h8"/>'
         for at, low, high in ends
+    ]
+
+
+def _ends(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
+    """The places of a line's reach: along x, and those of the lower and the upper end."""
+    return [
+        (x.place(at) + line.beside, _height(low, chart, y), _height(high, chart, y))
+        for at, low, high in line.reach
+        if not (chart.log_x and at <= 0)
     ]
 
 
@@ -231,7 +250,7 @@ def _placed(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, f
     shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
     for at, value in thin(shown, MOST_POINTS, log_x=chart.log_x):
         if _can_be_drawn(chart, (at, value)):
-            placed.append((at, value, (x.place(at), _height(value, chart, y))))
+            placed.append((at, value, (x.place(at) + line.beside, _height(value, chart, y))))
         else:
             placed.append((at, value, None))
     return placed
@@ -259,7 +278,8 @@ def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
 
 
 def _name(chart: Chart, at: float) -> str:
-    return f"{chart.x_label} {chart.names[int(at)] if chart.names else f'{at:.10g}'}"
+    """What stands below a point; those that share a name are drawn side by side, a little off its place."""
+    return f"{chart.x_label} {chart.names[round(at)] if chart.names else f'{at:.10g}'}"
 
 
 def _value(value: float) -> str:
@@ -274,7 +294,3 @@ def _spoken(chart: Chart) -> str:
         if known:
             parts.append(f"{line.label} from {known[0]:.4g} to {known[-1]:.4g}")
     return f"{chart.title}: {'; '.join(parts)}"
-
-
-def _text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str = "") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(words)}</text>'

@@ -16,7 +16,7 @@ CHART_STYLE = """\
 .chart .grid { stroke: var(--grid) }
 .chart .axis, .chart .tick { stroke: var(--axis) }
 .chart .level { stroke: var(--level); stroke-dasharray: 5 4 }
-.chart text.level { stroke: none }
+.chart text.level { stroke: var(--paper); stroke-width: 3; stroke-dasharray: none; paint-order: stroke }
 .chart .line { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round }
 .chart .dashed { stroke-dasharray: 6 4 }
 .chart .band { fill: currentColor; opacity: 0.16 }
@@ -27,6 +27,7 @@ CHART_STYLE = """\
 .chart .key { color: var(--faint); font-size: 13px; white-space: nowrap }
 .chart .key i { display: inline-block; width: 14px; height: 3px; margin: 0 5px 3px 0; background: currentColor }
 .chart .key i.dashed { height: 0; border-top: 3px dashed currentColor; background: none }
+.chart .key i.point { width: 8px; height: 8px; margin: 0 6px 1px 3px; border-radius: 50% }
 .chart .pointer { stroke: var(--axis); stroke-dasharray: 2 3 }
 .chart output { position: absolute; pointer-events: none; padding: 4px 8px; border: 1px solid var(--edge);
   border-radius: 6px; background: var(--paper); font-size: 12px; white-space: pre; z-index: 1 }

@@ -1,7 +1,7 @@
 """Axes: where a value goes, and where the round numbers are."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,33 @@ def fit(values: list[float], start: float, end: float, *, log: bool = False, air
     return Scale(low - extra, high + extra, start, end)
 
 
+def with_a_tick_below(scale: Scale, values: list[float], most: int) -> Scale:
+    """The scale, begun lower if need be, so that a round number stands at or below the least of the values.
+
+    >>> with_a_tick_below(Scale(0.9, 3.1, 0, 100), [1.2, 3.0], 5).low  # 1 is there already
+    0.9
+    >>> with_a_tick_below(Scale(1.2, 3.1, 0, 100), [1.3, 3.0], 5).low
+    1.0
+    """
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not scale.log)]
+    for _ in range(9):  # a longer scale may have wider steps, and then none at this end again
+        ticks = scale.ticks(most)
+        if not known or (ticks and ticks[0] <= min(known)):
+            break
+        scale = replace(scale, low=_lower(scale, most))
+    return scale
+
+
+def _lower(scale: Scale, most: int) -> float:
+    """The next round number below a scale."""
+    if not scale.log:
+        step = _step(scale.low, scale.high, most)
+        return math.floor(scale.low / step + 1e-9) * step
+    decade = math.floor(math.log10(scale.low))
+    round_ones = [float(f"{factor}e{power}") for power in (decade - 1, decade) for factor in (1, 2, 3, 5)]
+    return max(one for one in round_ones if one < scale.low)
+
+
 def tick_label(value: float) -> str:
     """A round value in few characters.
 
@@ -68,12 +95,17 @@ def tick_label(value: float) -> str:
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / max(1, most)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = _step(low, high, most)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]
+
+
+def _step(low: float, high: float, most: int) -> float:
+    """A round distance, of which about so many fit in between."""
+    rough = (high - low) / max(1, most)
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _log_ticks(low: float, high: float, most: int) -> list[float]:

@@ -5,6 +5,7 @@ trials/         what can be run: training on text and on pictures, and the data 
 catalogue       all claims, by name
 budget          how much work: quick or full
 trial, store    one run with one seed, and where its figures are kept, so that nothing is run twice
+source          the code and the libraries that figures depend on
 workers         processes on this machine, or Ray
 tuning, study   from a claim to its trials: learning rates first, then every variant with every seed
 schedule        many studies and as many hands as there are; `laboratory` puts it all together

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ from normscope._version import __version__
 from normscope.errors import FileError
 from normscope.files import is_altered, make_folder, signed, write_atomically
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Settings
+from normscope.lab.claim import Claim, Settings
 from normscope.lab.runs import Runs
+from normscope.lab.source import versions
 from normscope.lab.statistics import Interval
-from normscope.lab.trial import torch_version
-from normscope.lab.verdict import Answer, Verdict
+from normscope.lab.trials.texts import STORIES
+from normscope.lab.tuning import finders
+from normscope.lab.verdict import VERDICTS, Answer, Question, Verdict, confidence_of_each
 
 VERSION = 1
 """Of the file's format."""
+USUAL_FOLDER = Path("lab")
+"""Where commands keep outcomes unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Outcome:
         tuned: what each variant gave with each learning rate that was tried.
         budget: the work that was put in.
         seconds: of one core.
+        rule: what decides, in words, as it was before the run; empty if it was not written down.
         normscope, torch: versions.
     """
 
@@ -45,8 +51,18 @@ class Outcome:
     tuned: Mapping[str, Mapping[float, float]]
     budget: Budget
     seconds: float
+    rule: str = ""
     normscope: str = __version__
-    torch: str = dataclasses.field(default_factory=torch_version)
+    torch: str = dataclasses.field(default_factory=lambda: versions()["torch"])
+
+
+def out_option(folder: str | Path) -> str:
+    """What a command has to say for this folder.
+
+    >>> out_option("lab"), out_option("my lab")
+    ('', " --out 'my lab'")
+    """
+    return "" if Path(folder) == USUAL_FOLDER else f" --out {shlex.quote(str(folder))}"
 
 
 def outcome_path(folder: str | Path, claim: str) -> Path:
@@ -64,33 +80,77 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
 
 def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     """The outcome that was saved for a claim; None if there is none."""
-    path = outcome_path(folder, claim)
+    path, fix = outcome_path(folder, claim), f"fix: normscope lab run {claim}{out_option(folder)}"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}\nfix: normscope lab run {claim}") from error
-    if is_altered(content) or content.get("version") != VERSION:
-        raise FileError(f"{path} is damaged or of another version of normscope\nfix: normscope lab run {claim}")
+        raise FileError(f"cannot read {path}: {error}\n{fix}") from error
+    try:
+        found = _outcome(content)
+        if found.claim == claim:
+            return found
+    except (LookupError, TypeError, ValueError, AttributeError):
+        pass  # it is JSON, but not what was saved
+    raise FileError(f"{path} is damaged or of another version of normscope\n{fix}")
+
+
+def _outcome(content: Any) -> Outcome:
+    if is_altered(content) or content["version"] != VERSION or content["verdict"] not in VERDICTS:
+        raise ValueError
     runs = content["runs"]
     return Outcome(
         claim=content["claim"],
         verdict=content["verdict"],
-        answers=tuple(_answer(answer) for answer in content["answers"]),
+        answers=tuple(_answer(answer, len(content["answers"])) for answer in content["answers"]),
         runs=Runs(runs["figures"], tuple(runs["seeds"]), runs["rates"]),
         settings=content["settings"],
         tuned={name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()},
         budget=Budget(**content["budget"]),
         seconds=content["seconds"],
+        rule=content.get("rule", ""),
         normscope=content["normscope"],
         torch=content["torch"],
     )
 
 
-def _answer(content: Mapping[str, Any]) -> Answer:
+def _answer(content: Mapping[str, Any], questions: int) -> Answer:
     ends = {name: float(value) for name, value in content["interval"].items()}
-    return Answer(**{**content, "effects": tuple(content["effects"]), "interval": Interval(**ends)})
+    # Files of before do not have the confidence, which was the same.
+    confidence = content.get("confidence", None if content["always"] else confidence_of_each(questions))
+    given = {**content, "effects": tuple(content["effects"]), "interval": Interval(**ends), "confidence": confidence}
+    return Answer(**given)
+
+
+def is_older(outcome: Outcome, claim: Claim) -> bool:
+    """Whether the claim has changed since: what decides, what is asked, what is compared, or which rates are tried.
+
+    The verdict is then one on something else, however much it looks like one on the claim.
+    """
+    if outcome.rule and outcome.rule != claim.rule:
+        return True
+    tuning = claim.tuning(outcome.budget) if claim.tuning else None
+    variants = claim.variants(outcome.budget)
+    setting = tuning.setting if tuning else None
+    tried = {name: list(tuning.rates) for name in finders(list(variants), tuning)} if tuning else {}
+    asked = (_asked(claim.questions(outcome.budget)), _compared(variants, setting), tried)
+    was_tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
+    return asked != (_asked(outcome.answers), _compared(outcome.settings, setting), was_tried)
+
+
+def _asked(questions: Sequence[Question | Answer]) -> list[tuple[Any, ...]]:
+    return [(one.text, one.line, one.side, one.unit, one.always) for one in questions]
+
+
+def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:
+    """Settings as JSON has them, without what is not the claim's own: the rate that was found, and which text."""
+    texts = {name: {"text": STORIES} if "text" in settings else {} for name, settings in variants.items()}
+    own = {
+        name: {key: value for key, value in {**settings, **texts[name]}.items() if key != setting}
+        for name, settings in variants.items()
+    }
+    return json.loads(json.dumps(own))
 
 
 def _finite(value: Any) -> Any:

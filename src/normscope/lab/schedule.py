@@ -2,13 +2,15 @@
 
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from normscope.errors import ConfigError, NormscopeError
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial
 from normscope.lab.workers import Workers
+from normscope.train.lock import locked
 
 Result = TypeVar("Result")
 Study = Generator[Sequence[Trial], list[Done], Result]
@@ -25,12 +27,28 @@ class Watch(Protocol):
 
 @dataclass
 class _Course(Generic[Result]):
-    """A study under way: what it asked for last, and what came back so far."""
+    """A study under way: what it asked for last, what came back so far, and which trials lost their process once."""
 
     study: Study[Result]
     asked: list[Trial] = field(default_factory=list)
     waiting: deque[int] = field(default_factory=deque)
     given: dict[int, Done] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+    def next_is_alone(self) -> bool:
+        """Whether the next trial has to run by itself; one that lost its process does too, so that blame is clear."""
+        place = self.waiting[0]
+        return self.asked[place].alone or place in self.lost
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A trial under way: whose it is, and which."""
+
+    study: str
+    place: int
+    trial: Trial
+    alone: bool
 
 
 class Schedule(Generic[Result]):
@@ -45,12 +63,19 @@ class Schedule(Generic[Result]):
     def __init__(self, store: Store, workers: Workers, watch: Watch) -> None:
         self._store, self._workers, self._watch = store, workers, watch
         self._courses: dict[str, _Course[Result]] = {}
-        self._running: dict[Future[Done], tuple[str, int, Trial]] = {}
+        self._running: dict[Future[Done], _Run] = {}
         self._results: dict[str, Result] = {}
         self.errors: dict[str, Exception] = {}
 
     def run(self, studies: Mapping[str, Study[Result]]) -> dict[str, Result]:
-        """The results by name. A study that fails is left out, told in `errors`, and does not stop the others."""
+        """The results by name. A study that fails is left out, told in `errors`, and does not stop the others.
+
+        Nobody else may work in the store's folder meanwhile: two at once would spoil each other's times.
+        """
+        with locked(self._store.folder):
+            return self._run(studies)
+
+    def _run(self, studies: Mapping[str, Study[Result]]) -> dict[str, Result]:
         self._courses = {name: _Course(study) for name, study in studies.items()}
         for name in list(self._courses):
             self._go_on(name, None)
@@ -72,7 +97,7 @@ class Schedule(Generic[Result]):
         except Exception as error:  # whatever is wrong with one study must not end the others
             self._finish(name, error)
             return
-        course.given = {}
+        course.given, course.lost = {}, set()
         for place, trial in enumerate(course.asked):
             found = self._store.find(trial)
             if found is None:
@@ -89,36 +114,66 @@ class Schedule(Generic[Result]):
 
     def _start_what_can_be(self) -> None:
         """Keep all hands busy; but a trial that has to be alone begins when nobody works, and ends before others."""
-        if any(trial.alone for _, _, trial in self._running.values()):
+        if any(run.alone for run in self._running.values()):
             return
         for alone in (False, True):
             for name, course in self._courses.items():
-                while course.waiting and course.asked[course.waiting[0]].alone is alone:
+                while course.waiting and course.next_is_alone() is alone:
                     if len(self._running) >= (1 if alone else self._workers.count):
                         return
                     place = course.waiting.popleft()
-                    trial = course.asked[place]
-                    self._running[self._workers.start(trial)] = (name, place, trial)
+                    run = _Run(name, place, course.asked[place], alone)
+                    self._running[self._workers.start(run.trial)] = run
 
     def _take(self, future: "Future[Done]") -> None:
-        name, place, trial = self._running.pop(future)
+        run = self._running.pop(future)
         error = future.exception()
         if error is None:
-            done = future.result()
-            self._store.keep(trial, done)
-        if name not in self._courses:  # another of its trials failed
+            error = self._keep(run.trial, future.result())
+        if run.study not in self._courses:  # another of its trials failed
             return
-        if isinstance(error, Exception):
-            self._finish(name, error)
-        elif error is not None:
-            raise error
+        course = self._courses[run.study]
+        if error is None:
+            course.given[run.place] = future.result()
+            self._watch.trial_done(run.study, run.trial, future.result(), False)
+            self._go_on_if_complete(run.study)
+        elif isinstance(error, BrokenExecutor) and run.place not in course.lost:
+            course.lost.add(run.place)
+            course.waiting.append(run.place)
+        elif isinstance(error, BrokenExecutor):
+            self._finish(run.study, _lost_twice(run.trial))
+        elif isinstance(error, Exception):
+            self._finish(run.study, _with_its_trial(error, run.trial))
         else:
-            self._courses[name].given[place] = done
-            self._watch.trial_done(name, trial, done, False)
-            self._go_on_if_complete(name)
+            raise error
+
+    def _keep(self, trial: Trial, done: Done) -> ConfigError | None:
+        """Keep what a trial gave; if that is refused, why. A disk that is full ends it all."""
+        try:
+            self._store.keep(trial, done)
+        except ConfigError as error:
+            return error
+        return None
 
     def _finish(self, name: str, error: Exception | None) -> None:
         self._courses.pop(name).study.close()
         if error is not None:
             self.errors[name] = error
         self._watch.study_done(name, error)
+
+
+def _lost_twice(trial: Trial) -> NormscopeError:
+    return NormscopeError(
+        "the process of a trial was killed, and once more when it was run with nothing beside it; most likely it needs "
+        f"more memory than there is: {trial.in_words}\nfix: make room, or choose smaller models; the same command "
+        "goes on from here"
+    )
+
+
+def _with_its_trial(error: Exception, trial: Trial) -> Exception:
+    """The same error, which now says in which trial it was raised."""
+    if error.args == (str(error),):
+        error.args = (f"{error}\nthe trial: {trial.in_words}",)
+    else:  # its words are made of several things
+        error.add_note(f"the trial: {trial.in_words}")
+    return error

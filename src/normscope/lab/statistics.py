@@ -44,7 +44,7 @@ def confidence_interval(values: Sequence[float], confidence: float = 0.95) -> In
     middle = statistics.fmean(values)
     if len(values) == 1:
         return Interval(middle, -math.inf, math.inf)
-    error = _student((1 + confidence) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    error = standard_errors(len(values), confidence) * statistics.stdev(values) / math.sqrt(len(values))
     return Interval(middle, middle - error, middle + error)
 
 
@@ -56,6 +56,15 @@ def extremes(values: Sequence[float]) -> Interval:
     """
     _check(values)
     return Interval(statistics.fmean(values), min(values), max(values))
+
+
+def standard_errors(values: int, confidence: float) -> float:
+    """How many of them an interval of the mean of so many values reaches to either side.
+
+    >>> round(standard_errors(5, 0.95), 2)
+    2.78
+    """
+    return _student((1 + confidence) / 2, values - 1)
 
 
 def _student(share: float, freedom: int) -> float:

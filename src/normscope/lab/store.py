@@ -4,7 +4,9 @@ import dataclasses
 import json
 from pathlib import Path
 
+from normscope.errors import ConfigError
 from normscope.files import is_altered, make_folder, signed, write_atomically
+from normscope.lab.source import LIBRARIES, made_of
 from normscope.lab.trial import Done, Trial
 
 
@@ -26,11 +28,18 @@ class Store:
             content = json.loads(self._path(trial).read_text(encoding="utf-8"))
             if is_altered(content) or content["settings"] != json.loads(json.dumps(trial.settings)):
                 return None
-            return Done(content["figures"], content["seconds"])
+            return Done(content["figures"], content["seconds"], content["made_of"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # it is run again, which is never wrong
 
     def keep(self, trial: Trial, done: Done) -> None:
+        """Keep what it gave; refused if it was not run with the code that it would be found by."""
+        if done.made_of != made_of(trial.module):
+            raise ConfigError(
+                f"{trial.measure} was run with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
+                "began with, so its figures are not kept\nfix: run the same command again, and edit no file "
+                "meanwhile; on a cluster, install the same versions on every machine"
+            )
         content = {
             "measure": trial.measure,
             "settings": trial.settings,

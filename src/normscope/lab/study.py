@@ -52,8 +52,10 @@ def study(claim: Claim, budget: Budget, text: Any = None) -> Study[Outcome]:
     runs = Runs.collect(variants, seeds, [one.figures for one in done], rates)
     refuse_unequal(claim, runs)
     questions = claim.questions(budget)
-    answers = tuple(answer(question, runs.by_seed(), len(questions)) for question in questions)
-    return Outcome(claim.name, verdict_of(answers), answers, runs, variants, tuned, budget, seconds)
+    left_to_chance = sum(not question.always for question in questions)
+    answers = tuple(answer(question, runs.by_seed(), left_to_chance) for question in questions)
+    verdict = verdict_of(answers)
+    return Outcome(claim.name, verdict, answers, runs, variants, tuned, budget, seconds, rule=claim.rule)
 
 
 def _with_text(settings: Settings, text: Any) -> Settings:

@@ -1,24 +1,17 @@
 """A trial: one run of one variant with one seed. Its key names everything that its figures depend on."""
 
-import ast
-import hashlib
 import importlib
 import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from normscope.errors import ConfigError
 from normscope.lab.claim import Measure, Settings
 from normscope.lab.figures import checked
+from normscope.lab.source import digest, made_of, processor, snapshot
 from normscope.lab.trials.texts import texts_in
-
-PACKAGE = Path(__file__).parents[1]
-ROOMS = ("scope", "kernels", "blocks", "models", "data", "train", "lab/trials")
-"""What trials are made of. When a line of it changes, figures of before are not taken for those of now."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +31,34 @@ class Trial:
     alone: bool = False
 
     @property
+    def module(self) -> str:
+        return self.measure.partition(":")[0]
+
+    @property
     def key(self) -> str:
-        """The same for the same figures: of the code, the settings, the seed and torch's version."""
-        module = self.measure.partition(":")[0]
-        return _digest([code_of(module), torch_version(), self.measure, self.settings, self.seed])
+        """The same for the same figures: of code, libraries, settings and seed; and of the processor for times."""
+        where = processor() if self.alone else None
+        return digest([made_of(self.module), where, self.measure, self.settings, self.seed])
+
+    @property
+    def in_words(self) -> str:
+        """Which one it is, for messages."""
+        return f"seed {self.seed} of {self.measure} with {json.dumps(self.settings)}"
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a trial gave, and the seconds of a core that it took, however busy the machine was."""
+    """What a trial gave.
+
+    Args:
+        figures: by name.
+        seconds: of a core that it took, however busy the machine was.
+        made_of: a digest of the code and the libraries that it was run with.
+    """
 
     figures: Mapping[str, Any]
     seconds: float
+    made_of: str
 
 
 def name_of(measure: Measure) -> str:
@@ -63,10 +72,10 @@ def name_of(measure: Measure) -> str:
 
 def perform(trial: Trial, texts: Path | None = None) -> Done:
     """Run it here and now, on one core: the figures must not depend on how many others run beside it."""
+    code = snapshot()  # before anything is loaded
     import torch
 
-    module, _, name = trial.measure.partition(":")
-    measure = getattr(importlib.import_module(module), name)
+    measure = getattr(importlib.import_module(trial.module), trial.measure.partition(":")[2])
     threads = torch.get_num_threads()
     start = time.process_time()
     try:
@@ -76,50 +85,6 @@ def perform(trial: Trial, texts: Path | None = None) -> Done:
             figures = measure(trial.settings, trial.seed)
     finally:
         torch.set_num_threads(threads)
-    return Done(checked(figures, trial.measure), time.process_time() - start)
-
-
-@cache
-def code_of(module: str) -> str:
-    """A digest of the source that a measure's figures depend on: the rooms of `ROOMS`, and the measure's own file."""
-    if module.partition(".")[0] != "normscope":
-        raise ConfigError(f"a trial runs a measure of normscope, but got {module!r}")
-    own = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    return _digest([_rooms(), _without_words(own.read_text(encoding="utf-8"))])
-
-
-@cache
-def _rooms() -> str:
-    files = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
-    return _digest([[str(path.relative_to(PACKAGE)), path.read_text(encoding="utf-8")] for path in files])
-
-
-def _without_words(source: str) -> str:
-    """The code of a claim's file without what only says things: comments, docstrings and the CLAIM itself.
-
-    >>> _without_words("LINE = 2  # half\\nCLAIM = Claim('as it is said')")
-    'LINE = 2'
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
-            node.body = [one for one in node.body if not _only_says(one)] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def _only_says(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Assign):
-        return any(isinstance(target, ast.Name) and target.id == "CLAIM" for target in node.targets)
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-@cache
-def torch_version() -> str:
-    """Without loading torch, which takes seconds that a cached run does not need."""
-    from importlib.metadata import version
-
-    return version("torch")
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+        seconds = time.process_time() - start
+        code.note_loaded()
+    return Done(checked(figures, trial.measure), seconds, made_of(trial.module))

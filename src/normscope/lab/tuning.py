@@ -12,6 +12,8 @@ FIRST_TUNING_SEED = 1000
 """Rates are chosen with seeds that nothing is judged by: else the winner would owe some of it to luck."""
 DIGITS = 2
 """Of a rate: nobody writes more, and no loss notices."""
+CLIFF = 4
+"""Of the rises on both sides of the best rate, one counts for at most this many times the other."""
 
 Tuned = Mapping[str, Mapping[float, float]]
 """Of each variant: what each rate gave."""
@@ -59,26 +61,26 @@ def best_rate(losses: Mapping[float, float]) -> float:
     """Where the parabola through the best rate and its neighbours is lowest; at the edge, the best one itself.
 
     Two rates that give nearly the same are told apart by chance: the lowest point then lies between them, whichever
-    was ahead, so that chance moves the choice a little and not by a whole step. It is never nearer to a neighbour than
-    to the best one.
+    was ahead, so that chance moves the choice a little and not by a whole step.
 
-    >>> best_rate({0.001: 2.5, 0.004: 2.1, 0.016: 2.5}), best_rate({0.001: 2.2, 0.004: 2.1, 0.016: 2.9})
-    (0.004, 0.0023)
+    >>> best_rate({0.001: 2.5, 0.004: 2.1, 0.016: 2.5}), best_rate({0.001: 2.2, 0.004: 2.1, 0.016: 2.3})
+    (0.004, 0.0032)
     """
     rates = sorted(losses)
     place = min(range(len(rates)), key=lambda place: losses[rates[place]])
     if place in (0, len(rates) - 1):
         return rates[place]
-    (left, middle, right), (before, best, after) = (
-        (math.log(rates[place - 1]), math.log(rates[place]), math.log(rates[place + 1])),
-        (losses[rates[place - 1]], losses[rates[place]], losses[rates[place + 1]]),
-    )
-    # Slopes of the two chords; each is the parabola's own slope half way, and the lowest point is where it is zero.
-    falling, rising = (best - before) / (middle - left), (after - best) / (right - middle)
-    if rising == falling:  # all three alike
+    best = losses[rates[place]]
+    smaller, larger = losses[rates[place - 1]] - best, losses[rates[place + 1]] - best
+    # Beside a rate at which nothing is learnt a parabola would flee, though the best place is just before the cliff.
+    below, above = min(smaller, CLIFF * larger), min(larger, CLIFF * smaller)
+    if below + above == 0:
         return rates[place]
+    left, middle, right = (math.log(rate) for rate in rates[place - 1 : place + 2])
+    # The chords' slopes are the parabola's own slopes half way, and the lowest point is where the slope is zero.
+    falling, rising = below / (middle - left), above / (right - middle)
     start, end = (left + middle) / 2, (middle + right) / 2
-    return float(f"{math.exp(start - falling * (end - start) / (rising - falling)):.{DIGITS}g}")
+    return float(f"{math.exp(start + falling * (end - start) / (rising + falling)):.{DIGITS}g}")
 
 
 def at_the_edge(tuned: Tuned) -> list[str]:

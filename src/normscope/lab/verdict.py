@@ -2,6 +2,8 @@
 
 A question names an effect, a number that every seed gives, and a line. Its answer is an interval: on the claim's side
 of the line it is supported, on the other side contradicted; with the line inside of the interval it is inconclusive.
+What has to hold for every seed has no chance in it: there the interval is from the least to the greatest, and one seed
+on the wrong side contradicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +57,7 @@ class Answer:
         interval: of the effect: over chance, or, of what must always hold, from the least to the greatest.
         verdict: on this question.
         always: the question's.
+        confidence: of the interval; None if it is from the least to the greatest of the seeds.
     """
 
     text: str
@@ -65,16 +68,39 @@ class Answer:
     interval: Interval
     verdict: Verdict
     always: bool = False
+    confidence: float | None = None
+
+
+def confidence_of_each(questions: int) -> float:
+    """What each of so many intervals needs, so that all of them together hold with `CONFIDENCE` (Bonferroni).
+
+    One contradicted part is enough for a claim to fall: with many parts, chance has as many tries to bring it down, and
+    the wider intervals make up for that. Support needs no such thing, for it needs every part at once, and a false
+    claim has a part that is false by itself. The same intervals are used for both all the same, as is settled before a
+    run: that is too careful with support, never too bold.
+
+    >>> confidence_of_each(1), confidence_of_each(2)
+    (0.95, 0.975)
+    """
+    return 1 - (1 - CONFIDENCE) / questions
 
 
 def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> Answer:
-    """Ask the runs of all seeds. Where a claim asks several questions, each interval is wider for it (Bonferroni)."""
+    """Ask the runs of all seeds; `questions` is how many of a claim's are left to chance, of which this may be one."""
     effects = tuple(float(question.effect(by_seed)) for by_seed in runs)
-    together = 1 - (1 - CONFIDENCE) / questions
-    interval = extremes(effects) if question.always else confidence_interval(effects, together)
+    confidence = None if question.always else confidence_of_each(questions)
+    interval = extremes(effects) if confidence is None else confidence_interval(effects, confidence)
     decided = _decide(interval, question.line, question.side, always=question.always)
     return Answer(
-        question.text, question.line, question.side, question.unit, effects, interval, decided, question.always
+        text=question.text,
+        line=question.line,
+        side=question.side,
+        unit=question.unit,
+        effects=effects,
+        interval=interval,
+        verdict=decided,
+        always=question.always,
+        confidence=confidence,
     )
 
 
@@ -94,10 +120,7 @@ def _decide(interval: Interval, line: float, side: Side, *, always: bool) -> Ver
 
 
 def verdict_of(answers: Sequence[Answer]) -> Verdict:
-    """A claim stands if all of it does, and falls with any of its parts.
-
-    Support needs every part, so chance has to err only once less for each; one contradicted part is enough to fall.
-    """
+    """A claim stands if all of it does, and falls with any of its parts."""
     found = {given.verdict for given in answers}
     if "contradicted" in found:
         return "contradicted"

@@ -3,12 +3,14 @@
 import multiprocessing
 import os
 import signal
-from concurrent.futures import Future, ProcessPoolExecutor
+import threading
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
+from normscope.lab.source import snapshot
 from normscope.lab.trial import Done, Trial, perform
 
 
@@ -17,7 +19,8 @@ class Workers(Protocol):
 
     count: int
 
-    def start(self, trial: Trial) -> "Future[Done]": ...
+    def start(self, trial: Trial) -> "Future[Done]":
+        """Begin with a trial. If the process that runs it is lost, the future raises `BrokenExecutor`."""
 
     def close(self) -> None: ...
 
@@ -31,14 +34,35 @@ class Processes:
     """
 
     def __init__(self, count: int | None = None, texts: Path | None = None) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # This is a process of ours. It reads the user's script to begin with, which starts the lab again because
+            # it lacks the guard. It goes without a word, and `start` explains it once, in the process above.
+            raise SystemExit(1)
         self.count = cores() if count is None else count
         check_positive(workers=self.count)
         self._texts = texts
         # A forked process would inherit torch's threads in whatever state they are, so each starts anew.
-        self._pool = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _begin)
+        self._context = multiprocessing.get_context("spawn")
+        self._begun = self._context.Value("b", 0, lock=False)  # a process that is killed would keep a lock for good
+        self._pool = self._new_pool()
 
     def start(self, trial: Trial) -> "Future[Done]":
-        return self._pool.submit(perform, trial, self._texts)
+        """Begin with a trial; where a process was lost, with new ones."""
+        try:
+            return self._pool.submit(perform, trial, self._texts)
+        except BrokenExecutor:
+            if not self._begun.value:
+                raise ConfigError(
+                    "the lab's processes end before they begin: each reads the script first that started the lab, and "
+                    'must not start one again\nfix: if __name__ == "__main__":, and what starts the lab below it; in '
+                    "a file, not typed or piped into Python"
+                ) from None
+            self._pool.shutdown()
+            self._pool = self._new_pool()
+            return self._pool.submit(perform, trial, self._texts)
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.count, self._context, _begin, (self._begun,))
 
     def close(self) -> None:
         """Let nobody start anything, and wait for nobody: what is under way is lost, what is done was kept."""
@@ -63,20 +87,43 @@ class RayWorkers:
             raise ConfigError("Ray is not installed\nfix: pip install 'normscope[ray]', or leave --ray out") from None
         ray: Any = library  # its own types do not follow what it does
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if not ray.is_initialized():
+        self._ours = not ray.is_initialized()
+        if self._ours:
             address = os.environ.get("RAY_ADDRESS")
             local: dict[str, Any] = {"num_cpus": count or cores(), "_node_ip_address": "127.0.0.1"}
             ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
         self._ray, self._texts = ray, texts
+        self._running: set[Any] = set()
         self._perform = ray.remote(num_cpus=1)(perform)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def start(self, trial: Trial) -> "Future[Done]":
-        future: Future[Done] = self._perform.remote(trial, self._texts).future()
+        running = self._perform.remote(trial, self._texts)
+        future: Future[Done] = Future()
+        self._running.add(running)
+        running.future().add_done_callback(lambda ended: self._end(running, ended, future))
         return future
 
+    def _end(self, running: Any, ended: "Future[Done]", future: "Future[Done]") -> None:
+        """Pass on what came of a trial, errors as other workers have them and not in Ray's wrapping."""
+        self._running.discard(running)
+        error = ended.exception()
+        if error is None:
+            future.set_result(ended.result())
+            return
+        cause = getattr(error, "cause", None)
+        if isinstance(error, (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.OutOfMemoryError)):
+            cause = BrokenExecutor(str(error))
+        if isinstance(cause, Exception):
+            cause.__cause__ = error  # which tells the place that it comes from
+        future.set_exception(cause if isinstance(cause, Exception) else error)
+
     def close(self) -> None:
-        self._ray.shutdown()
+        """End what is under way; and Ray too, unless it was there before us and somebody may still need it."""
+        for running in list(self._running):
+            self._ray.cancel(running, force=True)
+        if self._ours:
+            self._ray.shutdown()
 
 
 def cores() -> int:
@@ -84,5 +131,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin() -> None:
+def _begin(begun: Any) -> None:
+    """What a process does before its first trial."""
+    begun.value = 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that the user sees, which then ends the rest
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    snapshot()  # of the code as it is before any of it is loaded
+
+
+def _end_with_parent() -> None:
+    """However the lab ends, by a signal that nobody catches too, nobody works on for nothing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

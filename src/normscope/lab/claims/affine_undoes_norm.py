@@ -17,7 +17,9 @@ from normscope.lab.verdict import BySeed, Figures, Question
 TOKENS, WIDTH = 256, 32
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 USUAL = 0.5
-"""The standard deviation of the logarithm of the tokens' sizes: most are within half and twice the usual one."""
+"""How much tokens differ: the standard deviation of the logarithm of their sizes, most within half and twice the usual
+one; and that of their means over the features, in the size of a usual token."""
+BATCHES = (32, 64, 128, 256, 512)
 NORMS = {"BatchNorm": "BatchNorm1d", "LayerNorm": "LayerNorm", "RMSNorm": "RMSNorm"}
 ROUNDING = 1e-6
 RECOVERED = 0.01
@@ -36,28 +38,45 @@ def measure(settings: Settings, seed: int) -> Figures:
     """The layer with the gain and bias that bring its output nearest to its input: least squares for each feature."""
     library: Any = LIBRARIES[settings["library"]]
     chance = torch.Generator().manual_seed(seed)
-    z = torch.randn(TOKENS, WIDTH, generator=chance, dtype=torch.float64)
-    z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
-    logarithms = torch.randn(TOKENS, 1, generator=chance, dtype=torch.float64)
 
-    def tokens(spread: float) -> Tensor:
-        return ((spread * logarithms).exp() * z).float()
+    def error(x: Tensor, other: Tensor | None = None, training: bool = True) -> float:
+        """What is missing of a batch, the one that was fitted or another."""
+        layer = getattr(library, settings["layer"])(WIDTH)
+        layer(x)  # by which BatchNorm gets something to remember
+        _fit(layer.train(training), x)
+        given = x if other is None else other
+        return apart(layer(given), given) / rms(given)
 
-    errors = [(spread, _undone(library, settings["layer"], tokens(spread))[0]) for spread in SPREADS]
-    x = tokens(USUAL)
-    _, y = _undone(library, settings["layer"], x)
-    sizes = zip(x.square().mean(1).sqrt().tolist(), y.square().mean(1).sqrt().tolist(), strict=True)
+    def tokens(many: int = TOKENS, sizes: float = USUAL, means: float = USUAL, common: float = 0.0) -> Tensor:
+        return _tokens(chance, many, sizes, means) + common
+
+    first, second = tokens(), tokens()
     return {
         "start": _start(library, chance),
-        "error": dict(errors)[USUAL],
-        "alike": errors[0][1],
-        "errors": errors,
-        "sizes": sorted(sizes)[::4],
+        "alike": error(tokens(sizes=0.0, means=0.0, common=USUAL)),
+        "sizes": error(tokens(means=0.0)),
+        "means": error(tokens(sizes=0.0)),
+        "fitted": error(first),
+        "again in training": error(first, second),
+        "again in eval": error(first, second, training=False),
+        "by_sizes": [(spread, error(tokens(sizes=spread, means=0.0))) for spread in SPREADS],
+        "by_means": [(spread, error(tokens(sizes=0.0, means=spread))) for spread in SPREADS],
+        "by_batch_fitted": [(many, error(tokens(many))) for many in BATCHES],
+        "by_batch_training": [(many, error(tokens(many), tokens(many))) for many in BATCHES],
+        "by_batch_eval": [(many, error(tokens(many), tokens(many), training=False)) for many in BATCHES],
     }
 
 
-def _undone(library: Any, name: str, x: Tensor) -> tuple[float, Tensor]:
-    layer = getattr(library, name)(WIDTH)
+def _tokens(chance: torch.Generator, many: int, sizes: float, means: float) -> Tensor:
+    """Random tokens, whose sizes and whose means over the features differ."""
+    z = torch.randn(many, WIDTH, generator=chance, dtype=torch.float64)
+    z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
+    size, mean = torch.randn(2, many, 1, generator=chance, dtype=torch.float64)
+    x: Tensor = (sizes * size).exp() * z + means * mean
+    return x.float()
+
+
+def _fit(layer: Any, x: Tensor) -> None:
     bias = getattr(layer, "bias", None)  # RMSNorm has none
     y = layer(x).detach()
     mean_x, mean_y = (torch.zeros(WIDTH), torch.zeros(WIDTH)) if bias is None else (x.mean(0), y.mean(0))
@@ -66,8 +85,6 @@ def _undone(library: Any, name: str, x: Tensor) -> tuple[float, Tensor]:
         layer.weight.copy_(gain)
         if bias is not None:
             bias.copy_(mean_x - gain * mean_y)
-    back = layer(x).detach()
-    return apart(back, x) / rms(x), back
 
 
 def _start(library: Any, chance: torch.Generator) -> float:
@@ -91,43 +108,66 @@ def questions(budget: Budget) -> list[Question]:
         return Question(text, effect, line=line, side="below", always=True)
 
     start = "all norms: with the first gain and bias, what comes out is what was standardised"
-    alike = "all norms: tokens of one size come back (error as a share of x)"
+    alike = "all norms: tokens of one size and one mean come back (error as a share of x)"
+    batch, token = ["BatchNorm"], [norm for norm in NORMS if norm != "BatchNorm"]
     return [
         below(start, "start", ROUNDING, list(NORMS)),
         below(alike, "alike", RECOVERED, list(NORMS)),
-        *(below(f"{norm}: so do tokens whose sizes differ", "error", RECOVERED, [norm]) for norm in NORMS),
+        below("BatchNorm: so do tokens that differ in both, of the batch it was fitted to", "fitted", RECOVERED, batch),
+        below("BatchNorm in eval mode: so do those of another batch", "again in eval", RECOVERED, batch),
+        below("BatchNorm in training: so do those of another batch", "again in training", RECOVERED, batch),
+        *(below(f"{norm}: so do tokens whose sizes differ", "sizes", RECOVERED, [norm]) for norm in token),
+        *(below(f"{norm}: so do tokens whose means differ", "means", RECOVERED, [norm]) for norm in token),
     ]
 
 
 def charts(runs: Runs) -> list[Chart]:
     colours = dict(zip(NORMS, "abc", strict=True))
-    lines = [
-        # RMSNorm's lie on LayerNorm's, so its dots do without a line.
-        Line(norm, runs.curve(f"normscope {norm}", "errors"), colour, dots=True, joined=norm != "RMSNorm")
-        for norm, colour in colours.items()
+
+    def chart(title: str, label: str, figure: str, *theories: Line) -> Chart:
+        lines = [
+            # RMSNorm's sometimes lie on LayerNorm's, so its dots do without a line.
+            Line(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, joined=norm != "RMSNorm")
+            for norm, colour in colours.items()
+        ]
+        return Chart(title, label, "error, as a share of x", [*lines, *theories])
+
+    # A gain for each feature can only give every token the mean size, and a bias only the mean of all.
+    sizes = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
+    means = [(spread, spread / (1 + spread**2) ** 0.5) for spread in SPREADS]
+    by_batch = [
+        Line(label, runs.curve("normscope BatchNorm", f"by_batch_{figure}"), colour, dots=True, joined=colour != "c")
+        for label, figure, colour in (
+            ("another batch, in training", "training", "a"),
+            ("another batch, in eval mode", "eval", "b"),
+            ("the batch it was fitted to", "fitted", "c"),
+        )
     ]
-    # A gain for each feature can only give every token the mean size.
-    theory = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
-    first = {norm: runs.figures[f"normscope {norm}"][0]["sizes"] for norm in ("BatchNorm", "LayerNorm")}
-    sizes = [
-        Line(norm, [(before, after) for before, after in points], colours[norm], joined=False)
-        for norm, points in first.items()
-    ]
-    longest = max(size for size, _ in first["BatchNorm"])
+    theory = Line("theory, in training", [(many, _between_batches(many)) for many in BATCHES], "a", dashed=True)
     return [
-        Chart(
-            "What gain and bias cannot give back",
-            "how much the tokens' sizes differ (of their logarithm)",
-            "error, as a share of x",
-            [*lines, Line("theory, each token by itself", theory, "b", dashed=True)],
+        chart(
+            "What gain and bias cannot give back: sizes",
+            "spread of the tokens' sizes (logarithm)",
+            "by_sizes",
+            Line("theory", sizes, "b", dashed=True),
+        ),
+        chart(
+            "What gain and bias cannot give back: means",
+            "spread of the tokens' means",
+            "by_means",
+            Line("LayerNorm, theory", means, "b", dashed=True),
         ),
         Chart(
-            "Sizes of tokens, before the norm and as given back",
-            "size of x",
-            "size of what came back",
-            [*sizes, Line("all of it", [(0.0, 0.0), (longest, longest)], "a", dashed=True)],
+            "BatchNorm on other batches", "tokens in a batch", "error, as a share of x", [*by_batch, theory], log_x=True
         ),
     ]
+
+
+def _between_batches(many: int) -> float:
+    """What two batches of so many tokens differ in: their means, and their sizes, which a few large tokens decide."""
+    size, mean = math.exp(2 * USUAL**2), USUAL**2  # the variances that make up a feature's
+    fourth = 3 * math.exp(8 * USUAL**2) + 6 * size * mean + 3 * mean**2
+    return math.sqrt((2 + (fourth / (size + mean) ** 2 - 1) / 2) / many)
 
 
 CLAIM = Claim(
@@ -143,12 +183,15 @@ CLAIM = Claim(
         "Network Training by Reducing Internal Covariate Shift”."
     ),
     design=(
-        "Random tokens whose sizes differ, through BatchNorm in training, LayerNorm and RMSNorm of normscope and of "
-        "torch, each with the gain and bias that bring its output nearest to its input by least squares."
+        "Random tokens whose sizes differ, and their means over the features too, through BatchNorm, LayerNorm and "
+        "RMSNorm of normscope and of torch, each with the gain and bias that bring its output nearest to its input by "
+        "least squares. BatchNorm is then given another batch of such tokens, in training and in eval mode."
     ),
     rule=(
         f"Supported if, for every seed and in both libraries, layers at their start are within {ROUNDING:g} of those "
-        f"without gain and bias, and each of the three norms can give back x with an error below {RECOVERED:.0%}."
+        f"without gain and bias, and each of the three norms can give back x with an error below {RECOVERED:.0%}: "
+        "LayerNorm and RMSNorm tokens of different sizes and of different means, BatchNorm those of the batch it was "
+        "fitted to and of another, in both modes."
     ),
     variants=variants,
     measure=measure,
@@ -158,13 +201,15 @@ CLAIM = Claim(
         "supported": "No norm takes away what its gain and bias could not give back, so adding one loses nothing.",
         "contradicted": (
             "A norm can be undone only where gain and bias are over the same axes as the statistics, as BatchNorm's "
-            "are: one pair for each channel. LayerNorm and RMSNorm measure each token and have a gain for each "
-            "feature, so the token's own size is gone for good; in a transformer the residual stream keeps it."
+            "are, one pair for each channel, and only where the statistics stand still: in eval mode, or for one fixed "
+            "batch. In training the next batch has others, and is given the first one's instead. LayerNorm and RMSNorm "
+            "measure each token and have a gain for each feature, so the token's own size is gone for good, and with "
+            "LayerNorm its mean as well; in a transformer the residual stream keeps them."
         ),
         "inconclusive": "What comes back is too near to the line to say that the norm was undone.",
     },
     remark=(
-        "The paper says it of BatchNorm. The notes say it of LayerNorm too: that training could find back what was "
-        "normalized away."
+        "The paper says it of BatchNorm, and of a batch. The notes say it of LayerNorm too: that training could find "
+        "back what was normalized away."
     ),
 )

@@ -13,6 +13,7 @@ from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import dots
 from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
 
@@ -117,9 +118,7 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     def line(label: str, figure: str, colour: str, shift: float) -> Line:
         found = [(at + shift, runs.interval(shape, figure)) for at, shape in enumerate(SHAPES)]
-        middles = [(at, interval.middle) for at, interval in found]
-        reach = [(at, interval.low, interval.high) for at, interval in found]
-        return Line(label, middles, colour, joined=False, reach=reach)
+        return dots(label, found, colour)
 
     def chart(title: str, *lines: Line) -> Chart:
         return Chart(title, "tokens x features", "ratio of times", lines, levels=[("equal", 1.0)], names=list(SHAPES))

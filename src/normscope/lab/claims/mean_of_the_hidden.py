@@ -1,4 +1,4 @@
-"""The mean of what is inside of an MLP, by its activation."""
+"""The mean of what is inside of an MLP, by its activation, and what a norm behind it would see of that."""
 
 import math
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from normscope.blocks.norm import RMSNorm
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import dots
 from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import rms
 from normscope.lab.verdict import BySeed, Figures, Question
@@ -24,6 +25,10 @@ FAR = 0.3
 """Here it would take a tenth of it."""
 TOLERANCE = 0.03
 """Of mean over rms: a few times what so many units do by chance."""
+CHANCE = 1 / math.sqrt(WIDTHS[-1])
+"""The mean of that many independent numbers of size 1: what any token has."""
+BY_CHANCE = 2 * CHANCE
+"""More than chance does to a fixed mean in a thousand draws; even there centring takes 3% of a token's energy."""
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
@@ -41,7 +46,7 @@ def measure(settings: Settings, seed: int) -> Figures:
         mlp.down.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(given[0]))
         x = RMSNorm(width, elementwise_affine=False)(torch.randn(TOKENS, width))
         with torch.no_grad():
-            mlp(x)
+            out = mlp(x)
             before = rms(mlp.up(x))
         (hidden,) = seen
         mean, size, pull = _theory(activation, before)
@@ -52,6 +57,7 @@ def measure(settings: Settings, seed: int) -> Figures:
     return {
         "mean": hidden.double().mean().item() / rms(hidden),
         "theory": mean / size,
+        "behind": rms(out.mean(-1)) / rms(out),
         "units": units,
         "units_theory": units_theory,
     }
@@ -83,33 +89,43 @@ def questions(budget: Budget) -> list[Question]:
     def off(runs: BySeed) -> float:
         return max(abs(float(figures["mean"] - figures["theory"])) for figures in runs.values())
 
+    def behind(runs: BySeed) -> float:
+        return max(float(figures["behind"]) for figures in runs.values())
+
     unit = "of the rms"
     return [
         Question(f"{', '.join(GATED)}: the hidden mean is near zero", gated, NEAR_ZERO, "below", unit, always=True),
         Question("relu: it is not", relu, FAR, "above", unit, always=True),
         Question("all six are as theory says of Gaussian inputs", off, TOLERANCE, "below", unit, always=True),
+        Question(
+            "behind the MLP, where a norm sees it, a token's mean is what chance makes it with all six",
+            behind,
+            BY_CHANCE,
+            "below",
+            unit,
+            always=True,
+        ),
     ]
 
 
 def charts(runs: Runs) -> list[Chart]:
     names = (*PLAIN, *GATED)
-    found = [(at - 0.08, runs.interval(name, "mean")) for at, name in enumerate(names)]
+
+    def measured(label: str, figure: str, colour: str, shift: float) -> Line:
+        return dots(label, [(at + shift, runs.interval(name, figure)) for at, name in enumerate(names)], colour)
+
     means = [
-        Line(
-            "measured",
-            [(at, interval.middle) for at, interval in found],
-            "a",
-            joined=False,
-            reach=[(at, interval.low, interval.high) for at, interval in found],
-        ),
-        Line("theory", [(at + 0.08, runs.mean(name, "theory")) for at, name in enumerate(names)], "b", joined=False),
+        measured("hidden", "mean", "a", -0.16),
+        Line("hidden, theory", [(at, runs.mean(name, "theory")) for at, name in enumerate(names)], "b", joined=False),
+        measured("behind the MLP", "behind", "c", 0.16),
     ]
+    chance = [("chance behind the MLP", CHANCE)]
     units = []
     for name, colour in (("relu", "a"), ("swiglu", "b"), ("reglu", "c")):
         units.append(Line(name, runs.curve(name, "units"), colour, dots=True))
         units.append(Line("theory", runs.curve(name, "units_theory"), colour, dashed=True))
     return [
-        Chart("Mean of all hidden numbers", "activation", "mean / rms", means, names=names, from_zero=True),
+        Chart("Mean inside of an MLP and behind it", "activation", "mean / rms", means, chance, names, from_zero=True),
         Chart("Means of single units", "width", "their rms / rms", units, log_x=True, from_zero=True),
     ]
 
@@ -118,15 +134,20 @@ CLAIM = Claim(
     number=19,
     name="mean-of-the-hidden",
     kind="exact",
-    statement="With GLU activations the mean of the hidden numbers is near zero, with ReLU it is not.",
+    statement=(
+        "With GLU activations the mean of the hidden numbers is near zero, with ReLU it is not; but behind the MLP, "
+        "where a norm would see it, the mean of a token's features is what chance makes it with either."
+    ),
     source="Notes on normalization; Shazeer 2020, “GLU Variants Improve Transformer” (the activations).",
     design=(
-        "Random tokens through RMSNorm into MLPs with their first weights, 8 to 128 wide; the mean is over all tokens "
-        "and all hidden units of the widest, over their rms."
+        "Random tokens through RMSNorm into MLPs with their first weights, 8 to 128 wide; of the widest, the mean over "
+        "all tokens and all hidden units, over their rms; and behind the last projection, the mean over a token's "
+        "features, its rms over the tokens, over the rms of all."
     ),
     rule=(
-        f"Supported if, for every seed, it is below {NEAR_ZERO:g} with SwiGLU, GEGLU and ReGLU, above {FAR:g} with "
-        f"ReLU, and within {TOLERANCE:g} of theory with all."
+        f"Supported if, for every seed, the hidden mean is below {NEAR_ZERO:g} with SwiGLU, GEGLU and ReGLU, above "
+        f"{FAR:g} with ReLU, and within {TOLERANCE:g} of theory with all; and a token's mean behind the MLP is below "
+        f"{BY_CHANCE:.3f} with all, twice what {WIDTHS[-1]} independent numbers have."
     ),
     variants=variants,
     measure=measure,
@@ -134,12 +155,18 @@ CLAIM = Claim(
     charts=charts,
     meaning={
         "supported": (
-            "A gated MLP brings no common mean with it that a norm would have to take away, while ReLU's is more than "
-            "half of its rms (1 over the root of pi). But that is the mean over all units: each unit of a narrow GLU "
-            "has a mean of its own, one over the root of the width, and these are the first weights. Training may "
-            "change it."
+            "What is inside of a gated MLP has no common mean, while ReLU's is more than half of its rms (1 over the "
+            "root of pi). But no norm sees the inside: the last projection, whose weights are random, turns a common "
+            "mean of the hidden units into a vector of no common mean, so behind the MLP ReLU leaves as little to "
+            "centre as GLUs do. Nor has each unit of a GLU a mean of zero: it has one of its own, somewhat less than "
+            "one over the root of the width. All of this is of the first weights. Training may change it."
         ),
         "contradicted": "Do not argue for RMSNorm from the mean of gated activations: it is not what is said.",
         "inconclusive": "The means are too close to the lines to tell.",
     },
+    remark=(
+        "The notes argue that a norm can do without centring because gated activations bring no mean with them. That "
+        "they bring less is so, but it stays inside of the MLP, and the argument fails there: at the start, what ReLU "
+        "sends into the stream has no more of a mean than what a GLU does."
+    ),
 )

@@ -7,6 +7,7 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import categories, curves
 from normscope.lab.runs import Runs
+from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE
 from normscope.lab.trials.images import train_images
 from normscope.lab.verdict import BySeed, Question
 
@@ -63,7 +64,8 @@ CLAIM = Claim(
     ),
     design=(
         "A ViT of two blocks of width 32 on the digits, batch 32, by AdamW: 16 tokens of 2 x 2 pixels, or 64 of one. "
-        "Each takes as many steps as the same number of multiplications and additions allows."
+        "Each takes as many steps as the same number of multiplications and additions in its matrix products allows. "
+        f"{WHAT_SEEDS_CHANGE}"
     ),
     rule="Supported if the interval of the held-out loss on pixels minus that on patches is above 0.",
     variants=variants,
@@ -74,14 +76,21 @@ CLAIM = Claim(
     equal="compute",
     meaning={
         "supported": (
-            "Patches are the better use of compute: a longer sequence of pixels costs several times as much a step and "
-            "does not repay it."
+            "At one amount of compute, on 8x8 pictures, patches are the better use of it: a step on single pixels "
+            "costs several times as much, and what it sees more of does not make up for having fewer steps."
         ),
-        "contradicted": "The finer sequence repays its cost: where there is compute for it, let tokens be small.",
-        "inconclusive": "At this compute either will do; patches are cheaper to run once trained.",
+        "contradicted": (
+            "At one amount of compute, on 8x8 pictures, single pixels are no worse: here the finer sequence makes up "
+            "for its fewer steps."
+        ),
+        "inconclusive": (
+            "At one amount of compute, on 8x8 pictures, the two cannot be told apart; patches are cheaper to run once "
+            "trained."
+        ),
     },
     remark=(
         "The notes say that flattening breaks the two-dimensional neighbourhood. A transformer that learns a position "
-        "for every pixel can find it again; what is tested is whether it does so at the same cost."
+        "for every pixel can find it again; what is tested is whether it does so at the same cost. More compute might "
+        "turn it: the claim is tested at one amount, and on pictures far smaller than the paper's."
     ),
 )

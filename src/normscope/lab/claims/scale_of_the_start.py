@@ -1,5 +1,6 @@
 """How much the scale of the first weights matters, with pre-norm and with post-norm."""
 
+import statistics
 from collections.abc import Mapping
 
 from normscope.display.chart import Chart, Line
@@ -10,48 +11,71 @@ from normscope.lab.runs import Runs
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
-SCALES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Three decades around the usual one."""
+USUAL = 1.0
 WIRINGS = ("pre", "post")
 MARGIN = 0.03
-"""Nats a byte, on average over the scales: whoever chooses a wiring would not notice less."""
+"""Nats a byte, on average over the scales of a side: whoever chooses a wiring would not notice less."""
+
+FEW_RATES = (4e-3, 8e-3, 2e-2, 7e-2, 3e-1)
+"""Closer to one another where they are small: a little above its best rate post-norm learns next to nothing."""
+MORE_RATES = (1e-3, 2e-3, *FEW_RATES, 1.0, 3.0)
+"""Longer training wants smaller ones, and larger weights larger ones."""
+
+
+def scales(budget: Budget) -> tuple[float, ...]:
+    """As far above the usual scale as below it."""
+    return budget.pick(quick=(0.1, 0.3, 1.0, 3.0, 10.0), full=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))
+
+
+def name(wiring: str, scale: float) -> str:
+    return f"{wiring} {scale:g}"
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
-    depth, width = budget.pick(quick=(4, 32), full=(6, 48))
+    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # so that every scale can try every rate
+    wide = {**SMALL["model"], "width": 48}
+    depth, model = budget.pick(quick=(4, narrow), full=(6, wide))
     return {
-        f"{wiring} {scale:g}": {
+        name(wiring, scale): {
             **SMALL,
-            "model": {**SMALL["model"], "depth": depth, "width": width, "wiring": wiring},
-            "steps": budget.pick(quick=120, full=800),
+            "model": {**model, "depth": depth, "wiring": wiring},
+            "steps": budget.pick(quick=130, full=800),
             "scale": scale,
         }
         for wiring in WIRINGS
-        for scale in SCALES
+        for scale in scales(budget)
     }
 
 
-def price(runs: BySeed, wiring: str) -> float:
-    """What a wrong scale costs: by how much the loss is above that of the wiring's best scale, on average over all."""
-    losses = [float(runs[f"{wiring} {scale:g}"]["loss"]) for scale in SCALES]
-    return sum(losses) / len(losses) - min(losses)
+def rise(runs: BySeed, wiring: str, wrong: tuple[float, ...]) -> float:
+    """By how much the loss is above that at the usual scale, on average over others; a fall is a rise below zero."""
+    losses = [float(runs[name(wiring, scale)]["loss"]) for scale in wrong]
+    return statistics.fmean(losses) - float(runs[name(wiring, USUAL)]["loss"])
 
 
 def questions(budget: Budget) -> list[Question]:
-    def dearer(runs: BySeed) -> float:
-        return price(runs, "post") - price(runs, "pre")
+    def steeper(side: str, wrong: tuple[float, ...]) -> Question:
+        def effect(runs: BySeed) -> float:
+            return rise(runs, "post", wrong) - rise(runs, "pre", wrong)
 
-    text = f"a wrong scale costs post-norm at least {MARGIN} nats more than pre-norm, on average over three decades"
-    return [Question(text, dearer, line=MARGIN, unit="nats")]
+        text = (
+            f"first weights too {side}, {min(wrong):g} to {max(wrong):g} times the usual: over its loss at the usual "
+            f"scale post-norm rises by at least {MARGIN} nats more than pre-norm, on average"
+        )
+        return Question(text, effect, line=MARGIN, unit="nats")
+
+    above = tuple(scale for scale in scales(budget) if scale > USUAL)
+    below = tuple(scale for scale in scales(budget) if scale < USUAL)
+    return [steeper("large", above), steeper("small", below)]
 
 
 def charts(runs: Runs) -> list[Chart]:
-    places = {wiring: {scale: f"{wiring} {scale:g}" for scale in SCALES} for wiring in WIRINGS}
-    lines = {f"{wiring}-norm": variants for wiring, variants in places.items()}
+    numbers = sorted({float(variant.split()[1]) for variant in runs.variants})
+    lines = {f"{wiring}-norm": {scale: name(wiring, scale) for scale in numbers} for wiring in WIRINGS}
     x_label = "all first weights, times"
     rates = [
-        Line(f"{wiring}-norm", [(scale, runs.rates[name]) for scale, name in variants.items()], colour, dots=True)
-        for (wiring, variants), colour in zip(places.items(), "ab", strict=True)
+        Line(label, [(scale, runs.rates[variant]) for scale, variant in found.items()], colour, dots=True)
+        for (label, found), colour in zip(lines.items(), "ab", strict=True)
     ]
     return [
         by_number("Loss by the scale of the first weights", x_label, "nats a byte", runs, "loss", lines, log_x=True),
@@ -69,31 +93,42 @@ CLAIM = Claim(
         "Transformer Architecture”."
     ),
     design=(
-        "A GPT of four blocks on the text (six with the full budget), all of whose first matrices, embedding and head "
-        "included, are multiplied by a hundredth to ten. Every scale finds its own learning rate, so that what is "
-        "compared is what cannot be tuned away. The price of a wrong scale is the mean loss over all scales, less the "
-        "loss at the best one."
+        "A GPT of four narrow blocks on the text (six wider ones with the full budget), all of whose first matrices, "
+        "embedding and head included, are multiplied by a tenth to ten (a hundredth to a hundred). Every scale finds "
+        "its own learning rate, so that what is compared is what cannot be tuned away. The price of a wrong scale is "
+        "by how much the loss is above that at the usual one, on average over the scales that are too large, and over "
+        "those that are too small."
     ),
-    rule=f"Supported if the interval of post-norm's price minus pre-norm's is above {MARGIN} nats.",
+    rule=(
+        f"Supported if the interval of post-norm's price minus pre-norm's is above {MARGIN} nats for weights that are "
+        "too large and for weights that are too small."
+    ),
     variants=variants,
     measure=train_text,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), seeds=budget.pick(quick=1, full=2)),
+    tuning=lambda budget: Tuning(
+        rates=budget.pick(quick=FEW_RATES, full=MORE_RATES),
+        seeds=2,
+    ),
     meaning={
         "supported": (
-            "Averaged over three decades, a first scale that is off costs pre-norm less; on which side, the chart "
-            "shows. Whoever takes post-norm has to take its initialisation with it."
+            "In a model of this size a first scale that is off costs pre-norm less, whether it is too large or too "
+            "small. Whoever takes post-norm has to take more care of its first weights."
         ),
         "contradicted": (
-            "At this size pre-norm is not the more forgiving of the two, once each scale has its own learning rate: "
-            "choose the wiring for other reasons, and the scale with care for both."
+            "Pre-norm is not the more forgiving of the two on both sides: the table says on which side it is not, in a "
+            "model of this size whose learning rate is chosen anew for every scale. What is true of weights that are "
+            "too large need not be true of those that are too small."
         ),
-        "inconclusive": "Whatever difference there is in forgiveness, another seed makes as much.",
+        "inconclusive": (
+            "On one side at least another seed makes as much of a difference as the wiring; the table says on which."
+        ),
     },
     remark=(
-        "An average over all scales hides that there are two sides. A post-norm block computes N(x + A(x)): with large "
+        "The two sides are asked apart because they are not alike. A post-norm block computes N(x + A(x)): with large "
         "weights the branch drowns the stream, and nothing of the residual is left; with small ones the block starts "
-        "as little more than the identity. The chart shows both."
+        "as little more than the identity. A version before this one averaged over both, with more scales below the "
+        "usual one than above, and counted from whichever scale was best with each seed."
     ),
 )

@@ -9,6 +9,7 @@ from torch import Tensor
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import OF_SEEDS
 from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart
 from normscope.lab.verdict import BySeed, Figures, Question
@@ -16,6 +17,8 @@ from normscope.lab.verdict import BySeed, Figures, Question
 CHANNELS, SIZE = 12, 6
 GROUPS = (1, 2, 3, 4, 6, 12)
 BATCHES = (1, 2, 4, 8, 16)
+REMEMBERED = 16
+"""Batches that BatchNorm has seen before eval mode, all of the same weight, so that nothing is left of its start."""
 ROUNDING = 1e-4
 """Of outputs and gradients of size 1, in float32: a hundred times what its rounding does, and far below any use."""
 DIFFERENT = 0.1
@@ -30,9 +33,13 @@ def measure(settings: Settings, seed: int) -> Figures:
     """Pictures whose channels differ in mean and spread through two norms with the same gains, forward and backward."""
     library: Any = LIBRARIES[settings["library"]]
     chance = torch.Generator().manual_seed(seed)
-    spread = torch.rand(max(BATCHES), CHANNELS, 1, 1, generator=chance) + 0.5
-    mean = torch.randn(max(BATCHES), CHANNELS, 1, 1, generator=chance)
-    x = spread * torch.randn(max(BATCHES), CHANNELS, SIZE, SIZE, generator=chance) + mean
+
+    def pictures(many: int) -> Tensor:
+        spread = torch.rand(many, CHANNELS, 1, 1, generator=chance) + 0.5
+        mean = torch.randn(many, CHANNELS, 1, 1, generator=chance)
+        return spread * torch.randn(many, CHANNELS, SIZE, SIZE, generator=chance) + mean
+
+    x = pictures(max(BATCHES))
     gain, bias = torch.rand(CHANNELS, generator=chance) + 0.5, torch.randn(CHANNELS, generator=chance)
     weights = torch.randn(x.shape, generator=chance)  # of a loss, for the gradients
 
@@ -53,9 +60,11 @@ def measure(settings: Settings, seed: int) -> Figures:
     from_batch, from_memory = [], []
     for size in BATCHES:
         own = instance[0][:size]  # each picture by itself, so in any batch
-        batch = library.BatchNorm2d(CHANNELS)
-        from_batch.append((size, apart(given(batch, x[:size])[0], own)))
-        from_memory.append((size, apart(batch.eval()(x[:size]), own)))
+        from_batch.append((size, apart(given(library.BatchNorm2d(CHANNELS), x[:size])[0], own)))
+        remembering = library.BatchNorm2d(CHANNELS, momentum=None)
+        for _ in range(REMEMBERED):
+            remembering(pictures(size))
+        from_memory.append((size, apart(given(remembering.eval(), x[:size])[0], own)))
     alone = given(library.BatchNorm2d(CHANNELS), x[:1])
     its_instance = given(library.InstanceNorm2d(CHANNELS, affine=True), x[:1])
     between = [groups for groups in GROUPS if 1 < groups < CHANNELS]
@@ -99,7 +108,14 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     def lines(named: Mapping[str, str]) -> list[Line]:
         return [
-            Line(label, runs.curve("normscope", figure), colour, dots=True, reach=runs.band("normscope", figure))
+            Line(
+                label,
+                runs.curve("normscope", figure),
+                colour,
+                dots=True,
+                reach=runs.band("normscope", figure),
+                reach_is=OF_SEEDS,
+            )
             for (label, figure), colour in zip(named.items(), "ab", strict=True)
         ]
 
@@ -121,8 +137,10 @@ CLAIM = Claim(
     ),
     source="Notes on normalization; Wu and He 2018, “Group Normalization”.",
     design=(
-        "Random pictures whose channels differ in mean and spread, through normscope's layers and torch's, in float32, "
-        "with the same random gains and biases; outputs and the gradients that come back are compared."
+        "Random pictures whose channels differ in mean and spread, through normscope's layers and torch's, in "
+        "float32, with the same random gains and biases; outputs and the gradients that come back are compared. For "
+        f"eval mode, BatchNorm has seen {REMEMBERED} batches of other pictures, and remembers the mean of their "
+        "statistics (momentum=None)."
     ),
     rule=(
         f"Supported if, for every seed and in both libraries, no number of the pairs differs by {ROUNDING:g}, and all "

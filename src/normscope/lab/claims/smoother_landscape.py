@@ -1,13 +1,15 @@
 """The loss along the gradient, with and without BatchNorm: how much it varies, how far the gradient holds."""
 
 import math
+import statistics
 from collections.abc import Mapping
 
-from normscope.display.chart import Chart, Line
+from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import OF_SEEDS, curves
 from normscope.lab.runs import Runs
-from normscope.lab.trials.digits import load_digits
+from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.stack import Stack, checkpoints, training
 from normscope.lab.trials.walk import walk
 from normscope.lab.verdict import BySeed, Figures, Question
@@ -16,6 +18,10 @@ RATE = 1 / 32
 """A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is
 about as far as it can go."""
 NAMES = {"no norm": "none", "BatchNorm": "batch"}
+MEASURES = {"variation": "range of the loss", "change": "change of the gradient", "slope": "effective smoothness"}
+"""The figures that the claim is about, and what they are called."""
+LEAST = 1e-12
+"""What counts as no change at all: a ratio cannot be taken to zero."""
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
@@ -24,10 +30,13 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
 
 
 def measure(settings: Settings, seed: int) -> Figures:
-    """Train, and now and then walk along the gradient of the next batch, and come back."""
-    digits, batch, rate = load_digits(seed), int(settings["batch"]), float(settings["rate"])
+    """Train, and now and then walk along the gradient of the next batch, and come back.
+
+    What all looks have in common is their geometric mean: one look at which the loss left all bounds does not decide.
+    """
+    digits, batch, rate = load_digits(), int(settings["batch"]), float(settings["rate"])
     model, looks = Stack(settings["norm"]), checkpoints(settings["steps"], settings["looks"])
-    curves: dict[str, list[tuple[int, float]]] = {}
+    found: dict[str, list[tuple[int, float]]] = {}
     for step, _ in enumerate(training(model, digits, batch=batch, steps=settings["steps"], rate=rate, seed=seed), 1):
         if step - 1 not in looks:
             continue
@@ -42,15 +51,15 @@ def measure(settings: Settings, seed: int) -> Figures:
             "change": sum(changes) / len(changes),
             "slope": max(slopes),
         }.items():
-            curves.setdefault(name, []).append((step, value))
-    means = {f"mean_{name}": sum(y for _, y in curve) / len(curve) for name, curve in curves.items()}
-    return {**curves, **means}
+            found.setdefault(name, []).append((step, max(value, LEAST)))
+    usual = {f"usual_{name}": statistics.geometric_mean(y for _, y in found[name]) for name in MEASURES}
+    return {**found, **usual}
 
 
 def questions(budget: Budget) -> list[Question]:
     def smaller(figure: str, text: str) -> Question:
         def effect(runs: BySeed) -> float:
-            return math.log2(runs["batch"][f"mean_{figure}"] / runs["none"][f"mean_{figure}"])
+            return math.log2(runs["batch"][f"usual_{figure}"] / runs["none"][f"usual_{figure}"])
 
         return Question(f"with BatchNorm {text}", effect, side="below", unit="factors of two")
 
@@ -70,18 +79,40 @@ def charts(runs: Runs) -> list[Chart]:
                 colour,
                 reach=[
                     (x, least, most)
-                    for (x, least, _), (_, _, most) in zip(runs.band(norm, low), runs.band(norm, high), strict=True)
+                    for (x, least), (_, most) in zip(runs.curve(norm, low), runs.curve(norm, high), strict=True)
                 ],
+                reach_is="least to greatest on the way, each the mean of the seeds",
             )
-            for (label, norm), colour in zip(NAMES.items(), "ab", strict=True)
+            for (label, norm), colour in zip(NAMES.items(), COLOURS, strict=False)
         ]
         return Chart(title, "step", y_label, lines, log_y=True)
 
+    smoothness = "Effective smoothness: smaller is smoother"
     return [
         chart("Loss, from half a step to four along the gradient", "nats", "loss_low", "loss", "loss_high"),
         chart("Change of the gradient on the way", "l2 distance", "change_low", "change", "change_high"),
-        chart("Effective smoothness: smaller is smoother", "change by distance", "slope", "slope", "slope"),
+        curves(smoothness, "step", "change by distance", runs, "slope", NAMES, log_y=True),
+        _ratios(runs),
     ]
+
+
+def _ratios(runs: Runs) -> Chart:
+    """BatchNorm's figure divided by that without a norm, look by look: when it is smoother, and when it is not yet."""
+    lines: list[Line] = []
+    rougher: set[int] = set()
+    for (figure, label), colour in zip(MEASURES.items(), COLOURS, strict=False):
+        by_step: dict[int, list[float]] = {}
+        for seed in runs.by_seed():
+            for (step, with_norm), (_, without) in zip(seed["batch"][figure], seed["none"][figure], strict=False):
+                by_step.setdefault(step, []).append(with_norm / without)
+        usual = [(step, statistics.geometric_mean(ratios)) for step, ratios in by_step.items()]
+        rougher |= {step for step, ratio in usual if ratio >= 1}
+        reach = [(step, min(ratios), max(ratios)) for step, ratios in by_step.items()]
+        lines.append(Line(label, usual, colour, reach=reach, reach_is=OF_SEEDS))
+    smoother = [step for step, _ in lines[0].points if step not in rougher]
+    when = f"first at step {smoother[0]:g}" if smoother else "at no look"
+    title = f"BatchNorm divided by no norm: smoother by all three {when}"
+    return Chart(title, "step", "ratio, below 1 smoother", lines, levels=[("the same", 1.0)], log_y=True)
 
 
 CLAIM = Claim(
@@ -100,11 +131,13 @@ CLAIM = Claim(
         "both at the same rate, a quarter of the largest that trains without a norm. At points evenly spread over "
         "training, from half to four times a step along the gradient of the next batch: the range of the losses; the "
         "distance (l2) of the gradient there from the one at the start, on average; and the largest of these distances "
-        "divided by the distance gone. Bands are from the least to the greatest over the way and the seeds."
+        "divided by the distance gone. Over training each is taken by its geometric mean. The bands of the first two "
+        "charts go from the least to the greatest on the way, each the mean of the seeds; those of the third, whose "
+        f"figure is already the greatest on the way, and of the fourth are over the seeds. {WHAT_SEEDS_CHANGE}"
     ),
     rule=(
-        "Supported if, for each of the three, the interval of log2 of the ratio, the mean over training with BatchNorm "
-        "to that without a norm, is below 0."
+        "Supported if, for each of the three, the interval of log2 of the ratio, the geometric mean over training with "
+        "BatchNorm to that without a norm, is below 0."
     ),
     variants=variants,
     measure=measure,
@@ -112,17 +145,19 @@ CLAIM = Claim(
     charts=charts,
     meaning={
         "supported": (
-            "With BatchNorm a gradient holds for a longer way, so steps can be larger. That is a reason to expect more "
-            "of a norm in deep networks, where gradients change fast."
+            "Over this training as a whole, a gradient holds for a longer way with BatchNorm, so steps can be larger. "
+            "It need not be so from the first step: the last chart shows when."
         ),
         "contradicted": (
             "In this network BatchNorm does not make the loss smoother in all three ways, at the same step; where it "
             "trains better, something else is why."
         ),
-        "inconclusive": "The three measures do not tell the two networks apart in every seed; do not argue by them.",
+        "inconclusive": "Not all three measures tell the two networks apart, with these seeds; do not argue by them.",
     },
     remark=(
         "Both networks are compared at the same learning rate, as in the paper. BatchNorm makes the loss independent "
-        "of the length of the weights before it, so that distances between weights do not mean the same in both."
+        "of the length of the weights before it, so that distances between weights do not mean the same in both. A "
+        "mean over training hides its beginning, where BatchNorm can be the rougher of the two by all three measures: "
+        "the last chart says at which look it is the smoother by all three for the first time."
     ),
 )

@@ -94,10 +94,9 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     steps = [1 + 0.05 * i for i in range(61)]
     lines = [Line("theory", [(cut, by_integration(cut)) for cut in steps], "d", dashed=True)]
-    for name, colour, shift in (("normscope", "a", -0.02), ("torch", "b", 0.02), ("corrected", "c", 0.0)):
-        points = [(cut + shift, ratio) for cut, ratio in runs.curve(name, "ratios")]  # side by side
+    for name, colour, beside in (("normscope", "a", -2), ("torch", "b", 2), ("corrected", "c", 0)):
         label = "normscope, corrected" if name == "corrected" else name
-        lines.append(Line(label, points, colour, joined=False))
+        lines.append(Line(label, runs.curve(name, "ratios"), colour, joined=False, beside=beside))
     title = "What is left of the standard deviation"
     return [Chart(title, "cut at so many sigma", "measured / asked for", lines, levels=[("asked for", 1.0)])]
 

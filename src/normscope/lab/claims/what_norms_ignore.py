@@ -1,6 +1,7 @@
 """RMSNorm ignores the size of its input, LayerNorm a constant too."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,12 +15,17 @@ from normscope.lab.verdict import BySeed, Figures, Question
 
 WIDTH, TOKENS = 256, 64
 SHAPES = ((7,), (5, 7), (2, 3, 7), (2, 1, 3, 7))
-FACTORS = (0.1, 0.5, 3.0, 100.0, 1e4)
+FACTORS = [10.0**power for power in range(-12, 13)]
+"""Whose squares float32 can hold; beyond them it is the type that ends, not the identity."""
 CONSTANTS = (-100.0, -1.0, 0.1, 1.0, 10.0, 100.0)
 DECADES = [10 ** (power / 2) for power in range(-12, 13)]
-EPS = 1e-5
-ROUNDING = 1e-4
-"""Of outputs of size 1: 100 + x has lost that much of x in float32, before any norm sees it, a few times over."""
+EPSILONS: Mapping[str, float | None] = {"usual": None, "1e-5": 1e-5}
+"""None is what RMSNorm has if nothing is said, the type's own rounding; 1e-5 is what normscope's models give it."""
+ROUNDINGS = 100.0
+"""How often a number may be rounded, each time by its type's eps. The steps of a norm and outputs of up to 4 make about
+ten of it, and another processor may take other steps; an eps of 1e-5 would show at a k of 1 already."""
+FAR, NEARLY = 10.0, 0.01
+"""Times the root of eps, and of the output: there eps takes half a hundredth of it."""
 DIFFERENT = 0.1
 """A tenth of the output's size: what no model would overlook."""
 
@@ -36,55 +42,91 @@ def measure(settings: Settings, seed: int) -> Figures:
     """Random tokens, as they are, scaled, and moved by a constant, through RMSNorm and LayerNorm."""
     library: Any = LIBRARIES[settings["library"]]
     dtype: torch.dtype = getattr(torch, settings["dtype"])
+    rounding = torch.finfo(dtype).eps
     chance = torch.Generator().manual_seed(seed)
     x = torch.randn(TOKENS, WIDTH, generator=chance, dtype=dtype)
     x = x / x.square().mean(dim=-1, keepdim=True).sqrt()  # of size 1, so that k is the size that a norm sees
-    rms_norm, layer_norm = library.RMSNorm(WIDTH, dtype=dtype), library.LayerNorm(WIDTH, dtype=dtype)
-    with_eps = library.RMSNorm(WIDTH, eps=EPS, dtype=dtype)
-    y = rms_norm(x)
+    exact, layer_norm = library.RMSNorm(WIDTH, eps=0.0, dtype=dtype), library.LayerNorm(WIDTH, dtype=dtype)
+    y = exact(x)
     sizes = y.detach().double().square().mean(dim=-1).sqrt()
     others = [torch.randn(shape, generator=chance, dtype=dtype) for shape in SHAPES]
-    return {
-        "scaled": max(furthest_apart(rms_norm(k * x), y) for k in FACTORS),
-        "turned": furthest_apart(rms_norm(-x), -y),
-        "size": (sizes - 1).abs().max().item(),
+    moved = [(c, furthest_apart(layer_norm(x + c), layer_norm(x))) for c in CONSTANTS]
+    figures: dict[str, Any] = {
+        "scaled": max(furthest_apart(exact(k * x), y) for k in FACTORS) / rounding,
+        "turned": furthest_apart(exact(-x), -y) / rounding,
+        "size": (sizes - 1).abs().max().item() / rounding,
         "shapes": sum(library.RMSNorm(7, dtype=dtype)(other).shape != other.shape for other in others),
-        "moved_layer": max(furthest_apart(layer_norm(x + c), layer_norm(x)) for c in CONSTANTS),
-        "moved_rms": apart(rms_norm(x + 1), y),
-        "size_by_factor": [(k, rms(rms_norm(k * x))) for k in DECADES],
-        "size_with_eps": [(k, rms(with_eps(k * x))) for k in DECADES],
+        # c + x has been rounded by as much as c is larger than x before any norm sees it
+        "moved_layer": max(change / max(1.0, abs(c)) for c, change in moved) / rounding,
+        "moved_rms": apart(exact(x + 1), y),
+        "size_by_factor": [(k, rms(exact(k * x))) for k in DECADES],
         "layer_by_constant": [(c, apart(layer_norm(x + c), layer_norm(x))) for c in DECADES if 1e-3 <= c <= 1e3],
-        "rms_by_constant": [(c, apart(rms_norm(x + c), y)) for c in DECADES if 1e-3 <= c <= 1e3],
+        "rms_by_constant": [(c, apart(exact(x + c), y)) for c in DECADES if 1e-3 <= c <= 1e3],
     }
+    for name, given in EPSILONS.items():
+        norm, eps = library.RMSNorm(WIDTH, eps=given, dtype=dtype), rounding if given is None else given
+        found = [(k, rms(norm(k * x))) for k in DECADES]
+        theory = [(k, _size(k, eps)) for k in DECADES]
+        off = [abs(size / expected - 1) for (_, size), (_, expected) in zip(found, theory, strict=True)]
+        figures[f"off {name}"] = max(off) / rounding
+        figures[f"far {name}"] = apart(norm(FAR * eps**0.5 * x), norm(x))
+        figures[f"near {name}"] = apart(norm(eps**0.5 / FAR * x), norm(x))
+        figures[f"size {name}"], figures[f"theory {name}"] = found, theory
+    return figures
+
+
+def _size(k: float, eps: float) -> float:
+    """What theory says of the output's size for an input of size k."""
+    return k / math.sqrt(k * k + eps)
 
 
 def questions(budget: Budget) -> list[Question]:
-    def at_most(figure: str, text: str, line: float = ROUNDING) -> Question:
+    def at_most(figure: str, text: str, line: float = ROUNDINGS, unit: str = "roundings") -> Question:
         def effect(runs: BySeed) -> float:
             return max(float(figures[figure]) for figures in runs.values())
 
-        return Question(text, effect, line=line, side="below", always=True)
+        return Question(text, effect, line=line, side="below", unit=unit, always=True)
 
-    def least_moved(runs: BySeed) -> float:
-        return min(float(figures["moved_rms"]) for figures in runs.values())
+    def at_least(figure: str, text: str, line: float) -> Question:
+        def effect(runs: BySeed) -> float:
+            return min(float(figures[figure]) for figures in runs.values())
 
+        return Question(text, effect, line=line, side="above", always=True)
+
+    asked = [
+        at_most("scaled", f"eps 0: RMSNorm(kx) is RMSNorm(x), for k from {FACTORS[0]:g} to {FACTORS[-1]:g}"),
+        at_most("turned", "eps 0: RMSNorm(-x) is -RMSNorm(x): the sign of k is not ignored"),
+        at_most("size", "eps 0: the rms of every token that comes out is 1"),
+    ]
+    for name in EPSILONS:
+        asked += [
+            at_most(f"off {name}", f"eps {name}: what comes out has the size k / sqrt(k² + eps)"),
+            at_most(f"far {name}", f"eps {name}: at {FAR:g} sqrt(eps) it still is RMSNorm(x), nearly", NEARLY, ""),
+            at_least(f"near {name}", f"eps {name}: at a tenth of sqrt(eps) it is not", DIFFERENT),
+        ]
     return [
-        at_most("scaled", f"RMSNorm(kx) is RMSNorm(x), for k from {FACTORS[0]:g} to {FACTORS[-1]:g}"),
-        at_most("turned", "RMSNorm(-x) is -RMSNorm(x): the sign of k is not ignored"),
-        at_most("size", "the rms of every token that comes out is 1"),
-        at_most("shapes", "no shape is changed (shapes that were)", 0.5),
+        *asked,
+        at_most("shapes", "no shape is changed (shapes that were)", 0.5, ""),
         at_most("moved_layer", "LayerNorm ignores a constant added to every feature, up to 100 times their size"),
-        Question("RMSNorm does not ignore a constant of the features' size", least_moved, line=DIFFERENT, always=True),
+        at_least("moved_rms", "RMSNorm does not ignore a constant of the features' size", DIFFERENT),
     ]
 
 
 def charts(runs: Runs) -> list[Chart]:
     variant = "normscope float32"
-    eps = torch.finfo(torch.float32).eps
+    labels = {"usual": "torch's usual eps, 1.2e-7", "1e-5": "eps 1e-5"}
 
-    def size(eps: float) -> list[tuple[float, float]]:
-        return [(k, (k * k / (k * k + eps)) ** 0.5) for k in DECADES]
+    def pairs(change: Callable[[float], float], up_to: float = DECADES[-1]) -> list[Line]:
+        lines = []
+        for (name, label), colour in zip(labels.items(), "ab", strict=True):
+            found, theory = (
+                [(k, change(size)) for k, size in runs.curve(variant, f"{figure} {name}") if k <= up_to]
+                for figure in ("size", "theory")
+            )
+            lines += [Line(label, found, colour, joined=False), Line("theory", theory, colour, dashed=True)]
+        return lines
 
+    without = Line("eps 0", runs.curve(variant, "size_by_factor"), "c", joined=False)
     moved = runs.curve(variant, "rms_by_constant")
     # (x + c) / s - x with s^2 = 1 + c^2, for features of mean 0 and size 1
     theory = [(c, ((1 / (1 + c * c) ** 0.5 - 1) ** 2 + c * c / (1 + c * c)) ** 0.5) for c, _ in moved]
@@ -93,12 +135,15 @@ def charts(runs: Runs) -> list[Chart]:
             "RMSNorm: what comes out when x is k times as large",
             "k",
             "output's rms",
-            [
-                Line("torch's usual eps, 1.2e-7", runs.curve(variant, "size_by_factor"), "a", joined=False),
-                Line("theory", size(eps), "a", dashed=True),
-                Line("eps 1e-5", runs.curve(variant, "size_with_eps"), "b", joined=False),
-                Line("theory", size(EPS), "b", dashed=True),
-            ],
+            [without, *pairs(lambda size: size)],
+            log_x=True,
+            log_y=True,
+        ),
+        Chart(
+            "How far that is from size 1",
+            "k",
+            "1 - output's rms",
+            pairs(lambda size: abs(1 - size), up_to=1.0),  # beyond, rounding is all that is left
             log_x=True,
             log_y=True,
         ),
@@ -121,8 +166,9 @@ CLAIM = Claim(
     name="what-norms-ignore",
     kind="exact",
     statement=(
-        "RMSNorm(kx) = RMSNorm(x) for every k > 0, what comes out has an rms of 1 and the shape that went in; "
-        "LayerNorm ignores a constant added to every feature, which RMSNorm does not."
+        "RMSNorm(kx) = RMSNorm(x) for k > 0 as long as kx is far above the root of eps, and what comes out then has an "
+        "rms of 1 and the shape that went in; LayerNorm ignores a constant added to every feature, which RMSNorm does "
+        "not."
     ),
     source=(
         "Notes on residuals and on normalization; Zhang and Sennrich 2019, “Root Mean Square Layer Normalization”; Ba, "
@@ -130,11 +176,15 @@ CLAIM = Claim(
     ),
     design=(
         "Random tokens of 256 features and size 1, scaled and moved, through normscope's layers and torch's at their "
-        "start, in float32 and float64."
+        "start, in float32 and float64. The identities of RMSNorm are asked of it without eps, over 24 decades of k; "
+        "what eps does to them is asked by itself, of torch's usual one, which is the type's own rounding, and of the "
+        "1e-5 that normscope's models have."
     ),
     rule=(
-        f"Supported if, for every seed, library and type, no number is off by {ROUNDING:g}, and a constant as large as "
-        f"the features moves RMSNorm's output by more than {DIFFERENT:g}."
+        f"Supported if, for every seed, library and type: no number of an identity is off by {ROUNDINGS:g} roundings "
+        f"of its type; with eps the output's size is as theory has it, to the same, and it is RMSNorm(x) within "
+        f"{NEARLY:.0%} at {FAR:g} times the root of eps, but off by more than {DIFFERENT:g} at a tenth of the root; "
+        f"and a constant as large as the features moves RMSNorm's output by more than {DIFFERENT:g}."
     ),
     variants=variants,
     measure=measure,
@@ -142,12 +192,17 @@ CLAIM = Claim(
     charts=charts,
     meaning={
         "supported": (
-            "What enters a block is of one size, however large the stream has grown, so the scale of the weights "
-            "before a norm has no effect on what comes out. It ends where eps begins: signals smaller than its root "
-            "are not brought to size 1. Whoever replaces LayerNorm by RMSNorm lets the features' common mean pass."
+            "What a norm hands to a branch is of one size, however large the stream has grown, and a scale that "
+            "multiplies all of its input has no effect. That holds for the whole input only: one branch's weights, "
+            "scaled, change that branch's share of a residual stream, and no norm takes this away. And it ends where "
+            "eps begins: signals below its root, 0.003 with an eps of 1e-5, are not brought to size 1, and at thirty "
+            "times that half a thousandth is still missing. Whoever replaces LayerNorm by RMSNorm lets the features' "
+            "common mean pass."
         ),
         "contradicted": "A norm lets something pass that it is said to ignore: look below for which, and at what size.",
         "inconclusive": "The differences are too close to rounding to tell.",
     },
-    remark="It is often written for any k, but a negative one turns the sign of the output.",
+    remark=(
+        "It is often written for any k, but a negative one turns the sign of the output, and a small one meets eps."
+    ),
 )

@@ -140,7 +140,7 @@ CLAIM = Claim(
     meaning={
         "supported": (
             "Tokens meet in attention only, and norms are the one other place where they could: a norm over time leaks "
-            "the future into a causal model, which then looks better in training than it can ever be in use."
+            "the future into a causal model, which could then look better in training than it can ever be in use."
         ),
         "contradicted": "Something sees tokens that it must not, or is blind to some that it must see: a bug.",
         "inconclusive": "The changes are too close to rounding to tell.",

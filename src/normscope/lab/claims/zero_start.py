@@ -9,6 +9,7 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.report.charts import OF_SEEDS
 from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.models.gpt import GPT, GPTConfig
@@ -96,7 +97,7 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     theory = Line("ln V", [(size, math.log(size)) for size in SIZES], "d", dashed=True)
     losses = [
-        Line(name, runs.curve(name, "losses"), colour, joined=False, reach=runs.band(name, "losses"))
+        Line(name, runs.curve(name, "losses"), colour, joined=False, reach=runs.band(name, "losses"), reach_is=OF_SEEDS)
         for name, colour in zip(STARTS, "abc", strict=True)
     ]
     learning = [Line(name, runs.curve(name, "learning"), c, dots=True) for name, c in zip(STARTS, "abc", strict=True)]

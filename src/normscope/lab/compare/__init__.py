@@ -4,5 +4,5 @@ variants   which models: every combination of what is to be compared
 pacing     how many steps the time allows
 study      pace, learning rates, then every variant with every seed
 ranking    who is better than whom, by how much, and how sure that is
-words, page   the same for people
+words, table, page   the same for people
 """

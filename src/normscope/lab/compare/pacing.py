@@ -1,56 +1,146 @@
-"""How many steps the time allows: a few of each variant are timed, and the rest is divided."""
+"""How many steps the time allows: some of each variant are timed, and the whole comparison is laid out in advance.
 
+What is timed runs side by side, as many at once as there will be, so that what runs take from each other is in it. Each
+is timed in seconds of its core, in which even a few steps tell the pace; and all of them together tell how many seconds
+of the clock on the wall such a second takes, which are more if the machine has other things to do.
+"""
+
+import heapq
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from normscope.errors import ConfigError
-from normscope.lab.trial import Done
+from normscope.lab.claim import Settings
+from normscope.lab.trials.text import train_text
+from normscope.lab.verdict import Figures
 
-PACE_STEPS = 12
 USED = 0.85
-"""The share of the time that is planned for; the rest is for what cannot be foreseen."""
+"""The share of the time that is planned for; the rest is for processes to start, and for what cannot be foreseen."""
 FEWEST_STEPS = 40
 """With fewer nothing is learnt that could differ."""
+FEW, MORE, MOST = 3, 12, 200
+"""Steps that are timed: a few, to take what a run needs besides steps from, then from MORE to MOST."""
+SAMPLE = 1.0
+"""Seconds of steps that are timed, if that is between MORE and MOST steps."""
+
+
+def measure_pace(settings: Settings, seed: int) -> dict[str, Any]:
+    """What one run of a variant takes.
+
+    Figures:
+        step: seconds a step, of a core.
+        besides: seconds of a run besides its steps, of a core: to build the model, and to judge it in the end.
+        core, wall: seconds that were timed, of the core and on the wall.
+        spent: seconds that it all took, on the wall.
+    """
+    start = time.perf_counter()
+    _timed(settings, 1, seed)  # what is loaded or counted only once
+    few = _timed(settings, FEW, seed)
+    many = _timed(settings, min(MOST, max(MORE, round(SAMPLE / few.a_step))) if few.a_step else MORE, seed)
+    step = (many.core - few.core) / (many.steps - FEW)
+    if step <= 0:  # whatever came between; a step that takes no time would be asked for without end
+        step = many.a_step
+    return {
+        "step": step,
+        "besides": max(0.0, few.core - FEW * step),
+        "core": few.core + many.core,
+        "wall": few.wall + many.wall,
+        "spent": time.perf_counter() - start,
+    }
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A run that was timed: its steps, its seconds, and on the wall those of one step; 0 if it got through none."""
+
+    steps: int
+    core: float
+    wall: float
+    a_step: float
+
+
+def _timed(settings: Settings, steps: int, seed: int) -> _Timed:
+    core, wall = time.process_time(), time.perf_counter()
+    figures = train_text({**settings, "steps": steps}, seed)
+    core, wall = time.process_time() - core, time.perf_counter() - wall
+    return _Timed(steps, core, wall, float(figures["seconds_a_step"]))
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What one run of a variant takes: seconds for each step, and seconds besides."""
+    """What one run of a variant takes on the wall: seconds for each step, and besides; and what it took to know it."""
 
     step: float
     besides: float
+    spent: float = 0.0
 
     def seconds(self, steps: int) -> float:
         return self.besides + steps * self.step
 
 
-def pace_of(done: Done) -> Pace:
-    """From a short run. What a process takes to get going is in it too, which makes the plan careful."""
-    step = float(done.figures["seconds_a_step"])
-    return Pace(step, max(0.0, done.seconds - PACE_STEPS * step))
+def paces_of(figures: Sequence[Figures]) -> list[Pace]:
+    """Of each variant, from what was measured of all.
+
+    >>> paces_of([{"step": 0.01, "besides": 0.2, "core": 1.0, "wall": 1.5, "spent": 4.0}])
+    [Pace(step=0.015, besides=0.30..., spent=4.0)]
+    """
+    core = sum(float(one["core"]) for one in figures)
+    slower = sum(float(one["wall"]) for one in figures) / core if core else 1.0
+    return [Pace(slower * one["step"], slower * one["besides"], float(one["spent"])) for one in figures]
 
 
-def steps_for(paces: Sequence[Pace], runs: int, seconds: float, workers: int) -> int:
-    """The number of steps with which all runs of all variants fit in the time.
+def seconds_for(paces: Sequence[Pace], stages: Sequence[int], steps: int, workers: int) -> float:
+    """How long it all takes: the timing itself, then stage after stage, each of which waits for the last of its runs.
 
     Args:
         paces: of each variant.
-        runs: how many of each.
-        seconds: of the clock.
+        stages: how many runs of each variant, in each stage.
+        steps: of each run.
         workers: how many runs go on at once.
 
-    >>> steps_for([Pace(0.01, 0.5), Pace(0.02, 0.5)], runs=9, seconds=120, workers=2)
-    722
+    >>> seconds_for([Pace(0.01, 0.5), Pace(0.03, 0.5)], stages=[1, 2], steps=100, workers=2)  # 3.5, then 1.5 + 3.5
+    8.5
     """
-    # The first processes' beginnings are in `besides`; of several variants the quickest tells what a run takes.
-    besides = min(pace.besides for pace in paces)
-    time = USED * seconds * workers - runs * len(paces) * besides
-    steps = math.floor(time / (runs * sum(pace.step for pace in paces)))
-    if steps < FEWEST_STEPS:
-        needed = runs * (len(paces) * besides + FEWEST_STEPS * sum(pace.step for pace in paces)) / (USED * workers)
+    found = _side_by_side([pace.spent for pace in paces], workers)
+    for runs in stages:
+        found += _side_by_side([pace.seconds(steps) for pace in paces for _ in range(runs)], workers)
+    return found
+
+
+def _side_by_side(runs: Sequence[float], workers: int) -> float:
+    """Whoever is free takes the next."""
+    free_at = [0.0] * workers
+    for seconds in runs:
+        heapq.heapreplace(free_at, free_at[0] + seconds)
+    return max(free_at)
+
+
+def steps_for(paces: Sequence[Pace], stages: Sequence[int], seconds: float, workers: int) -> int:
+    """The number of steps with which all stages fit in the time.
+
+    >>> steps_for([Pace(0.01, 0.5), Pace(0.02, 0.5)], stages=[4, 5], seconds=120, workers=2)
+    696
+    """
+    count = len(paces) * sum(stages)
+    if not any(pace.step for pace in paces):
+        raise ConfigError("none of them gets through a single step\nfix: a smaller --lr, or another --init")
+
+    def fits(steps: int) -> bool:
+        return seconds_for(paces, stages, steps, workers) <= USED * seconds
+
+    if not fits(FEWEST_STEPS):
+        needed = seconds_for(paces, stages, FEWEST_STEPS, workers) / USED
         raise ConfigError(
-            f"{runs * len(paces)} runs do not fit into {seconds / 60:g} minutes\n"
+            f"{count} runs do not fit into {seconds / 60:g} minutes\n"
             f"fix: --minutes {math.ceil(needed / 60)}, or fewer variants, seeds or rates, or a smaller model"
         )
-    return steps
+    fitting, too_many = FEWEST_STEPS, 2 * FEWEST_STEPS
+    while fits(too_many):
+        fitting, too_many = too_many, 2 * too_many
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        fitting, too_many = (middle, too_many) if fits(middle) else (fitting, middle)
+    return fitting

@@ -1,19 +1,25 @@
 """A comparison as a page: the sentence, the ranked table, and the curves."""
 
 import json
-from collections.abc import Sequence
 
 from normscope.display.chart import Chart, draw_chart
 from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
-from normscope.display.words import count, figure
-from normscope.lab.compare.ranking import Ranked, ranking
+from normscope.lab.compare.ranking import Ranking, ranking
 from normscope.lab.compare.study import Comparison
-from normscope.lab.compare.words import UNIT, notices, sentence
+from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of
+from normscope.lab.compare.words import UNIT, sentence
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.report.words import interval_in_words
+from normscope.lab.report.forest import FOREST_STYLE, common_range, forest
 
 MOST_CURVES = 8
+MOST_NAMES = 6
+"""Beside each other below a chart; more would be drawn over one another, and the table has them all."""
+_INTERVALS = (
+    "How far one is behind the best is found seed by seed; these intervals, in sentence and table, are those of "
+    "all pairs together. Bars in the chart of losses are of each loss by itself: where they overlap, two may still "
+    "differ."
+)
 
 
 def comparison_page(found: Comparison) -> str:
@@ -23,9 +29,8 @@ def comparison_page(found: Comparison) -> str:
         "<header>",
         "<h1>A comparison</h1>",
         f"<p><b>{clean(sentence(ranked))}</b></p>",
-        f'<p class="faint">{found.steps} steps each, seeds 0 to {len(found.runs.seeds) - 1}, compared seed by seed; '
-        f"the intervals are those of all pairs together.</p>",
-        *(f'<p class="faint">Mind: {clean(notice)}.</p>' for notice in notices(found)),
+        f'<p class="faint">{clean(heading(found))}. {_INTERVALS}</p>',
+        *(f'<p class="faint">Mind: {clean(notice)}.</p>' for notice in notices(found, ranked)),
         "</header>",
         '<div class="grid">',
         *(draw_chart(chart) for chart in _charts(found, ranked)),
@@ -35,43 +40,48 @@ def comparison_page(found: Comparison) -> str:
         *(f'<p class="text">{clean(name)}: {clean(json.dumps(one))}</p>' for name, one in found.settings.items()),
         "</details>",
     ]
-    return document("normscope compare", body, style=CHART_STYLE + _STYLE, script=CHART_SCRIPT)
+    return document("normscope compare", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
 
 
-def _charts(found: Comparison, ranked: Sequence[Ranked]) -> list[Chart]:
-    names = [one.name for one in ranked]
+def _charts(found: Comparison, ranked: Ranking) -> list[Chart]:
+    names = [one.name for one in ranked.ranked]
     shown = {name: name for name in names[:MOST_CURVES]}
-    return [
-        categories("Loss on held-out text", "", UNIT, found.runs, "loss", {"mean and 95%": names}, names),
-        curves("Loss while training", "step", UNIT, found.runs, "curve", shown),
-    ]
+    which = f", the best {MOST_CURVES}" if len(names) > MOST_CURVES else ""
+    charts = [curves(f"Loss while training{which}", "step", UNIT, found.runs, "curve", shown)]
+    if len(names) <= MOST_NAMES:
+        charts.insert(0, categories("Loss on held-out text", "", UNIT, found.runs, "loss", {"mean": names}, names))
+    return charts
 
 
-def _table(found: Comparison, ranked: Sequence[Ranked]) -> list[str]:
-    head = ("", "variant", f"loss, {UNIT} (95%)", "behind the best (95%)", "rate", "weights", "ms a step")
+def _table(found: Comparison, ranked: Ranking) -> list[str]:
+    head = ("", *columns(ranked))
+    pictures = _behind(ranked)
     rows = []
-    for place, one in enumerate(ranked, start=1):
-        milliseconds = 1000 * found.runs.mean(one.name, "seconds_a_step")
-        cells = (
-            str(place),
-            one.name,
-            interval_in_words(one.loss),
-            "" if one.behind is None else interval_in_words(one.behind),
-            f"{found.runs.rates[one.name]:g}",
-            count(found.runs.mean(one.name, "parameters")),
-            figure(milliseconds),
-        )
-        rows.append(f"<tr>{''.join(f'<td>{clean(cell)}</td>' for cell in cells)}</tr>")
+    for place, (one, cells) in enumerate(zip(ranked.ranked, rows_of(found, ranked), strict=True), start=1):
+        written = [f"<td>{clean(cell)}</td>" for cell in (str(place), *cells)]
+        written.insert(1 + head.index(BEHIND), f"<td>{pictures.get(one.name, '')}</td>")
+        rows.append(f"<tr>{''.join(written)}</tr>")
+    titles = [f'<th colspan="2">{clean(word)}</th>' if word == BEHIND else f"<th>{clean(word)}</th>" for word in head]
     return [
         '<div class="scroll"><table class="ranked">',
-        f"<thead><tr>{''.join(f'<th>{clean(word)}</th>' for word in head)}</tr></thead>",
+        f"<thead><tr>{''.join(titles)}</tr></thead>",
         *rows,
         "</table></div>",
     ]
 
 
+def _behind(ranked: Ranking) -> dict[str, str]:
+    """What the ranking goes by, drawn: how far each is behind the best, with its interval, all to one scale."""
+    if ranked.best.learnt_nothing:
+        return {}
+    found = {one.name: pair.behind for one in ranked.ranked if (pair := ranked.behind(one)) is not None}
+    low, high = common_range((interval, 0.0) for interval in found.values())
+    return {name: forest(interval, 0.0, low, high) for name, interval in found.items()}
+
+
 _STYLE = """\
 .ranked { table-layout: auto; margin-top: 20px }
 .ranked td { font-family: inherit; font-variant-numeric: tabular-nums }
+.ranked :is(th, td) { white-space: nowrap }
 .scroll { overflow-x: auto }
 """

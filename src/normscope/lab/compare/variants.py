@@ -32,13 +32,25 @@ def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], 
     found: dict[str, Settings] = {}
     for values in itertools.product(*choices.values()):
         chosen = dict(zip(choices, values, strict=True))
-        name = " ".join(str(chosen[setting]) for setting in differing)
+        name = " ".join(_called(setting, chosen[setting]) for setting in differing)
         if name in found:
             raise ConfigError(f"{name!r} is there twice\nfix: name every value once")
-        found[name] = {**SMALL, **base, "text": text, "model": _model({**SMALL["model"], **chosen})}
+        # As many heads for keys as for queries: fewer of them would be another kind of attention.
+        heads = chosen.get("heads", SMALL["model"]["heads"])
+        model = {**SMALL["model"], "kv_heads": heads, **chosen}
+        found[name] = {**SMALL, **base, "text": text, "model": _model(model)}
     if len(found) > MOST:
         raise ConfigError(f"{len(found)} combinations are too many to compare\nfix: at most {MOST}")
     return found
+
+
+def _called(setting: str, value: Any) -> str:
+    """A value by its own name, if it says what it is.
+
+    >>> _called("norm", "rms"), _called("depth", 6), _called("norm", "none")
+    ('rms', 'depth 6', 'norm none')
+    """
+    return str(value) if isinstance(value, str) and value != "none" else f"{setting} {value}"
 
 
 def _model(settings: dict[str, Any]) -> dict[str, Any]:
@@ -46,8 +58,6 @@ def _model(settings: dict[str, Any]) -> dict[str, Any]:
     norm = as_norm(settings.get("norm", "rms"))
     if norm is not None and norm.brackets(1, 3):
         settings["allow_future_leak"] = True
-    if settings.get("kv_heads") is not None and settings["heads"] % settings["kv_heads"]:
-        settings["kv_heads"] = settings["heads"]
     return settings
 
 

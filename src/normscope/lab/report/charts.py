@@ -1,10 +1,17 @@
 """Charts that several claims need."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from normscope.display.chart import COLOURS, Chart, Line
+from normscope.lab.claim import Claim
+from normscope.lab.outcome import Outcome
 from normscope.lab.runs import Runs
 from normscope.lab.statistics import Interval, confidence_interval
+from normscope.lab.verdict import Question, confidence_of_each
+
+OF_EACH = "95% of each mean by itself"
+OF_SEEDS = "least to greatest of the seeds"
 
 
 def categories(
@@ -42,33 +49,43 @@ def differences(
     lines: Mapping[str, Sequence[tuple[str, str]]],
     names: Sequence[str],
     *,
+    asked: Sequence[Question],
     levels: Sequence[tuple[str, float]] = (),
+    own_levels: tuple[str, Sequence[float]] | None = None,
 ) -> Chart:
     """How much more of a figure one variant has than another, seed by seed: what both owe to the seed cancels.
+
+    The bars are as wide as the verdict's: with narrower ones an answer that is open would look decided.
 
     Args:
         lines: for each line of the legend its pairs, one for each of `names`: the first less the second.
         names: what stands below the axis.
+        asked: all that the claim asks.
+        levels: where the lines are, if all of these have the same one.
+        own_levels: what the line is called, and where it is for each of `names`, if they differ.
     """
+    confidence = confidence_of_each(sum(not question.always for question in asked))
     drawn = []
     for i, (label, pairs) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)
         intervals = []
         for place, (one, other) in enumerate(pairs):
             both = zip(runs.values(one, figure), runs.values(other, figure), strict=True)
-            intervals.append((place + shift, confidence_interval([a - b for a, b in both])))
-        drawn.append(dots(label, intervals, COLOURS[i % len(COLOURS)]))
-    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, from_zero=True)
+            intervals.append((place + shift, confidence_interval([a - b for a, b in both], confidence)))
+        as_decided = f"{100 * confidence:.4g}% of each difference, as the verdict has it"
+        drawn.append(replace(dots(label, intervals, COLOURS[i % len(COLOURS)]), reach_is=as_decided))
+    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, own_levels=own_levels, from_zero=True)
 
 
 def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> Line:
-    """Intervals by their place along x: a dot for the middle and a bar from end to end."""
+    """95% intervals by their place along x: a dot for the middle and a bar from end to end."""
     return Line(
         label,
         [(at, found.middle) for at, found in intervals],
         colour,
         joined=False,
         reach=[(at, found.low, found.high) for at, found in intervals],
+        reach_is=OF_EACH,
     )
 
 
@@ -99,6 +116,7 @@ def by_number(
                 COLOURS[i % len(COLOURS)],
                 dots=True,
                 reach=[(at, found.low, found.high) for at, found in intervals],
+                reach_is=OF_EACH,
             )
         )
     return Chart(title, x_label, y_label, drawn, levels=levels, log_x=log_x, log_y=log_y)
@@ -121,7 +139,21 @@ def curves(
         variants: the variants by the names of their lines.
     """
     drawn = [
-        Line(label, runs.curve(variant, figure), COLOURS[i % len(COLOURS)], reach=runs.band(variant, figure))
+        Line(
+            label,
+            runs.curve(variant, figure),
+            COLOURS[i % len(COLOURS)],
+            reach=runs.band(variant, figure),
+            reach_is=OF_SEEDS,
+        )
         for i, (label, variant) in enumerate(variants.items())
     ]
     return Chart(title, x_label, y_label, drawn, log_x=log_x, log_y=log_y)
+
+
+def charts_of(claim: Claim, outcome: Outcome) -> list[Chart]:
+    """A claim's charts; none if they cannot be made of figures of before, whose variants had other names, say."""
+    try:
+        return list(claim.charts(outcome.runs))
+    except (LookupError, ArithmeticError, TypeError, ValueError):
+        return []

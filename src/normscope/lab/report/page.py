@@ -1,41 +1,51 @@
 """The lab's page: a table of verdicts, then a section for each claim. One file, which asks nobody for anything."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
+from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older
+from normscope.lab.report.method import METHOD
 from normscope.lab.report.section import section
-from normscope.lab.report.words import MARKS, answer_in_words, deciding
-from normscope.lab.verdict import VERDICTS
+from normscope.lab.report.words import MARKS, OLDER, answer_in_words, deciding, prose
+from normscope.lab.verdict import VERDICTS, Answer
 
 Found = Sequence[tuple[Claim, Outcome]]
 
 
-def lab_page(found: Found) -> str:
-    """The whole page."""
-    body = [*_head(found), *_table(found)]
+def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
+    """The whole page, of outcomes that are kept in this folder."""
+    body = [*_head(found), *_table(found), *_method()]
     for claim, outcome in found:
-        body += section(claim, outcome)
+        body += section(claim, outcome, folder)
     return document("normscope lab", body, style=CHART_STYLE + _STYLE, script=CHART_SCRIPT)
 
 
 def _head(found: Found) -> list[str]:
-    tiles = [(verdict, sum(outcome.verdict == verdict for _, outcome in found)) for verdict in VERDICTS]
+    now = [outcome for claim, outcome in found if not is_older(outcome, claim)]
+    tiles: dict[str, int] = {name: sum(outcome.verdict == name for outcome in now) for name in VERDICTS}
+    if len(now) < len(found):
+        tiles["older"] = len(found) - len(now)
     return [
         "<header>",
         "<h1>The lab</h1>",
         "<p>Claims of the field about norms, initialisation and residuals, each put to the test by a rule that was "
-        "stated before the run.</p>",
-        '<p class="faint">A claim is supported if the interval of every effect lies on its side of the line, '
-        "contradicted if one lies on the other, and inconclusive if a line is inside of an interval. Variants are "
-        "compared seed by seed, with the same data in the same order. Learning rates are tuned for each variant, by "
-        "the same means and with other seeds. Where a claim asks several things, its intervals are wider for it.</p>",
+        'stated before the run: <a href="#method">how a verdict comes about</a>.</p>',
         '<dl class="tiles">',
-        *(f'<div class="{name}"><dt>{name}</dt><dd>{number}</dd></div>' for name, number in tiles),
+        *(f'<div class="{name}"><dt>{name}</dt><dd>{number}</dd></div>' for name, number in tiles.items()),
         "</dl>",
         "</header>",
+    ]
+
+
+def _method() -> list[str]:
+    return [
+        '<section class="claim" id="method">',
+        "<h2>How a verdict comes about</h2>",
+        *(f'<p class="faint"><b>{about}</b> {prose(words)}</p>' for about, words in METHOD.items()),
+        "</section>",
     ]
 
 
@@ -43,8 +53,9 @@ def _table(found: Found) -> list[str]:
     rows = [
         f"<tr><td>{claim.number}</td>"
         f'<td class="mark {outcome.verdict}">{MARKS[outcome.verdict]} <span>{outcome.verdict}</span></td>'
-        f'<td><a href="#{clean(claim.name)}">{clean(claim.statement)}</a></td>'
-        f"<td>{clean(answer_in_words(deciding(outcome)))}</td></tr>"
+        f'<td><a href="#{clean(claim.name)}">{prose(claim.statement)}</a>'
+        f"{f' <b>{OLDER}</b>' if is_older(outcome, claim) else ''}</td>"
+        f"<td>{_decisive(deciding(outcome))}</td></tr>"
         for claim, outcome in found
     ]
     return [
@@ -53,6 +64,11 @@ def _table(found: Found) -> list[str]:
         *rows,
         "</table>",
     ]
+
+
+def _decisive(answer: Answer) -> str:
+    """What was asked and what was found: neither says much without the other."""
+    return f"{prose(answer.text)} <b>{clean(answer_in_words(answer))}</b>"
 
 
 _STYLE = """\
@@ -69,10 +85,15 @@ _STYLE = """\
 td { font-family: inherit; font-variant-numeric: tabular-nums }
 .verdicts { table-layout: auto }
 .verdicts td:first-child { white-space: nowrap; text-align: right }
-.verdicts td:nth-child(4) { color: var(--faint); font-size: 13px }
+.verdicts td:nth-child(4) { width: 38%; color: var(--faint); font-size: 13px }
+.verdicts td:nth-child(4) b { display: block; color: var(--ink); font-weight: normal }
+.verdicts td, .answers td { overflow-wrap: break-word }
 .answers, .scroll table { table-layout: auto }
-.answers td:nth-child(3) { white-space: nowrap }
-.settings td:last-child { font: 12px ui-monospace, monospace }
+.answers td:nth-child(3), .answers td:nth-child(4) { white-space: nowrap }
+.mind { padding-left: 10px; border-left: 3px solid var(--inconclusive) }
+.printed { display: none }
+.settings td:last-child { font: 12px ui-monospace, monospace; min-width: 300px }
+details th, details td:not(:last-child) { white-space: nowrap }
 .scroll { overflow-x: auto }
 .claim { padding-top: 8px; border-top: 1px solid var(--edge); margin-top: 40px }
 .claim h2 { margin-top: 12px }
@@ -85,22 +106,26 @@ td { font-family: inherit; font-variant-numeric: tabular-nums }
 .forest .interval { stroke: var(--verdict); stroke-width: 2.5 }
 .forest circle { fill: var(--verdict) }
 a { color: inherit }
-@media (max-width: 700px) {
-  .verdicts thead { display: none }
-  .verdicts tr { display: grid; grid-template-columns: 2em 1fr; border-top: 1px solid var(--edge); padding: 6px 0 }
-  .verdicts td { border: 0; padding: 0 }
-  .verdicts td:nth-child(n + 3) { grid-column: 2 }
-  .answers td:nth-child(3) { white-space: normal }
+@media screen and (max-width: 700px) {
+  .verdicts thead, .answers thead { display: none }
+  .verdicts tr, .answers tr { display: grid; grid-template-columns: 2em 1fr; gap: 0 6px; padding: 6px 0;
+    border-top: 1px solid var(--edge) }
+  .verdicts td, .answers td { border: 0; padding: 0 }
+  .verdicts td:nth-child(n + 3), .answers td:nth-child(n + 3) { grid-column: 2; width: auto }
+  .answers td:first-child { text-align: right }
+  .answers td:nth-child(n + 3) { white-space: normal; color: var(--faint); font-size: 13px }
+  .answers td:nth-child(4)::before { content: "the line: " }
 }
 @media print {
   @page { margin: 14mm }
   body { max-width: none; padding: 0; font-size: 10px }
   h1 { font-size: 20px } .claim h2 { font-size: 13px; break-after: avoid }
-  .claim { break-inside: avoid; margin-top: 18px }
+  .claim { margin-top: 18px } .claim p { max-width: none }
   .claim .grid { grid-template-columns: 1fr 1fr; gap: 8px 16px; margin: 8px 0 }
   .claim .faint, .verdicts td:nth-child(4), .chart .key, .chart figcaption { font-size: 9px }
   .chart svg { min-width: 0 !important }
-  tr { break-inside: avoid }
-  details, .chart output { display: none }
+  tr, figure, .tiles { break-inside: avoid }
+  details, .chart output { display: none } a { text-decoration: none }
+  .claim .printed { display: block }
 }
 """

@@ -2,61 +2,103 @@
 
 import json
 import math
+from pathlib import Path
 
 from normscope.display.chart import draw_chart
 from normscope.display.document import clean
 from normscope.display.words import count, figure, many
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
-from normscope.lab.report.words import MARKS, interval_in_words
-from normscope.lab.tuning import at_the_edge
+from normscope.lab.outcome import Outcome, is_older, out_option
+from normscope.lab.report.charts import charts_of
+from normscope.lab.report.notices import figures_notice, notices
+from normscope.lab.report.words import (
+    MARKS,
+    OLDER,
+    effect_in_words,
+    interval_in_words,
+    line_in_words,
+    parts_in_words,
+    prose,
+    seeds_in_words,
+    texts_in_words,
+)
 from normscope.lab.verdict import Answer
 
 FOREST_WIDTH, FOREST_HEIGHT = 180, 18
 
 
-def section(claim: Claim, outcome: Outcome) -> list[str]:
-    """HTML of one claim."""
-    facts = [
-        f"{claim.kind}",
-        f"{outcome.budget.name} budget",
-        f"seeds 0 to {len(outcome.runs.seeds) - 1}",
-        f"{many(len(outcome.runs.variants), 'variant')}",
-        f"{figure(outcome.seconds)} s of one core",
-        f"torch {outcome.torch}",
-    ]
+def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
+    """HTML of one claim, whose outcome is kept in this folder."""
+    charts = charts_of(claim, outcome)
     return [
         f'<section class="claim" id="{clean(claim.name)}">',
-        f"<h2>{claim.number}. {clean(claim.statement)}</h2>",
-        f'<p><span class="verdict {outcome.verdict}">{MARKS[outcome.verdict]} {outcome.verdict}</span> '
-        f"{clean(claim.meaning[outcome.verdict])}</p>",
-        *([f"<p>{clean(claim.remark)}</p>"] if claim.remark else []),
-        '<div class="grid">',
-        *(draw_chart(chart) for chart in claim.charts(outcome.runs)),
-        "</div>",
+        f"<h2>{claim.number}. {prose(claim.statement)}</h2>",
+        *_verdict(claim, outcome, folder),
+        *(['<div class="grid">', *map(draw_chart, charts), "</div>"] if charts else []),
+        *(f'<p class="faint">{clean(notice)}</p>' for notice in figures_notice(outcome, charts)),
         *_answers(outcome),
-        f'<p class="faint"><b>Source</b> {clean(claim.source)}</p>',
-        f'<p class="faint"><b>Design</b> {clean(claim.design)}</p>',
-        f'<p class="faint"><b>Rule</b> {clean(claim.rule)}</p>',
-        f'<p class="faint">{clean(", ".join(facts))}</p>',
+        *(f'<p class="mind">{clean(notice)}</p>' for notice in notices(outcome)),
+        *_small_print(claim, outcome),
         *_tuning(outcome),
         *_settings(outcome),
         "</section>",
     ]
 
 
+def _verdict(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
+    """The verdict and what it means; a meaning is written for the claim as it is now, and so fits no older verdict."""
+    badge = f'<span class="verdict {outcome.verdict}">{MARKS[outcome.verdict]} {outcome.verdict}</span>'
+    if is_older(outcome, claim):
+        again = f"normscope lab run {claim.name}{out_option(folder)}"
+        return [f"<p>{badge} <b>{OLDER}</b>: <code>{clean(again)}</code></p>"]
+    said = [*parts_in_words(outcome), *([claim.remark] if claim.remark else [])]
+    return [f"<p>{badge} {prose(claim.meaning[outcome.verdict])}</p>", *(f"<p>{prose(words)}</p>" for words in said)]
+
+
+def _small_print(claim: Claim, outcome: Outcome) -> list[str]:
+    texts = texts_in_words(outcome)
+    facts = [
+        f"{claim.kind}",
+        f"{outcome.budget.name} budget",
+        seeds_in_words(outcome),
+        *([f"learnt from {texts}"] if texts else []),
+        f"{many(len(outcome.runs.variants), 'variant')}",
+        f"{figure(outcome.seconds)} s of one core",
+        f"torch {outcome.torch}",
+    ]
+    words = {"Source": claim.source}
+    if not is_older(outcome, claim):
+        words |= {"Design": claim.design, "Rule": claim.rule}
+    return [
+        *(f'<p class="faint"><b>{about}</b> {prose(text)}</p>' for about, text in words.items()),
+        f'<p class="faint">{clean(", ".join(facts))}</p>',
+        *(f'<p class="faint printed">{clean(words)}</p>' for words in (*_rates_in_words(outcome), _rest(claim))),
+    ]
+
+
+def _rates_in_words(outcome: Outcome) -> list[str]:
+    """What the table of rates has, for paper, where nothing can be opened."""
+    if not outcome.tuned:
+        return []
+    tried = sorted({rate for losses in outcome.tuned.values() for rate in losses})
+    taken = ", ".join(f"{name} {rate:g}" for name, rate in outcome.runs.rates.items())
+    return [f"Learning rates taken: {taken}. Tried: {', '.join(f'{rate:g}' for rate in tried)}."]
+
+
+def _rest(claim: Claim) -> str:
+    return f"Settings of every variant, and what each rate gave: claims/{claim.name}.json"
+
+
 def _answers(outcome: Outcome) -> list[str]:
     rows = [
         f'<tr><td class="mark {answer.verdict}" title="{answer.verdict}">{MARKS[answer.verdict]}</td>'
-        f"<td>{clean(answer.text)}</td>"
-        f"<td>{clean(interval_in_words(answer.interval, answer.unit))}</td>"
+        f"<td>{prose(answer.text)}</td>"
+        f"<td>{clean(effect_in_words(answer))}</td>"
+        f"<td>{clean(line_in_words(answer))}</td>"
         f"<td>{_forest(answer, *_range(_alike(answer, outcome)))}</td></tr>"
         for answer in outcome.answers
     ]
-    ends = "95%" if len(outcome.answers) == 1 else "95%, all of them together"
-    if all(answer.always for answer in outcome.answers):
-        ends = "least to greatest of the seeds"
-    head = "".join(f"<th>{words}</th>" for words in ("", "what has to hold", f"effect ({ends})", "and the line"))
+    head = "".join(f"<th>{words}</th>" for words in ("", "what has to hold", "effect", "the line", ""))
     return [
         '<div class="scroll"><table class="answers">',
         f"<thead><tr>{head}</tr></thead>",
@@ -106,23 +148,16 @@ def _tuning(outcome: Outcome) -> list[str]:
     if not outcome.tuned:
         return []
     rates = sorted({rate for losses in outcome.tuned.values() for rate in losses})
-    head = "".join(f"<th>{rate:g}</th>" for rate in rates)
+    head = "".join(f"<th>{words}</th>" for words in ("variant", *(f"{rate:g}" for rate in rates), "taken"))
     rows = []
-    for name, losses in outcome.tuned.items():
-        best = outcome.runs.rates[name]
-        cells = (
-            f"<td>{'<b>' if rate == best else ''}{figure(losses.get(rate))}{'</b>' if rate == best else ''}</td>"
-            for rate in rates
-        )
-        rows.append(f"<tr><td>{clean(name)}</td>{''.join(cells)}</tr>")
-    edge = at_the_edge(outcome.tuned, outcome.runs.rates)
-    note = (
-        f"<p>At the edge of what was tried: {clean(', '.join(edge))}. A better rate may lie beyond.</p>" if edge else ""
-    )
+    for name, taken in outcome.runs.rates.items():
+        losses = outcome.tuned.get(name, {})  # one that takes the rate of another has tried none
+        best = min(losses, key=losses.__getitem__, default=None)
+        cells = [f"<b>{figure(losses[rate])}</b>" if rate == best else figure(losses.get(rate)) for rate in rates]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in (clean(name), *cells, f'{taken:g}'))}</tr>")
     return [
-        "<details><summary>Learning rates, tried with other seeds</summary>",
-        f'<div class="scroll"><table><thead><tr><th>variant</th>{head}</tr></thead>{"".join(rows)}</table></div>',
-        note,
+        "<details><summary>Learning rates: what each gave, with other seeds, and which was taken</summary>",
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{"".join(rows)}</table></div>',
         "</details>",
     ]
 

@@ -3,29 +3,70 @@
 import textwrap
 from collections.abc import Sequence
 
-from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
-from normscope.lab.report.words import MARKS, answer_in_words, deciding
+from normscope.display.words import in_one_line, many
+from normscope.errors import FileError
+from normscope.lab.claim import Claim, Kind
+from normscope.lab.outcome import Outcome, is_older
+from normscope.lab.report.notices import notices
+from normscope.lab.report.words import BUILT_IN, MARKS, OLDER, answer_in_words, deciding, texts_in_words
 
 WIDTH = 80
 
 
-def claims_in_words(claims: Sequence[tuple[Claim, Outcome | None]]) -> str:
-    """All claims by number and name, with what they say and the verdict if there is one."""
+TAKES: dict[Kind, str] = {"exact": "takes seconds", "measured": "takes a minute", "trained": "takes minutes"}
+"""How long a claim of each kind takes with the quick budget on one core, about; for claims that have not been run."""
+
+
+def claims_in_words(claims: Sequence[tuple[Claim, Outcome | FileError | None]]) -> str:
+    """All claims by number and name, with what they say; the verdict if there is one, or that its file is damaged."""
     lines = []
     for claim, outcome in claims:
-        verdict = "" if outcome is None else f"{MARKS[outcome.verdict]} {outcome.verdict}"
-        lines.append(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {verdict}".rstrip())
-        lines += textwrap.wrap(claim.statement, WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5)
+        lines.append(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {_known(claim, outcome)}")
+        if isinstance(outcome, Outcome) and is_older(outcome, claim):
+            lines.append(f"     {OLDER}")
+        lines += _wrapped(claim.statement, 5)
+    if any(isinstance(outcome, Outcome) for _, outcome in claims):
+        lines += ["", "Seconds (s) are those of one core."]
     return "\n".join(lines)
 
 
-def outcomes_in_words(found: Sequence[tuple[Claim, Outcome]]) -> str:
+def _known(claim: Claim, outcome: Outcome | FileError | None) -> str:
+    if outcome is None:
+        return TAKES[claim.kind]
+    if isinstance(outcome, FileError):
+        return "! damaged"
+    work = f"{outcome.budget.name}, {many(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
+    return f"{MARKS[outcome.verdict]} {outcome.verdict}  {work}"
+
+
+def outcomes_in_words(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
     """A few lines for each claim, readable at 80 columns and without colour."""
     lines = []
     for claim, outcome in found:
-        lines.append(f"{MARKS[outcome.verdict]} {outcome.verdict:13} {claim.number:>2}  {claim.name}")
-        decisive = deciding(outcome)
-        for text in (decisive.text, answer_in_words(decisive)):
-            lines += textwrap.wrap(text, WIDTH, initial_indent=" " * 20, subsequent_indent=" " * 20)
+        head, said = _failed(outcome) if isinstance(outcome, Exception) else _decided(claim, outcome)
+        lines.append(f"{head:15} {claim.number:>2}  {claim.name}")
+        for text in said:
+            lines += _wrapped(text, 20)
     return "\n".join(lines)
+
+
+def _failed(error: Exception) -> tuple[str, list[str]]:
+    return "! failed", [in_one_line(str(error).partition("\n")[0]) or type(error).__name__]
+
+
+def _decided(claim: Claim, outcome: Outcome) -> tuple[str, list[str]]:
+    decisive = deciding(outcome)
+    texts = texts_in_words(outcome)
+    said = [decisive.text, answer_in_words(decisive), *notices(outcome)]
+    said += [f"learnt from {texts}"] if texts not in ("", BUILT_IN) else []
+    said += [OLDER] if is_older(outcome, claim) else []
+    return f"{MARKS[outcome.verdict]} {outcome.verdict}", said
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+def paragraph(text: str) -> str:
+    """A text in lines that fit; commands and paths in it stay whole, so that they can be copied."""
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -1,43 +1,125 @@
-"""Outcomes in words: an answer's effect and interval, a claim's verdict and why."""
+"""Outcomes in words: an answer's effect and interval, the answer that decides, and what else to say of the runs."""
 
 import math
+import re
+import sys
 
+from normscope.display.document import clean
+from normscope.display.scale import tick_label
 from normscope.display.words import figure
 from normscope.lab.outcome import Outcome
 from normscope.lab.statistics import Interval
+from normscope.lab.trials.texts import STORIES
 from normscope.lab.verdict import Answer, Verdict
 
 MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
+OLDER = "older: the claim has changed since; run it again"
+ROUNDING = 1e-3
+"""A question whose line is no larger asks whether two ways are the same but for rounding."""
+BUILT_IN = "the built-in stories"
+FACTORS = "factors of two"
+"""The unit of a ratio's logarithm, whose mean is not the mean of the ratios; it is shown as the ratio that it is."""
 
 
-def interval_in_words(interval: Interval, unit: str = "") -> str:
+def prose(text: str) -> str:
+    """A text as HTML, in which what is between backticks is code.
+
+    >>> prose("a < b, as `norm` does")
+    'a &lt; b, as <code>norm</code> does'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text))
+
+
+def interval_in_words(interval: Interval, unit: str = "", ends_are: str = "") -> str:
     """A middle and its ends.
 
     >>> interval_in_words(Interval(0.5, 0.25, 0.75), "nats")
     '0.500 (0.250 to 0.750) nats'
+    >>> interval_in_words(Interval(0.5, 0.25, 0.75), ends_are="95%")
+    '0.500 (95%: 0.250 to 0.750)'
     >>> interval_in_words(Interval(2.0, -math.inf, math.inf))
     '2.00 (one seed: no interval)'
     """
     ends = f"{figure(interval.low)} to {figure(interval.high)}"
+    if ends_are:
+        ends = f"{ends_are}: {ends}"
     if math.isinf(interval.low):
         ends = "one seed: no interval"
     return f"{figure(interval.middle)} ({ends}){f' {unit}' if unit else ''}"
 
 
+def effect_in_words(answer: Answer) -> str:
+    """What was found, and what the ends of its interval are."""
+    ends_are = "every seed" if answer.confidence is None else f"{100 * answer.confidence:.3g}%"
+    if answer.unit != FACTORS:
+        return interval_in_words(answer.interval, answer.unit, ends_are)
+    found = answer.interval
+    low = found.low if math.isinf(found.low) else _times(found.low)  # of one seed there is none
+    return interval_in_words(Interval(_times(found.middle), low, _times(found.high)), "times", ends_are)
+
+
+def line_in_words(answer: Answer) -> str:
+    """Where the effect has to lie; a line is a round number, and is written as one."""
+    if answer.unit == FACTORS:
+        return f"{answer.side} {tick_label(_times(answer.line))}"
+    return f"{answer.side} {tick_label(answer.line)}"
+
+
+def _times(factors: float) -> float:
+    """The ratio that is so many factors of two."""
+    return math.inf if factors >= sys.float_info.max_exp else 2.0**factors
+
+
 def answer_in_words(answer: Answer) -> str:
     """What was found, and the line that decides."""
-    return f"{interval_in_words(answer.interval, answer.unit)}; the line: {answer.side} {figure(answer.line)}"
+    return f"{effect_in_words(answer)}; the line: {line_in_words(answer)}"
 
 
 def deciding(outcome: Outcome) -> Answer:
-    """The answer that decides: the first that is as the verdict, nearest to its line in intervals' widths."""
+    """Of the answers that are as the verdict, the one that is least where the claim wants it.
+
+    That is the weakest part of a claim that is supported, the strongest evidence against one that is contradicted,
+    and what is furthest from support where nothing is decided. What chance plays a part in goes before what holds for
+    every seed, and that before a question of rounding, which has room by orders of magnitude or none at all.
+    """
     those = [answer for answer in outcome.answers if answer.verdict == outcome.verdict]
-    return min(those, key=_room)
+    return min(those, key=lambda answer: (answer.always, answer.always and answer.line <= ROUNDING, _room(answer)))
+
+
+def parts_in_words(outcome: Outcome) -> list[str]:
+    """On which of its parts the verdict of a claim hangs that does not stand; nothing if it has one part only."""
+    if len(outcome.answers) == 1:
+        return []
+    kinds: dict[str, Verdict] = {"Against it": "contradicted", "Open": "inconclusive"}
+    those = {words: [one.text for one in outcome.answers if one.verdict == kind] for words, kind in kinds.items()}
+    return [f"{words}: {'; '.join(texts)}." for words, texts in those.items() if texts]
 
 
 def _room(answer: Answer) -> float:
-    """How far the interval's middle is from the line, as a share of its own half width."""
-    interval = answer.interval
+    """How far the effect lies on the claim's side of the line, below zero on the other.
+
+    It is a share of the interval's half width, in which chance is measured. Of what has to hold for every seed the
+    worst seed counts, as a share of the line.
+    """
+    interval, sign = answer.interval, 1 if answer.side == "above" else -1
+    if answer.always:
+        worst = interval.low if answer.side == "above" else interval.high
+        return sign * (worst - answer.line) / (abs(answer.line) or 1.0)
+    distance = sign * (interval.middle - answer.line)
     half = interval.width / 2
-    distance = abs(interval.middle - answer.line)
-    return distance / half if 0 < half < math.inf else (math.inf if half == 0 else 0.0)
+    return distance / max(half, sys.float_info.min)
+
+
+def seeds_in_words(outcome: Outcome) -> str:
+    """Which seeds it is judged by; they follow each other."""
+    first, *_, last = (outcome.runs.seeds[0], *outcome.runs.seeds)
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+
+def texts_in_words(outcome: Outcome) -> str:
+    """What was learnt from, where it was a text: empty otherwise."""
+    texts = [settings["text"] for settings in outcome.settings.values() if "text" in settings]
+    if not texts:
+        return ""
+    text = texts[0]
+    return BUILT_IN if text == STORIES else f"{text['name']} (sha256 {text['sha256'][:12]})"

@@ -1,5 +1,7 @@
 """Covariate shift: how far a step of training moves what the layers give, on the same pictures."""
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -11,8 +13,8 @@ Moments = list[tuple[Tensor, Tensor]]
 
 @torch.no_grad()
 def moments(model: Stack, images: Tensor) -> Moments:
-    """As they are in training, before the ReLU; a norm's memory takes these pictures for one more batch."""
-    return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in model.features(images)]
+    """As they are in training, before the ReLU; of a copy, since a norm would remember these pictures as a batch."""
+    return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in copy.deepcopy(model).features(images)]
 
 
 def shift_between(before: Moments, after: Moments) -> float:

@@ -16,7 +16,7 @@ from normscope.models.convnet import Convolution
 
 WIDTHS, DEPTH = (16, 32, 32), 3
 """The channels of each stage, and how many convolutions each has; between stages the image is halved."""
-NORMS = ("none", "batch", "noisy batch")
+NORMS = ("none", "batch", "group", "noisy batch")
 
 
 class Stack(nn.Module):

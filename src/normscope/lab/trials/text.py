@@ -4,11 +4,13 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 
+from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.data.batches import Batches, windows
 from normscope.errors import NotFiniteError
 from normscope.lab.trials.counting import training_flops
@@ -41,6 +43,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         clip: the largest norm of all gradients together; None for any.
         flops: if given, as many steps as this amount of work allows, in the place of `steps`.
         scale: what all first weights of matrices are multiplied with.
+        norm_warmup: for how many steps PowerNorm divides by the batch's own statistic.
 
     Figures:
         loss: nats a byte on the held-out text. A model that knows nothing has ln(number of bytes), and one that
@@ -111,7 +114,10 @@ def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> Train
 def build_gpt(settings: Mapping[str, Any], text: Text, seed: int) -> GPT:
     """The model of these settings, with its first weights."""
     torch.manual_seed(seed)
-    model = GPT(preset(settings["preset"], vocab_size=text.vocab_size, **settings["model"]))
+    changes = dict(settings["model"])
+    if settings.get("norm_warmup"):
+        changes["norm"] = replace(TEXT_NORMS[changes["norm"]], warmup=settings["norm_warmup"])
+    model = GPT(preset(settings["preset"], vocab_size=text.vocab_size, **changes))
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() >= 2:

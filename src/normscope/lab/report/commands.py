@@ -1,0 +1,48 @@
+"""The commands that outcomes come from: what a reader types to have them again."""
+
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from normscope.lab.budget import budget_of
+from normscope.lab.outcome import Outcome, out_option
+from normscope.lab.trials.texts import STORIES
+
+
+def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) -> list[str]:
+    """What makes these outcomes, most of them at once.
+
+    Args:
+        outcomes: in the order of the claims.
+        every: the names of all claims there are.
+        folder: where the outcomes are kept.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for outcome in outcomes:
+        groups.setdefault((_budget(outcome), _text(outcome, outcomes)), []).append(outcome.claim)
+    return [
+        f"normscope lab run {'--all' if set(names) == set(every) else ' '.join(names)}{budget}{text}"
+        f"{out_option(folder)}"
+        for (budget, text), names in groups.items()
+    ]
+
+
+def _budget(outcome: Outcome) -> str:
+    usual = budget_of(outcome.budget.name)
+    name = "" if usual.name == "quick" else f" --budget {usual.name}"
+    return name if outcome.budget.seeds == usual.seeds else f"{name} --seeds {outcome.budget.seeds}"
+
+
+def _text(outcome: Outcome, others: Sequence[Outcome]) -> str:
+    """The option for what was learnt from. A claim that learns from no text is run along with those that do."""
+    texts = _texts(outcome) or set().union(*map(_texts, others))
+    if len(texts) != 1:
+        return ""
+    (name,) = texts
+    return f" --text {shlex.quote(name)}" if name else ""
+
+
+def _texts(outcome: Outcome) -> set[str]:
+    """The names of an outcome's own texts; empty for the built-in stories."""
+    texts = [settings["text"] for settings in outcome.settings.values() if "text" in settings]
+    return {"" if text == STORIES else str(text["name"]) for text in texts}

@@ -1,0 +1,52 @@
+"""How a lab's run goes, told where there is no terminal: what was there already, and what an interruption leaves."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from normscope.cli.lab_progress import lab_watch
+from normscope.lab.schedule import Watch
+from normscope.lab.trial import Done, Trial
+
+
+def tell(watch: Watch, *cached: bool) -> None:
+    """Trials that are done one after the other, kept from before or not."""
+    for seed, one in enumerate(cached):
+        watch.trial_done("study", Trial("module:measure", {}, seed), Done({}, 1.0, ""), one)
+
+
+def test_what_is_there_already_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with lab_watch({"study": 20}) as watch:
+        tell(watch, True, True, True, False, True, False)
+    assert capsys.readouterr().err.count("there already") == 1
+    with lab_watch({"study": 20}) as watch:
+        tell(watch, True, True, True, False)
+    assert capsys.readouterr().err.splitlines()[0] == "3 of 20 trials are there already"
+    with lab_watch({"study": 20}) as watch:
+        tell(watch, False, True, False)
+    assert "there already" not in capsys.readouterr().err
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", [interrupted, lambda: signal.raise_signal(signal.SIGTERM)])
+def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
+    def begun_and_ended() -> None:
+        with lab_watch({"study": 20}) as watch:
+            tell(watch, True, False)
+            end()
+
+    with pytest.raises(KeyboardInterrupt):
+        begun_and_ended()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "interrupted; 2 of 20 trials are kept, the same command goes on"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_run_that_ends_by_itself_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with lab_watch({"study": 20}) as watch:
+        tell(watch, False)
+    assert "interrupted" not in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""A claim and an outcome of it whose figures are made up, so that any verdict can be had without a run."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Tuning
+from normscope.lab.outcome import Outcome
+from normscope.lab.report.charts import categories
+from normscope.lab.runs import Runs
+from normscope.lab.trials.texts import STORIES
+from normscope.lab.verdict import Answer, BySeed, Question, answer, verdict_of
+
+SEEDS = (100, 101, 102, 103)
+VARIANTS = {norm: {"norm": norm, "steps": 100, "shape": (2, 3), "text": STORIES} for norm in ("layer", "rms")}
+LOSSES = {"layer": (2.0, 2.1, 2.2, 2.3), "rms": (2.01, 2.12, 2.21, 2.3)}
+TUNED = {"layer": {0.001: 2.4, 0.003: 2.1, 0.01: 2.3}, "rms": {0.001: 2.5, 0.003: 2.2, 0.01: 2.0}}
+
+
+def behind(by_seed: BySeed) -> float:
+    return float(by_seed["rms"]["loss"] - by_seed["layer"]["loss"])
+
+
+def questions(budget: Budget) -> list[Question]:
+    return [
+        Question("rms is at most 0.1 behind", behind, 0.1, "below", unit="nats"),
+        Question("it is never a nat behind", behind, 1.0, "below", unit="nats", always=True),
+    ]
+
+
+def made_claim(**changes: Any) -> Claim:
+    claim = Claim(
+        number=1,
+        name="made-up",
+        kind="trained",
+        statement="RMSNorm is as good as LayerNorm.",
+        source="Nobody.",
+        design="None.",
+        rule="Supported if it is at most 0.1 nats behind.",
+        variants=lambda budget: VARIANTS,
+        measure=lambda settings, seed: {},
+        questions=questions,
+        charts=lambda runs: [categories("Loss", "norm", "nats", runs, "loss", {"loss": list(LOSSES)}, list(LOSSES))],
+        meaning={"supported": "Take either.", "contradicted": "Take LayerNorm.", "inconclusive": "Try more seeds."},
+        tuning=lambda budget: Tuning((0.001, 0.003, 0.01)),
+    )
+    return dataclasses.replace(claim, **changes)
+
+
+def made_outcome(**changes: Any) -> Outcome:
+    """Of `made_claim()`."""
+    claim, budget = made_claim(), Budget("quick", len(SEEDS))
+    runs = made_runs()
+    asked = questions(budget)
+    answers = tuple(answer(question, runs.by_seed(), len(asked)) for question in asked)
+    settings = {name: {**one, "rate": runs.rates[name]} for name, one in VARIANTS.items()}
+    outcome = Outcome(
+        claim.name, verdict_of(answers), answers, runs, settings, TUNED, budget, seconds=1.0, rule=claim.rule
+    )
+    return dataclasses.replace(outcome, **changes)
+
+
+def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> Runs:
+    """Figures of each seed; where asked for, with the word of each run on whether it did better than guessing."""
+    figures: dict[str, list[dict[str, Any]]] = {
+        name: [{"loss": loss, "parameters": 10} for loss in losses] for name, losses in LOSSES.items()
+    }
+    for name, words in (guessing or {}).items():
+        for run, guesses in zip(figures[name], words, strict=True):
+            run["guessing"] = guesses
+    return Runs(figures, SEEDS, {"layer": 0.0032, "rms": 0.01})
+
+
+def made_answer(**changes: Any) -> Answer:
+    """An answer whose interval and verdict are as told, whatever the effects are."""
+    return dataclasses.replace(made_outcome().answers[0], **changes)

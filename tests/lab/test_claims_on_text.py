@@ -1,0 +1,141 @@
+"""Claims that train a GPT on the text: what they ask of figures, and what their own ways to measure give."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from normscope.lab.budget import Budget, budget_of
+from normscope.lab.claim import Claim
+from normscope.lab.claims import (
+    batch_on_text,
+    relu_squared,
+    residuals_by_depth,
+    rms_like_layer,
+    scale_of_the_start,
+    warmup_by_wiring,
+)
+from normscope.lab.runs import Runs
+from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.tuning import finders
+
+QUICK, FULL = budget_of("quick"), budget_of("full")
+TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 10, "batch": 2, "rate": 3e-2}
+TRAINED_HERE = (
+    batch_on_text.CLAIM,
+    relu_squared.CLAIM,
+    residuals_by_depth.CLAIM,
+    rms_like_layer.CLAIM,
+    scale_of_the_start.CLAIM,
+    warmup_by_wiring.CLAIM,
+)
+
+
+def effects(claim: Claim, losses: Mapping[str, float], budget: Budget = QUICK) -> list[float]:
+    """What a claim's questions make of these losses."""
+    runs = {name: {"loss": loss} for name, loss in losses.items()}
+    return [question.effect(runs) for question in claim.questions(budget)]
+
+
+def made(claim: Claim, budget: Budget) -> Runs:
+    """Runs of all variants, made up."""
+    figures = {"loss": 2.0, "curve": [(1, 4.0), (2, 2.0)], "relative_time": 1.0}
+    names = list(claim.variants(budget))
+    return Runs({name: [figures, figures] for name in names}, (0, 1), dict.fromkeys(names, 1e-2))
+
+
+@pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
+@pytest.mark.parametrize("claim", TRAINED_HERE, ids=lambda claim: claim.name)
+def test_questions_and_charts_are_of_the_variants_that_are_run(claim: Claim, budget: Budget) -> None:
+    figures = {name: {"loss": 2.0} for name in claim.variants(budget)}
+    assert all(abs(question.effect(figures)) < 1e-9 for question in claim.questions(budget))
+    assert len(claim.charts(made(claim, budget))) >= 2
+    assert claim.tuning is not None
+    assert finders(list(figures), claim.tuning(budget))  # every rate that is shared is one that is looked for
+
+
+@pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
+def test_scales_are_as_far_above_the_usual_as_below(budget: Budget) -> None:
+    found = scale_of_the_start.scales(budget)
+    assert scale_of_the_start.USUAL in found
+    for below, above in zip(found, reversed(found), strict=True):
+        assert below * above == pytest.approx(1, rel=0.11)  # 0.3 stands for a third
+
+
+def test_the_price_of_a_scale_is_counted_from_the_usual_one_on_either_side() -> None:
+    pre = {"pre 0.1": 2.3, "pre 0.3": 2.1, "pre 1": 2.0, "pre 3": 2.4, "pre 10": 2.6}
+    post = {"post 0.1": 1.8, "post 0.3": 2.0, "post 1": 2.1, "post 3": 3.0, "post 10": 3.2}
+    large, small = effects(scale_of_the_start.CLAIM, {**pre, **post})
+    assert large == pytest.approx((0.9 + 1.1) / 2 - (0.4 + 0.6) / 2)
+    assert small == pytest.approx((-0.3 - 0.1) / 2 - (0.3 + 0.1) / 2)
+
+
+@pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
+def test_without_a_warm_up_the_rate_is_the_one_that_was_best_with_it(budget: Budget) -> None:
+    shared = warmup_by_wiring.tuning(budget).shared
+    variants = warmup_by_wiring.variants(budget)
+    assert set(shared) == {name for name, settings in variants.items() if settings["warmup"] == 0}
+    for without, with_one in shared.items():
+        assert variants[with_one] == {**variants[without], "warmup": variants[with_one]["warmup"]}
+        assert variants[with_one]["warmup"] > 0
+
+
+def test_what_is_lost_without_a_warm_up_and_which_wiring_ends_ahead() -> None:
+    losses = {"pre with": 1.8, "pre without": 1.9, "post with": 2.0, "post without": 2.7}
+    asked = effects(warmup_by_wiring.CLAIM, {f"{name} warm-up, 6 blocks": loss for name, loss in losses.items()})
+    assert asked == pytest.approx([0.1, 0.7, -0.2])
+    assert [question.side for question in warmup_by_wiring.questions(QUICK)] == ["below", "above", "below"]
+
+
+@pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
+def test_every_depth_is_in_the_first_chart_and_a_gap_grows_from_the_shallowest(budget: Budget) -> None:
+    claim, depths = residuals_by_depth.CLAIM, residuals_by_depth.depths(budget)
+    for line in claim.charts(made(claim, budget))[0].lines:
+        assert [x for x, _ in line.points] == list(depths)
+    losses = dict.fromkeys(claim.variants(budget), 2.0)
+    losses.update({"one, 1 block": 2.1, "none, 1 block": 2.3, "one, 24 blocks": 2.5, "none, 24 blocks": 3.1})
+    assert effects(claim, losses, budget) == pytest.approx([0.5, 0.4, 0.6, 0.4])
+
+
+def test_equal_time_takes_the_rate_of_equal_steps() -> None:
+    claim = relu_squared.CLAIM
+    assert claim.tuning is not None
+    shared = claim.tuning(QUICK).shared
+    variants = claim.variants(QUICK)
+    assert set(shared) == {name for name, settings in variants.items() if settings["equal"] == "time"}
+    for timed, stepped in shared.items():
+        assert variants[timed] == {**variants[stepped], "equal": "time"}
+
+
+def test_a_ratio_of_times_is_taken_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is ten times slower in half of the turns slows both; a hiccup hits one step of one of them."""
+    settings = {**TINY, "equal": "time", "model": {**TINY["model"], "activation": "gelu"}}
+    calls = itertools.count()
+
+    def seconds(trainer: Any) -> float:
+        call = next(calls)
+        own = 1.25 if trainer.model.config.activation == "gelu" else 1.0
+        hiccup = 0.01 if call == 5 else 1.0
+        return own * hiccup * (10.0 if call >= relu_squared.TURNS else 1.0)
+
+    monkeypatch.setattr(relu_squared, "_seconds", seconds)
+    assert relu_squared.relative_time(settings, 0) == pytest.approx(1.25)
+    assert next(calls) == 2 * relu_squared.TURNS
+    figures = relu_squared.measure(settings, 0)
+    assert figures["relative_time"] == pytest.approx(1.25)
+    assert figures["steps"] == TINY["steps"] / 1.25
+
+
+def test_what_is_timed_is_a_step() -> None:
+    trainer = relu_squared._trainer({**TINY, "model": {**TINY["model"], "activation": "relu2"}}, 0)
+    relu_squared._seconds(trainer)
+    assert trainer.done == 1
+
+
+def test_powernorm_begins_with_the_statistics_of_the_batch() -> None:
+    model = {**TINY["model"], "norm": "power", "activation": "gelu", "allow_future_leak": True}
+    plain, warmed, always = (train_text({**TINY, "model": model, "norm_warmup": steps}, 0) for steps in (0, 2, 10))
+    assert plain["curve"][0][1] != warmed["curve"][0][1] == always["curve"][0][1]
+    assert warmed["curve"][1] == always["curve"][1]
+    assert warmed["curve"][2] != always["curve"][2]  # two of ten steps are over

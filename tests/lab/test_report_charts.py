@@ -1,0 +1,49 @@
+"""Charts of differences: their bars are those that decide."""
+
+import math
+
+import pytest
+
+from normscope.lab.budget import budget_of
+from normscope.lab.catalogue import all_claims
+from normscope.lab.claim import Claim
+from normscope.lab.outcome import load_outcome
+from normscope.lab.report.charts import OF_EACH, charts_of, differences
+from tests.lab.made import made_outcome, made_runs, questions
+from tests.lab.test_claims import RESULTS
+
+PAIR = {"difference": [("rms", "layer")]}
+
+
+def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
+    asked = questions(budget_of("quick"))
+    chance = [question for question in asked if not question.always]
+    (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=asked).lines
+    (twice,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=[*asked, *chance]).lines
+    assert alone.reach_is == "95% of each difference, as the verdict has it"
+    assert twice.reach_is == "97.5% of each difference, as the verdict has it"
+    decided = made_outcome().answers[0].interval  # of two, as `made_outcome` has it
+    assert twice.reach[0][1:] == pytest.approx((decided.low, decided.high))
+    assert alone.reach[0][1] > twice.reach[0][1]
+
+
+@pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
+def test_claims_draw_the_intervals_of_their_answers(claim: Claim) -> None:
+    """Whatever is drawn as the verdict has it is among the answers, and every bar says what it is."""
+    outcome = load_outcome(RESULTS, claim.name)
+    assert outcome is not None
+    for chart in charts_of(claim, outcome):
+        for line in chart.lines:
+            assert not line.reach or line.reach_is, chart.title
+            if line.reach and "as the verdict has it" in line.reach_is:
+                widths = {answer.interval.width for answer in outcome.answers}
+                for _, low, high in line.reach:
+                    assert any(math.isclose(high - low, width) for width in widths), chart.title
+
+
+def test_there_are_both_kinds_of_bars() -> None:
+    """Or the test above would look at nothing."""
+    found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
+    said = {line.reach_is for one in found for chart in charts_of(*one) for line in chart.lines}
+    assert OF_EACH in said
+    assert any("as the verdict has it" in words for words in said)

@@ -1,0 +1,55 @@
+"""The commands of a README are those that make its outcomes again."""
+
+from pathlib import Path
+
+from normscope.lab.budget import Budget
+from normscope.lab.report.commands import commands
+from normscope.lab.report.markdown import lab_markdown
+from tests.lab.made import made_claim, made_outcome
+
+LAB = Path("lab")
+OWN = {"name": "my tale.txt", "sha256": "0" * 64}
+LEARNT = {name: {**one, "text": OWN} for name, one in made_outcome().settings.items()}
+QUICK, FULL = Budget("quick", 5), Budget("full", 12)
+
+
+def test_all_claims_at_once_are_all() -> None:
+    outcomes = [made_outcome(claim=name, budget=QUICK) for name in ("a", "b")]
+    assert commands(outcomes, ["a", "b"], LAB) == ["normscope lab run --all"]
+    assert commands(outcomes, ["a", "b", "c"], LAB) == ["normscope lab run a b"]
+
+
+def test_budget_seeds_and_folder_are_said_where_they_are_not_the_usual() -> None:
+    outcomes = [
+        made_outcome(claim="a", budget=QUICK),
+        made_outcome(claim="b", budget=FULL),
+        made_outcome(claim="c", budget=Budget("full", 3)),
+        made_outcome(claim="d", budget=QUICK),
+    ]
+    assert commands(outcomes, "abcd", Path("docs/lab")) == [
+        "normscope lab run a d --out docs/lab",
+        "normscope lab run b --budget full --out docs/lab",
+        "normscope lab run c --budget full --seeds 3 --out docs/lab",
+    ]
+
+
+def test_a_text_of_ones_own_is_named_and_takes_along_who_reads_none() -> None:
+    reads, reads_none = (
+        made_outcome(claim="a", budget=QUICK, settings=LEARNT),
+        made_outcome(claim="b", budget=QUICK, settings={"rms": {"width": 3}}),
+    )
+    assert commands([reads, reads_none], "ab", LAB) == ["normscope lab run --all --text 'my tale.txt'"]
+    assert commands([reads_none], "b", LAB) == ["normscope lab run --all"]
+    usual = made_outcome(claim="c", budget=QUICK)
+    assert commands([reads, reads_none, usual], "abc", LAB) == [
+        "normscope lab run a --text 'my tale.txt'",
+        "normscope lab run b c",
+    ]
+
+
+def test_the_readme_names_them() -> None:
+    readme = lab_markdown([(made_claim(), made_outcome())], Path("docs/lab"))["README.md"]
+    assert (
+        "Made by `normscope lab run made-up --seeds 4 --out docs/lab` and "
+        "`normscope lab report --markdown --out docs/lab`.\n"
+    ) in readme
