@@ -122,13 +122,12 @@ def test_dots_by_themselves_are_dots_in_the_legend() -> None:
 
 
 def test_a_long_title_has_two_lines_in_a_file_and_the_rest_is_below() -> None:
-    short, long = (
-        chart_file(Chart(title, "", "", [BARS, BARS])) for title in ("Loss", "Loss, and all that it is " * 3)
-    )
+    titles_of_both = ("Loss", "Loss, and all that it is " * 3)
+    short, long = (chart_file(Chart(title, "", "", [BARS, BARS])) for title in titles_of_both)
     tops = [float(re.findall(r"translate\(0 (\d+)\)", text)[0]) for text in (short, long)]
     titles = re.findall(r'y="(\d+)" style="font-size:13px[^>]*>([^<]*)<', long)
     assert [y for y, _ in titles] == ["17", "35"]
-    assert " ".join(words for _, words in titles) == ("Loss, and all that it is " * 3).strip()
+    assert " ".join(words for _, words in titles) == titles_of_both[1].strip()
     assert tops[1] - tops[0] == 18
     assert min(float(y) for y in re.findall(r'cy="([\d.]+)"', long[: long.index("<g transform")])) > 35
 

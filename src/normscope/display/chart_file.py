@@ -33,7 +33,8 @@ def chart_file(chart: Chart) -> str:
             f"<style>{_light_style()}</style>",
             '<rect width="100%" height="100%" fill="#ffffff"/>',
             *(
-                f'<text x="8" y="{17 + ROW * row}" style="font-size:13px;font-weight:600;fill:#1f2328">{escape(words)}</text>'
+                f'<text x="8" y="{17 + ROW * row}" style="font-size:13px;font-weight:600;fill:#1f2328">'
+                f"{escape(words)}</text>"
                 for row, words in enumerate(title)
             ),
             *keys,
