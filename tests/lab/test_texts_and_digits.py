@@ -11,7 +11,7 @@ from normscope.lab.trials.counting import training_flops
 from normscope.lab.trials.digits import load_digits
 from normscope.lab.trials.images import build_network, train_images
 from normscope.lab.trials.text import SMALL, train_text
-from normscope.lab.trials.texts import keep_text, load_text, texts_in
+from normscope.lab.trials.texts import bytes_notice, keep_text, load_text, texts_in
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 
@@ -132,3 +132,12 @@ def test_the_same_work_is_more_steps_of_a_smaller_model() -> None:
 def test_a_kind_of_network_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="no kind of network 'mlp'"):
         build_network({"kind": "mlp"})
+
+
+def test_what_is_no_text_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes(range(256)))
+    assert bytes_notice(path) == f"{path} is not text in UTF-8; its bytes are learnt as they are"
+    path.write_text("naïve", encoding="utf-8")
+    assert bytes_notice(path) is None
+    assert bytes_notice(tmp_path / "nothing") is None

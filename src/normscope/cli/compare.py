@@ -26,7 +26,7 @@ from normscope.lab.laboratory import Hands
 from normscope.lab.schedule import Schedule, Watch
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial, name_of
-from normscope.lab.trials.texts import STORIES, keep_text
+from normscope.lab.trials.texts import STORIES, bytes_notice, keep_text
 from normscope.lab.workers import cores
 from normscope.train.observers.words import duration
 
@@ -103,17 +103,24 @@ def main(arguments: Sequence[str]) -> int:
     start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
     plan = _plan(command)
-    if (warning := too_few_seeds(len(plan.variants), plan.seeds)) is not None:
-        print(textwrap.fill(f"note: {warning}", COLUMNS, subsequent_indent="  "), file=sys.stderr)
+    before = [too_few_seeds(len(plan.variants), plan.seeds), command.data and bytes_notice(command.data)]
+    for warning in filter(None, before):
+        print(_note(warning), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    print(f"{textwrap.fill(heading(found), COLUMNS)}\n\n{table(found, ranked)}\n\n{textwrap.fill(sentence(ranked), COLUMNS)}")
+    print(
+        f"{textwrap.fill(heading(found), COLUMNS)}\n\n{table(found, ranked)}\n\n{textwrap.fill(sentence(ranked), COLUMNS)}"
+    )
     for notice in notices(found, ranked):
-        print(textwrap.fill(f"note: {notice}", COLUMNS, subsequent_indent="  "))
+        print(_note(notice))
     path = command.out / "report.html"
     write_atomically(path, comparison_page(found))
     print(f"wrote {path}; it took {duration(time.monotonic() - start)} of {duration(60 * command.minutes)}")
     return 0
+
+
+def _note(words: str) -> str:
+    return textwrap.fill(f"note: {words}", COLUMNS, subsequent_indent="  ")
 
 
 def _plan(command: Compare) -> Plan:

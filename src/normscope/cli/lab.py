@@ -22,6 +22,7 @@ from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, load_outcome,
 from normscope.lab.remaining import claim_work
 from normscope.lab.report.terminal import claims_in_words, outcomes_in_words, paragraph
 from normscope.lab.study import trial_count
+from normscope.lab.trials.texts import bytes_notice
 
 FAILED = 1
 _FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
@@ -139,8 +140,9 @@ def _run(command: Run) -> int:
 
 def _notes(command: Run, claims: Sequence[Claim], budget: Budget) -> list[str]:
     """What is to be known before it begins."""
-    notes = []
+    notes: list[str] = []
     if command.text is not None:
+        notes += filter(None, [bytes_notice(command.text)])
         others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
         if others:
             notes.append(f"learning from no text, and so not from {command.text} either: {', '.join(others)}")

@@ -7,6 +7,7 @@ from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older
+from normscope.lab.report.forest import FOREST_STYLE
 from normscope.lab.report.method import METHOD
 from normscope.lab.report.section import section
 from normscope.lab.report.words import MARKS, OLDER, answer_in_words, deciding, prose
@@ -20,7 +21,7 @@ def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
     body = [*_head(found), *_table(found), *_method()]
     for claim, outcome in found:
         body += section(claim, outcome, folder)
-    return document("normscope lab", body, style=CHART_STYLE + _STYLE, script=CHART_SCRIPT)
+    return document("normscope lab", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
 
 
 def _head(found: Found) -> list[str]:
@@ -101,10 +102,6 @@ details th, details td:not(:last-child) { white-space: nowrap }
 .claim .grid { margin: 16px 0; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)) }
 .claim .faint { font-size: 13px }
 .claim details { font-size: 13px; margin-top: 6px }
-.forest { display: block; overflow: visible }
-.forest .cut { stroke: var(--faint); stroke-dasharray: 2 2 }
-.forest .interval { stroke: var(--verdict); stroke-width: 2.5 }
-.forest circle { fill: var(--verdict) }
 a { color: inherit }
 @media screen and (max-width: 700px) {
   .verdicts thead, .answers thead { display: none }

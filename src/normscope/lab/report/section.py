@@ -1,7 +1,6 @@
 """A claim's part of the page: what it says, what was found, the pictures, and what that means."""
 
 import json
-import math
 from pathlib import Path
 
 from normscope.display.chart import draw_chart
@@ -10,12 +9,12 @@ from normscope.display.words import count, figure, many
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome, is_older, out_option
 from normscope.lab.report.charts import charts_of
+from normscope.lab.report.forest import common_range, forest
 from normscope.lab.report.notices import figures_notice, notices
 from normscope.lab.report.words import (
     MARKS,
     OLDER,
     effect_in_words,
-    interval_in_words,
     line_in_words,
     parts_in_words,
     prose,
@@ -23,8 +22,6 @@ from normscope.lab.report.words import (
     texts_in_words,
 )
 from normscope.lab.verdict import Answer
-
-FOREST_WIDTH, FOREST_HEIGHT = 180, 18
 
 
 def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
@@ -95,7 +92,7 @@ def _answers(outcome: Outcome) -> list[str]:
         f"<td>{prose(answer.text)}</td>"
         f"<td>{clean(effect_in_words(answer))}</td>"
         f"<td>{clean(line_in_words(answer))}</td>"
-        f"<td>{_forest(answer, *_range(_alike(answer, outcome)))}</td></tr>"
+        f"<td>{_forest(answer, outcome)}</td></tr>"
         for answer in outcome.answers
     ]
     head = "".join(f"<th>{words}</th>" for words in ("", "what has to hold", "effect", "the line", ""))
@@ -107,41 +104,11 @@ def _answers(outcome: Outcome) -> list[str]:
     ]
 
 
-def _alike(answer: Answer, outcome: Outcome) -> list[Answer]:
-    """Those that can share a scale with an answer: rounding errors would not be seen beside what is of size one."""
-    return [other for other in outcome.answers if (other.unit, other.line) == (answer.unit, answer.line)]
-
-
-def _range(answers: list[Answer]) -> tuple[float, float]:
-    """All that the little pictures of these answers have to show."""
-    values = [
-        value
-        for answer in answers
-        for value in (answer.interval.low, answer.interval.high, answer.interval.middle, answer.line)
-        if math.isfinite(value)
-    ]
-    low, high = min(values), max(values)
-    air = 0.06 * (high - low) or 1.0
-    return low - air, high + air
-
-
-def _forest(answer: Answer, low: float, high: float) -> str:
-    """An interval and its line."""
-
-    def place(value: float) -> float:
-        return FOREST_WIDTH * min(max((value - low) / (high - low), 0.0), 1.0)
-
-    start, end, middle, line = map(
-        place, (answer.interval.low, answer.interval.high, answer.interval.middle, answer.line)
-    )
-    y = FOREST_HEIGHT / 2
-    return (
-        f'<svg class="forest {answer.verdict}" viewBox="0 0 {FOREST_WIDTH} {FOREST_HEIGHT}" width="{FOREST_WIDTH}" '
-        f'height="{FOREST_HEIGHT}" role="img" aria-label="{clean(interval_in_words(answer.interval))}">'
-        f'<path class="cut" d="M{line:.1f} 0V{FOREST_HEIGHT}"/>'
-        f'<path class="interval" d="M{start:.1f} {y:g}H{end:.1f}"/>'
-        f'<circle cx="{middle:.1f}" cy="{y:g}" r="3.5"/></svg>'
-    )
+def _forest(answer: Answer, outcome: Outcome) -> str:
+    """To the scale of those that can share one: rounding errors would not be seen beside what is of size one."""
+    alike = [other for other in outcome.answers if (other.unit, other.line) == (answer.unit, answer.line)]
+    low, high = common_range((other.interval, other.line) for other in alike)
+    return forest(answer.interval, answer.line, low, high, answer.verdict)
 
 
 def _tuning(outcome: Outcome) -> list[str]:

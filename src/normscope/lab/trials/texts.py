@@ -64,6 +64,17 @@ def keep_text(path: str | Path, folder: Path) -> dict[str, str]:
     return {"name": Path(path).name, "sha256": digest}
 
 
+def bytes_notice(path: str | Path) -> str | None:
+    """A word on a file that is no text: anything can be learnt byte by byte, but seldom is it what was meant."""
+    try:
+        Path(path).read_bytes().decode()
+    except UnicodeDecodeError:
+        return f"{path} is not text in UTF-8; its bytes are learnt as they are"
+    except OSError:  # which `keep_text` will tell
+        pass
+    return None
+
+
 def load_text(text: str | Mapping[str, Any]) -> Text:
     """The text that settings name."""
     return _stories() if text == STORIES else _kept(str(_folder.get()), dict(text)["sha256"])  # type: ignore[arg-type]
