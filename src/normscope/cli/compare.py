@@ -108,9 +108,8 @@ def main(arguments: Sequence[str]) -> int:
         print(_note(warning), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    print(
-        f"{textwrap.fill(heading(found), COLUMNS)}\n\n{table(found, ranked)}\n\n{textwrap.fill(sentence(ranked), COLUMNS)}"
-    )
+    first, last = (textwrap.fill(words, COLUMNS) for words in (heading(found), sentence(ranked)))
+    print(f"{first}\n\n{table(found, ranked)}\n\n{last}")
     for notice in notices(found, ranked):
         print(_note(notice))
     path = command.out / "report.html"
