@@ -103,9 +103,10 @@ def main(arguments: Sequence[str]) -> int:
     start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
     plan = _plan(command)
-    before = [too_few_seeds(len(plan.variants), plan.seeds), command.data and bytes_notice(command.data)]
-    for warning in filter(None, before):
-        print(_note(warning), file=sys.stderr)
+    no_text = None if command.data is None else bytes_notice(command.data)
+    for warning in (too_few_seeds(len(plan.variants), plan.seeds), no_text):
+        if warning is not None:
+            print(_note(warning), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
     first, last = (textwrap.fill(words, COLUMNS) for words in (heading(found), sentence(ranked)))
