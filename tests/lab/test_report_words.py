@@ -106,7 +106,7 @@ def test_the_parts_that_a_verdict_hangs_on_are_named() -> None:
     against = found("it is warm", "contradicted", 2.0, 3.0, 1.0)
     held, unsure = found("it is blue", "supported", 0.0, 0.1, 1.0), found("it is old", "inconclusive", 0.0, 2.0, 1.0)
     both = made_outcome(verdict="contradicted", answers=(held, against, unsure))
-    assert parts_in_words(both) == ["Against it: it is warm.", "Open: it is old."]
+    assert parts_in_words(both) == ["Does not hold: it is warm.", "Open: it is old."]
     assert parts_in_words(made_outcome(verdict="inconclusive", answers=(held, unsure))) == ["Open: it is old."]
     assert parts_in_words(made_outcome(answers=(held, held))) == []
     assert parts_in_words(made_outcome(verdict="inconclusive", answers=(unsure,))) == []  # it is the claim itself

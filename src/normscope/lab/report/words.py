@@ -90,7 +90,7 @@ def parts_in_words(outcome: Outcome) -> list[str]:
     """On which of its parts the verdict of a claim hangs that does not stand; nothing if it has one part only."""
     if len(outcome.answers) == 1:
         return []
-    kinds: dict[str, Verdict] = {"Against it": "contradicted", "Open": "inconclusive"}
+    kinds: dict[str, Verdict] = {"Does not hold": "contradicted", "Open": "inconclusive"}
     those = {words: [one.text for one in outcome.answers if one.verdict == kind] for words, kind in kinds.items()}
     return [f"{words}: {'; '.join(texts)}." for words, texts in those.items() if texts]
 
