@@ -109,7 +109,9 @@ def main(arguments: Sequence[str]) -> int:
             print(_note(warning), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    first, last = (textwrap.fill(words, COLUMNS) for words in (heading(found), sentence(ranked)))
+    first, last = (
+        textwrap.fill(words, COLUMNS, break_on_hyphens=False) for words in (heading(found), sentence(ranked))
+    )
     print(f"{first}\n\n{table(found, ranked)}\n\n{last}")
     for notice in notices(found, ranked):
         print(_note(notice))

@@ -38,7 +38,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
 def tuning(budget: Budget) -> Tuning:
     """BatchNorm looks for its rate at every size, so that none suffers from a rate that suits another."""
     return Tuning(
-        rates=(0.06, 0.2, 0.6, 2.0),
+        rates=budget.pick(quick=(0.06, 0.2, 0.6, 2.0), full=(0.02, 0.06, 0.2, 0.6, 2.0)),
         seeds=budget.pick(quick=1, full=3),
         shared={f"group {size}": f"group {LARGE}" for size in sizes_of("group", budget)[1:]},
     )

@@ -89,7 +89,7 @@ def _beyond(inputs: list[Tensor], edge: float) -> float:
 def tuning(budget: Budget) -> Tuning:
     """A unit's rate is found for the whole normal, and all of its variants take it: only the start may differ."""
     return Tuning(
-        rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+        rates=budget.pick(quick=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), full=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
         seeds=budget.pick(quick=2, full=3),
         shared={f"{unit}, {normal}": f"{unit}, whole" for unit in UNITS for normal in NORMALS if normal != "whole"},
     )
