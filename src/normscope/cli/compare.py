@@ -1,7 +1,6 @@
 """`normscope compare`: which of several models is better on your text, in the time that you have."""
 
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from normscope.lab.compare.table import heading, notices, table
 from normscope.lab.compare.variants import combinations, refuse_impossible
 from normscope.lab.compare.words import sentence
 from normscope.lab.laboratory import Hands
+from normscope.lab.report.terminal import paragraph
 from normscope.lab.schedule import Schedule, Watch
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial, name_of
@@ -33,7 +33,6 @@ from normscope.train.observers.words import duration
 _LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
 Listed = Annotated[str | None, _LIST]
 AUTO = "auto"
-COLUMNS = 80
 _NUMBERS = ("depth", "width", "heads", "context")
 
 
@@ -106,23 +105,16 @@ def main(arguments: Sequence[str]) -> int:
     no_text = None if command.data is None else bytes_notice(command.data)
     for warning in (too_few_seeds(len(plan.variants), plan.seeds), no_text):
         if warning is not None:
-            print(_note(warning), file=sys.stderr)
+            print(paragraph(f"note: {warning}"), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    first, last = (
-        textwrap.fill(words, COLUMNS, break_on_hyphens=False) for words in (heading(found), sentence(ranked))
-    )
-    print(f"{first}\n\n{table(found, ranked)}\n\n{last}")
+    print(f"{paragraph(heading(found))}\n\n{table(found, ranked)}\n\n{paragraph(sentence(ranked))}")
     for notice in notices(found, ranked):
-        print(_note(notice))
+        print(paragraph(f"note: {notice}"))
     path = command.out / "report.html"
     write_atomically(path, comparison_page(found))
     print(f"wrote {path}; it took {duration(time.monotonic() - start)} of {duration(60 * command.minutes)}")
     return 0
-
-
-def _note(words: str) -> str:
-    return textwrap.fill(f"note: {words}", COLUMNS, subsequent_indent="  ")
 
 
 def _plan(command: Compare) -> Plan:

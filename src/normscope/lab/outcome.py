@@ -18,7 +18,7 @@ from normscope.lab.source import versions
 from normscope.lab.statistics import Interval
 from normscope.lab.trials.texts import STORIES
 from normscope.lab.tuning import finders
-from normscope.lab.verdict import VERDICTS, Answer, Question, Verdict, confidence_of_each
+from normscope.lab.verdict import VERDICTS, Answer, Question, Verdict
 
 VERSION = 1
 """Of the file's format."""
@@ -39,7 +39,7 @@ class Outcome:
         tuned: what each variant gave with each learning rate that was tried.
         budget: the work that was put in.
         seconds: of one core.
-        rule: what decides, in words, as it was before the run; empty if it was not written down.
+        rule: what decides, in words, as it was before the run.
         normscope, torch: versions.
     """
 
@@ -51,7 +51,7 @@ class Outcome:
     tuned: Mapping[str, Mapping[float, float]]
     budget: Budget
     seconds: float
-    rule: str = ""
+    rule: str
     normscope: str = __version__
     torch: str = dataclasses.field(default_factory=lambda: versions()["torch"])
 
@@ -103,24 +103,21 @@ def _outcome(content: Any) -> Outcome:
     return Outcome(
         claim=content["claim"],
         verdict=content["verdict"],
-        answers=tuple(_answer(answer, len(content["answers"])) for answer in content["answers"]),
+        answers=tuple(map(_answer, content["answers"])),
         runs=Runs(runs["figures"], tuple(runs["seeds"]), runs["rates"]),
         settings=content["settings"],
         tuned={name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()},
         budget=Budget(**content["budget"]),
         seconds=content["seconds"],
-        rule=content.get("rule", ""),
+        rule=content["rule"],
         normscope=content["normscope"],
         torch=content["torch"],
     )
 
 
-def _answer(content: Mapping[str, Any], questions: int) -> Answer:
+def _answer(content: Mapping[str, Any]) -> Answer:
     ends = {name: float(value) for name, value in content["interval"].items()}
-    # Files of before do not have the confidence, which was the same.
-    confidence = content.get("confidence", None if content["always"] else confidence_of_each(questions))
-    given = {**content, "effects": tuple(content["effects"]), "interval": Interval(**ends), "confidence": confidence}
-    return Answer(**given)
+    return Answer(**{**content, "effects": tuple(content["effects"]), "interval": Interval(**ends)})
 
 
 def is_older(outcome: Outcome, claim: Claim) -> bool:
@@ -128,7 +125,7 @@ def is_older(outcome: Outcome, claim: Claim) -> bool:
 
     The verdict is then one on something else, however much it looks like one on the claim.
     """
-    if outcome.rule and outcome.rule != claim.rule:
+    if outcome.rule != claim.rule:
         return True
     tuning = claim.tuning(outcome.budget) if claim.tuning else None
     variants = claim.variants(outcome.budget)

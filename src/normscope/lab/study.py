@@ -10,7 +10,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
 from normscope.lab.trial import Trial, name_of
 from normscope.lab.tuning import best_rates, tries, tuned_losses
-from normscope.lab.verdict import answer, verdict_of
+from normscope.lab.verdict import answer, left_to_chance, verdict_of
 
 FIRST_SEED = 100
 """What is judged is judged with seeds that nobody has looked at: whoever designs a claim tries it with smaller ones."""
@@ -52,8 +52,7 @@ def study(claim: Claim, budget: Budget, text: Any = None) -> Study[Outcome]:
     runs = Runs.collect(variants, seeds, [one.figures for one in done], rates)
     refuse_unequal(claim, runs)
     questions = claim.questions(budget)
-    left_to_chance = sum(not question.always for question in questions)
-    answers = tuple(answer(question, runs.by_seed(), left_to_chance) for question in questions)
+    answers = tuple(answer(question, runs.by_seed(), left_to_chance(questions)) for question in questions)
     verdict = verdict_of(answers)
     return Outcome(claim.name, verdict, answers, runs, variants, tuned, budget, seconds, rule=claim.rule)
 

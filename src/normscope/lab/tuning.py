@@ -80,7 +80,11 @@ def best_rate(losses: Mapping[float, float]) -> float:
     # The chords' slopes are the parabola's own slopes half way, and the lowest point is where the slope is zero.
     falling, rising = below / (middle - left), above / (right - middle)
     start, end = (left + middle) / 2, (middle + right) / 2
-    return float(f"{math.exp(start + falling * (end - start) / (rising + falling)):.{DIGITS}g}")
+    return rounded(math.exp(start + falling * (end - start) / (rising + falling)))
+
+
+def rounded(rate: float) -> float:
+    return float(f"{rate:.{DIGITS}g}")
 
 
 def at_the_edge(tuned: Tuned) -> list[str]:

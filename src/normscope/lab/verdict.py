@@ -25,6 +25,9 @@ BySeed = Mapping[str, Figures]
 CONFIDENCE = 0.95
 """Of all the intervals of a claim together."""
 
+FACTORS = "factors of two"
+"""The unit of a ratio's logarithm, whose mean is not the mean of the ratios; readers are shown the ratio that it is."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -67,8 +70,13 @@ class Answer:
     effects: tuple[float, ...]
     interval: Interval
     verdict: Verdict
-    always: bool = False
-    confidence: float | None = None
+    always: bool
+    confidence: float | None
+
+
+def left_to_chance(questions: Sequence[Question]) -> int:
+    """How many of them chance plays a part in; what holds for every seed needs no room for it."""
+    return sum(not question.always for question in questions)
 
 
 def confidence_of_each(questions: int) -> float:

@@ -8,12 +8,10 @@ from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import differences, dots
 from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "PowerNorm": "power"}
-MARGIN = 0.03
-"""Nats a byte: whoever chooses a norm would not notice less, so less is not "worse"."""
 NORM_WARMUP = 0.2
 """The share of the steps in which PowerNorm still divides by the batch's own statistic."""
 

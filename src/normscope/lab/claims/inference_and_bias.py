@@ -11,7 +11,7 @@ from normscope.lab.report.charts import differences, dots
 from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.modes import relative_kept, relative_peaks, relative_times
-from normscope.lab.trials.text import SMALL, build_gpt, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text
 from normscope.lab.trials.texts import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
 
@@ -21,8 +21,6 @@ ASKED = 8
 """Sequences of the batch that is asked about, as many as in training."""
 SAVES = 0.95
 """Of time or memory: what saves less than a twentieth is not worth a line of code."""
-MARGIN = 0.03
-"""Nats a byte: whoever decides on biases would not notice less."""
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:

@@ -14,7 +14,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.images import CHANCE
 from normscope.lab.trials.stack import Stack, training
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "GroupNorm": "group"}
 RATES = tuple(2.0**power for power in range(-5, 4))
@@ -56,7 +56,7 @@ def questions(budget: Budget) -> list[Question]:
             return math.log2(runs[NAMES[name]]["largest"] / runs["none"]["largest"])
 
         text = f"the largest rate that trains is more than twice as large with {name} as without a norm"
-        return Question(text, notches, line=NOTCHES, side="above", unit="factors of two")
+        return Question(text, notches, line=NOTCHES, side="above", unit=FACTORS)
 
     return [larger(name) for name in with_a_norm(budget)]
 

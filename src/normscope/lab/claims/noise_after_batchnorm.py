@@ -16,7 +16,7 @@ from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, on_held_out
 from normscope.lab.trials.noise import expected_shift
 from normscope.lab.trials.shift import moments, shift_between
 from normscope.lab.trials.stack import Stack, checkpoints, training
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "BatchNorm and noise": "noisy batch"}
 LOOKS, PROBE = 20, 128
@@ -68,7 +68,7 @@ def questions(budget: Budget) -> list[Question]:
         def effect(runs: BySeed) -> float:
             return math.log2(runs["noisy batch"]["shift"] / runs[than]["shift"])
 
-        return Question(f"with noise the features shift further in a step than {name}", effect, unit="factors of two")
+        return Question(f"with noise the features shift further in a step than {name}", effect, unit=FACTORS)
 
     def worse(runs: BySeed, than: str) -> float:
         return float(runs["noisy batch"]["loss"] - runs[than]["loss"])

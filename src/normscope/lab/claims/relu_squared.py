@@ -10,7 +10,7 @@ from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import categories, differences, dots
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, build_gpt, train_text, training_config
+from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text, training_config
 from normscope.lab.trials.texts import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.train.trainer import Trainer
@@ -18,8 +18,6 @@ from normscope.train.trainer import Trainer
 REFERENCE = "relu2"
 OTHERS = {"relu": "ReLU", "gelu": "GELU", "swiglu": "SwiGLU"}
 EQUAL = ("steps", "time")
-MARGIN = 0.03
-"""Nats a byte: whoever chooses an activation would not notice less."""
 TURNS = 30
 """Steps that are timed of each of two models."""
 

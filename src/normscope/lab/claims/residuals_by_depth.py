@@ -7,12 +7,10 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import by_number, curves
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
 WIRINGS = {"two": "pre", "one": "single", "none": "none"}
-MARGIN = 0.03
-"""Nats a byte: less is not a win that anyone would change a wiring for."""
 
 
 def depths(budget: Budget) -> tuple[int, ...]:

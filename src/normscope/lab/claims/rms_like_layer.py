@@ -7,13 +7,11 @@ from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import categories, differences
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
 ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
 NORMS = ("layer", "rms")
-MARGIN = 0.03
-"""Nats a byte: about what a tenth more steps bring in so short a training; whoever chooses a norm would not notice."""
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:

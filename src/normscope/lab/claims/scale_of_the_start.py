@@ -8,13 +8,11 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import by_number
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
 USUAL = 1.0
 WIRINGS = ("pre", "post")
-MARGIN = 0.03
-"""Nats a byte, on average over the scales of a side: whoever chooses a wiring would not notice less."""
 
 FEW_RATES = (4e-3, 8e-3, 2e-2, 7e-2, 3e-1)
 """Closer to one another where they are small: a little above its best rate post-norm learns next to nothing."""

@@ -12,7 +12,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.stack import Stack, checkpoints, training
 from normscope.lab.trials.walk import walk
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
 
 RATE = 1 / 32
 """A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is
@@ -61,7 +61,7 @@ def questions(budget: Budget) -> list[Question]:
         def effect(runs: BySeed) -> float:
             return math.log2(runs["batch"][f"usual_{figure}"] / runs["none"][f"usual_{figure}"])
 
-        return Question(f"with BatchNorm {text}", effect, side="below", unit="factors of two")
+        return Question(f"with BatchNorm {text}", effect, side="below", unit=FACTORS)
 
     return [
         smaller("variation", "the loss varies less along the gradient"),

@@ -7,13 +7,11 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
 from normscope.lab.report.charts import categories, curves
 from normscope.lab.runs import Runs
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
 
 WIRINGS = ("pre", "post")
 WARMUPS = {"with": 0.2, "without": 0.0}
-MARGIN = 0.03
-"""Nats a byte: whoever leaves the warm-up out, or chooses a wiring, would not notice less."""
 FEW_RATES = (2e-3, 3.5e-3, 6e-3, 1e-2, 1.7e-2)
 """Close to one another: a little above post-norm's best rate it learns next to nothing, which wide steps would miss."""
 MORE_RATES = (3e-4, 6e-4, 1.1e-3, *FEW_RATES)

@@ -11,7 +11,7 @@ from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
 from normscope.lab.trial import Done, Trial, name_of
 from normscope.lab.trials.text import train_text
-from normscope.lab.tuning import FIRST_TUNING_SEED, best_rates, tries, tuned_losses
+from normscope.lab.tuning import FIRST_TUNING_SEED, best_rates, rounded, tries, tuned_losses
 
 PACE_SEED = 2000
 PACE_RATE = 1e-4
@@ -137,6 +137,6 @@ def further_rate(losses: Mapping[float, float]) -> float:
     place = min(range(len(rates)), key=lambda place: losses[rates[place]])
     if place in (0, len(rates) - 1):
         beyond = rates[0] ** 2 / rates[1] if place == 0 else rates[-1] ** 2 / rates[-2]
-        return float(f"{beyond:.2g}")
+        return rounded(beyond)
     neighbour = min(rates[place - 1], rates[place + 1], key=losses.__getitem__)
-    return float(f"{(rates[place] * neighbour) ** 0.5:.2g}")
+    return rounded((rates[place] * neighbour) ** 0.5)

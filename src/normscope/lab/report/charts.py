@@ -8,7 +8,7 @@ from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.runs import Runs
 from normscope.lab.statistics import Interval, confidence_interval
-from normscope.lab.verdict import Question, confidence_of_each
+from normscope.lab.verdict import Question, confidence_of_each, left_to_chance
 
 OF_EACH = "95% of each mean by itself"
 OF_SEEDS = "least to greatest of the seeds"
@@ -64,7 +64,7 @@ def differences(
         levels: where the lines are, if all of these have the same one.
         own_levels: what the line is called, and where it is for each of `names`, if they differ.
     """
-    confidence = confidence_of_each(sum(not question.always for question in asked))
+    confidence = confidence_of_each(left_to_chance(asked))
     drawn = []
     for i, (label, pairs) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)

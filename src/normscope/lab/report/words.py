@@ -10,15 +10,13 @@ from normscope.display.words import figure
 from normscope.lab.outcome import Outcome
 from normscope.lab.statistics import Interval
 from normscope.lab.trials.texts import STORIES
-from normscope.lab.verdict import Answer, Verdict
+from normscope.lab.verdict import FACTORS, Answer, Verdict
 
 MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
 OLDER = "older: the claim has changed since; run it again"
 ROUNDING = 1e-3
 """A question whose line is no larger asks whether two ways are the same but for rounding."""
 BUILT_IN = "the built-in stories"
-FACTORS = "factors of two"
-"""The unit of a ratio's logarithm, whose mean is not the mean of the ratios; it is shown as the ratio that it is."""
 
 
 def prose(text: str) -> str:
