@@ -6,10 +6,10 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train tour test lab bench lint types format clean
+.PHONY: help train tour test test-all lab bench lint types format clean
 
 help:  ## what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 train: $(READY)  ## train a GPT on the built-in stories, in about a minute; TEXT=FILE for your own
 	@$(BIN)/normscope train $(TEXT)
@@ -19,6 +19,9 @@ tour: $(READY)  ## a worked example: the norms, their scopes and the models, che
 
 test: lint types  ## everything that CI runs: lint, types and tests
 	$(BIN)/pytest -n auto
+
+test-all: lint types  ## the same with the exhaustive tests, which take longer
+	$(BIN)/pytest -n auto -m ''
 
 lab: $(READY)  ## put the field's claims to the test, in a quarter of an hour, into docs/lab; BUDGET=full takes a night
 	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab
