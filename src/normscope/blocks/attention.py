@@ -18,6 +18,7 @@ from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
 from normscope.kernels.attention import attend, by_torch, seen
+from normscope.kernels.symbolic import is_known
 
 
 class Attention(nn.Module):
@@ -145,18 +146,19 @@ class Attention(nn.Module):
         return cache.start
 
     def _plainly_causal(self, s: int, start: Start, mask: Tensor | None) -> bool:
-        windowed = self.window is not None and self.window < furthest(start) + s
-        # Lengths are asked about in a branch: in a graph for any length `s > 1` is a symbol, and torch's flag is not.
-        if s <= 1 or start != 0 or windowed:
+        if is_known(s <= 1) or start != 0 or self._is_windowed(furthest(start) + s):
             return False
         return self.causal and mask is None
+
+    def _is_windowed(self, total: int) -> bool:
+        """Whether the window may hide some of so many tokens."""
+        return self.window is not None and not is_known(total <= self.window)
 
     def _visible(self, s: int, start: Start, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
         total, equal = furthest(start) + s, not isinstance(start, tuple)
-        windowed = self.window is not None and self.window < total
-        newest_only = self.causal and s == 1  # one query, at the end: it sees all there is
-        if mask is None and equal and not windowed and (not self.causal or newest_only or start == 0):
+        newest_only = self.causal and is_known(s == 1)  # one query, at the end: it sees all there is
+        if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
         query = places(start, s, device)[..., None]
         query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ

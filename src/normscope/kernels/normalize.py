@@ -139,7 +139,7 @@ def lay_mask(mask: Tensor, plan: Plan) -> Tensor:
         raise DtypeError(f"a mask is boolean, True at real positions, but got {mask.dtype}; use mask.bool()")
     rank, given = len(plan.shape), tuple(mask.shape)
     full = given + (1,) * (rank - len(given))
-    if len(full) != rank or any(m not in (1, size) for m, size in zip(full, plan.shape, strict=True)):
+    if len(full) != rank or any(m != 1 and m != size for m, size in zip(full, plan.shape, strict=True)):
         raise ShapeError(
             f"a mask of shape {given} does not fit a tensor of shape {plan.shape}; give it the shape of the tensor's "
             f"leading dimensions, or {rank} dimensions, each as in the tensor or 1"

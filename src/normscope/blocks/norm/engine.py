@@ -16,6 +16,7 @@ from normscope.kernels.distributed import is_shared
 from normscope.kernels.layout import is_over_rows
 from normscope.kernels.normalize import Affine, Moments, Statistic
 from normscope.kernels.power import PowerMemory, by_power
+from normscope.kernels.symbolic import is_known
 from normscope.scope import Axes, Plan, Scope
 
 _SHAPES = 64  # of so many shapes a layer remembers the plan
@@ -206,7 +207,7 @@ class Norm(nn.Module):
             if self.state is None:
                 self._check_plan(plan)
             along = plan.along(self.axes.names) if self.axes else ()
-            found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
+            found = plan, along, is_over_rows(plan.split_shape, plan.roles, along)
             if not traced:
                 if len(self._layouts) >= _SHAPES:
                     self._layouts.clear()
@@ -232,7 +233,7 @@ class Norm(nn.Module):
         momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
         if (
-            not masked and not is_shared(self.sync) and plan.count > 1 and moments.square.numel()
+            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moments.square.numel()
         ):  # every statistic saw as many values: the usual case
             self._move(moments, plan.count, momentum, dims)
             return
@@ -259,7 +260,7 @@ class Norm(nn.Module):
             (self.running_square, moments.square, 1.0),
         ):
             if buffer is not None and value is not None:
-                batch = value.mean(dims) if value.numel() > buffer.numel() else value
+                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
                 buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
 
     def _check_plan(self, plan: Plan) -> None:
@@ -268,7 +269,7 @@ class Norm(nn.Module):
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
-        if plan.count == 1 and not is_shared(self.sync):  # the other ranks may bring more values
+        if is_known(plan.count == 1) and not is_shared(self.sync):  # the other ranks may bring more values
             raise ShapeError(checks.one_value_message(plan, self.scope, self.state))
 
     def extra_repr(self) -> str:
