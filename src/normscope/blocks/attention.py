@@ -39,7 +39,7 @@ class Attention(nn.Module):
         kv_heads: how many heads of keys and values, which groups of query heads share; None is as many as `heads`.
         head_dim: the size of a head; None is width / heads.
         causal: whether a token sees only itself and those before it.
-        rotary: turns queries and keys by their position; one object may serve all the layers of a model.
+        rotary: turns queries and keys by their position.
         qk_norm: a norm over each head's queries and keys: a name, a scope or a `NormSpec`.
         window: how many tokens back a token sees, itself included; None is all.
         bias, dropout, init, role, depth: as for the MLP; dropout falls on the attention weights and on the output.

@@ -97,7 +97,7 @@ class Block(nn.Module):
 
     Args:
         config: what the block is made of.
-        rotary: the rotary positions of its attention, which all the blocks of a model share.
+        rotary: the rotary positions of its attention.
 
     Example:
         >>> import torch

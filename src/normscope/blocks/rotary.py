@@ -1,5 +1,6 @@
 """Rotary positions: queries and keys are turned by an angle that grows with their place."""
 
+import copy
 from collections.abc import Callable
 from numbers import Integral
 from typing import Self
@@ -115,6 +116,21 @@ class Rotary(nn.Module):
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"
+
+
+def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> list[Rotary]:
+    """A `Rotary` for each layer of a model, whose tables lie in the same memory until the model is converted.
+
+    Not one for all: its buffers would have a name for each layer, and torch.func.functional_call, which swaps what has a
+    name, would be given several values for one tensor.
+    """
+    first = Rotary(head_dim, context, base)
+    found = [first]
+    for _ in range(layers - 1):
+        other = copy.deepcopy(first)
+        other.cos, other.sin = first.cos.detach(), first.sin.detach()
+        found.append(other)
+    return found
 
 
 def check_is_rotary(rotary: object) -> None:

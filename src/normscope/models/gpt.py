@@ -21,7 +21,7 @@ from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.places import Start, furthest, places
-from normscope.blocks.rotary import Rotary, check_rotary
+from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.checks import check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
@@ -107,10 +107,12 @@ class GPT(nn.Module):
         self.embedding = Embedding(config.vocab_size, width, init=config.init, role=table)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
-        rotary = Rotary(self.head_dim, config.context, config.rotary_base) if config.positions == "rotary" else None
+        rotaries: list[Rotary] | list[None] = [None] * depth
+        if config.positions == "rotary":
+            rotaries = rotary_for_layers(depth, self.head_dim, config.context, config.rotary_base)
         self.dropout = nn.Dropout(config.dropout)
         self.embedding_norm = build_norm(as_norm(config.norm) if config.embedding_norm else None, (None, None, width))
-        self.blocks = nn.ModuleList(Block(config, rotary) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(config, rotary) for rotary in rotaries)
         self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
         # What a cache cannot serve; asked here, because a scope is not read again for every token.
