@@ -56,6 +56,10 @@ class FutureLeakError(ConfigError):
     """A norm in a causal model whose statistics would see tokens that are still to come."""
 
 
+class TransformError(NormscopeError, RuntimeError):
+    """A tool of torch's (an exporter, a tracer, torch.func) that a layer does not support, and what to use instead."""
+
+
 class TokenError(NormscopeError, IndexError):
     """A token id, or a text, that the vocabulary does not have."""
 

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.models.transform_cases import CASES, Case, Inputs, every_case
+import normscope as ns
+from normscope.errors import TransformError
+from tests.models.transform_cases import CASES, Case, Inputs, every_case, has_state, learns_backwards, remembers
+from tests.support import randn, scramble
 
 # torch's own compiler and tracer call what torch itself has deprecated; torch.jit.trace warns of every question that
 # is asked of a size, checks included.
@@ -33,12 +36,17 @@ def _forget_graphs() -> Iterator[None]:
     torch.compiler.reset()
 
 
+def weighed(y: Tensor) -> Tensor:
+    """A loss with another weight for each number; the sum of their squares would be the same for all that a norm gives."""
+    return (y * torch.arange(y.numel()).cos().reshape(y.shape)).sum()
+
+
 def run(call: Call, inputs: Inputs, module: nn.Module) -> Results:
     """The output, the gradients of the inputs and of the parameters, and the buffers after it."""
     given = tuple(x.clone().requires_grad_() if x.is_floating_point() else x for x in inputs)
     module.zero_grad()
     y = call(*given)
-    y.square().sum().backward()
+    weighed(y).backward()
     results = {"output": y.detach()}
     results |= {f"gradient of input {i}": x.grad for i, x in enumerate(given) if x.grad is not None}
     results |= {f"gradient of {name}": p.grad for name, p in module.named_parameters() if p.grad is not None}
@@ -96,13 +104,13 @@ def test_inductor(case: Case, dynamic: bool) -> None:
 
 
 def exported(case: Case, module: nn.Module, inputs: Inputs, strict: bool) -> nn.Module:
-    shapes = [{dim: torch.export.Dim.DYNAMIC for dim in dims} for dims in case.dynamic]
+    shapes = [dict.fromkeys(dims, torch.export.Dim.DYNAMIC) for dims in case.dynamic]
     program = torch.export.export(module, inputs, dynamic_shapes=tuple(shapes), strict=strict)
     return program.module()
 
 
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.exhaustive)], ids=["free", "strict"])
-@every_case()
+@every_case(lambda case: not learns_backwards(case))
 def test_export(case: Case, strict: bool) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
@@ -111,41 +119,136 @@ def test_export(case: Case, strict: bool) -> None:
         same(run(program, case.inputs(i), program), run(plain, case.inputs(i), plain))
 
 
-@pytest.mark.parametrize("others", [True])
-@every_case()
-def test_jit_trace(case: Case, others: bool) -> None:
-    def transform(module: nn.Module, inputs: Inputs) -> Call:
-        traced: Any = torch.jit.trace(copy.deepcopy(module), inputs, check_trace=False)
-        traced.load_state_dict(module.state_dict())
-        return traced
-
+@every_case(lambda case: not learns_backwards(case))
+def test_jit_trace(case: Case) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
-    traced = transform(module, case.inputs(0))
+    traced: Any = torch.jit.trace(module, case.inputs(0), check_trace=False)
+    module.load_state_dict(plain.state_dict())  # tracing runs it, and the buffers are the traced module's as well
     for i in (0, 1):
-        same(run(traced, case.inputs(i), traced), run(plain, case.inputs(i), plain))
+        found, expected = run(traced, case.inputs(i), traced), run(plain, case.inputs(i), plain)
+        same(found, {name: value for name, value in expected.items() if name in found or "gradient" in name})
 
 
-@pytest.mark.parametrize("mode", ["symbolic", *[pytest.param(m, marks=pytest.mark.exhaustive) for m in ("real", "fake")]])
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def functional(module: nn.Module, state: dict[str, Tensor], inputs: Inputs, grad: Callable[..., Any]) -> Results:
+    """What `run` gives, by functional_call and torch.func."""
+    learnt = {name: value for name, value in state.items() if value.requires_grad}
+    rest = {name: value.clone() for name, value in state.items() if name not in learnt}
+    floats = [i for i, x in enumerate(inputs) if x.is_floating_point()]
+
+    def loss(learnt: dict[str, Tensor], given: list[Tensor], rest: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        everything = list(inputs)
+        for i, x in zip(floats, given, strict=True):
+            everything[i] = x
+        y = torch.func.functional_call(module, {**learnt, **rest}, tuple(everything))
+        return weighed(y), y
+
+    found, y = grad(loss, argnums=(0, 1), has_aux=True)(learnt, [inputs[i] for i in floats], rest)
+    results = {"output": y}
+    results |= {f"gradient of input {i}": x for i, x in zip(floats, found[1], strict=True)}
+    results |= {f"gradient of {name}": value for name, value in found[0].items()}
+    return results | {name: value for name, value in rest.items() if name in dict(module.named_buffers())}
+
+
+@every_case(lambda case: not learns_backwards(case))
+def test_functional_call_and_grad(case: Case) -> None:
+    module = case.module()
+    plain = copy.deepcopy(module)
+    for i in (0, 1):
+        same(functional(module, state_of(module), case.inputs(i), torch.func.grad), run(plain, case.inputs(i), plain))
+        module.load_state_dict(plain.state_dict())
+
+
+@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point())
+def test_jvp(case: Case) -> None:
+    """Forwards along a direction is what backwards says of it."""
+    module = case.module().requires_grad_(False)
+    inputs = case.inputs(0)
+    x, rest, direction = inputs[0], inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+    _, found = torch.func.jvp(lambda v: weighed(module(v, *rest)), (x,), (direction,))
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(weighed(module(x, *rest)), x)
+    steps = gradient * direction
+    torch.testing.assert_close(found, steps.sum(), rtol=0, atol=2e-5 * float(steps.abs().sum()))
+
+
+@every_case(lambda case: not remembers(case))
+def test_vmap(case: Case) -> None:
+    """Over inputs, a batch of batches."""
+    module = case.module().requires_grad_(False)
+    calls = [case.inputs(0), tuple(x.flip(0) for x in case.inputs(0))]
+    found = torch.func.vmap(module)(*[torch.stack(given) for given in zip(*calls, strict=True)])
+    for y, inputs in zip(found, calls, strict=True):
+        same({"output": y}, {"output": module(*inputs)})
+
+
+@every_case(lambda case: has_state(case) and not learns_backwards(case))
+def test_an_ensemble(case: Case) -> None:
+    """Several models at once, as torch's guide to ensembles has it: vmap over stacked states, gradients beside it."""
+    models = [case.module() for _ in range(2)]
+    scramble(models[1], seed=5)
+    inputs = case.inputs(0)
+    parameters, buffers = torch.func.stack_module_state(models)
+    parameters = {name: value.detach() for name, value in parameters.items()}
+    skeleton = copy.deepcopy(models[0]).to("meta")
+
+    def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        y = torch.func.functional_call(skeleton, (parameters, buffers), inputs)
+        return weighed(y), y
+
+    gradients, y = torch.func.vmap(torch.func.grad(loss, has_aux=True))(parameters, buffers)
+    for i, model in enumerate(models):
+        found = {"output": y[i]} | {f"gradient of {name}": value[i] for name, value in gradients.items()}
+        found |= {name: value[i] for name, value in buffers.items()}
+        expected = run(model, inputs, model)
+        same(found, {name: value for name, value in expected.items() if "of input" not in name})
+
+
+@pytest.mark.parametrize(
+    "mode", ["symbolic", *[pytest.param(m, marks=pytest.mark.exhaustive) for m in ("real", "fake")]]
+)
 @every_case()
 def test_make_fx(case: Case, mode: str) -> None:
+    """Forwards and backwards in one graph."""
     module = case.module()
     plain = copy.deepcopy(module)
-    names, parameters = zip(*module.named_parameters(), strict=True) if list(module.parameters()) else ((), ())
+    names = list(state_of(module))
 
-    def results(parameters: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Tensor, ...]:
-        state = dict(zip(names, parameters, strict=True))
-        y = torch.func.functional_call(module, state, inputs)
-        wanted = [x for x in (*inputs, *parameters) if x.requires_grad]
-        return y, *torch.autograd.grad(y.square().sum(), wanted)
+    def results(state: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+        y = torch.func.functional_call(module, dict(zip(names, state, strict=True)), inputs)
+        wanted = [x for x in (*inputs, *state) if x.requires_grad]
+        return y, *torch.autograd.grad(weighed(y), wanted)
 
     def given(i: int) -> Inputs:
         return tuple(x.requires_grad_() if x.is_floating_point() else x for x in case.inputs(i))
 
-    graph = make_fx(results, tracing_mode=mode)(parameters, *given(0))
-    module.load_state_dict(plain.state_dict())
+    example = [x.detach().clone().requires_grad_(x.requires_grad) for x in state_of(module).values()]
+    graph = make_fx(results, tracing_mode=mode)(example, *given(0))
     for i in (0, 1) if mode == "symbolic" else (0,):
-        y, *found = graph(parameters, *given(i))
+        y, *found = graph(list(state_of(module).values()), *given(i))
         expected = run(plain, case.inputs(i), plain)
         wanted = {name: value for name, value in expected.items() if "gradient" in name or name == "output"}
         same(dict(zip(wanted, (y.detach(), *found), strict=True)), wanted)
+        same(dict(module.named_buffers()), dict(plain.named_buffers()))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda norm, x: torch.func.grad(lambda v: norm(v).sum())(x), id="grad"),
+        pytest.param(lambda norm, x: torch.func.jvp(norm, (x,), (x,)), id="jvp"),
+        pytest.param(lambda norm, x: torch.func.vmap(norm)(x[None]), id="vmap"),
+        pytest.param(lambda norm, x: torch.jit.trace(norm, x), id="trace"),
+        pytest.param(lambda norm, x: torch.export.export(norm, (x,)), id="export"),
+    ],
+)
+def test_a_backward_pass_that_would_be_lost_is_refused(use: Callable[[nn.Module, Tensor], object]) -> None:
+    x = randn(3, 4, dtype=torch.float32)
+    for warmup in (0, 1):
+        with pytest.raises(TransformError, match=r"(?s)backward pass of its own.*fix: call eval"):
+            use(ns.PowerNorm(4, warmup=warmup), x)
+    use(ns.PowerNorm(4).eval(), x)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
@@ -37,6 +38,28 @@ class Case:
         module = self.make()
         scramble(module, seed=1)
         return module.train(self.training)
+
+
+def remembers(case: Case) -> bool:
+    """Whether a call moves a buffer, which vmap would have to do for all calls at once."""
+    return case.training and "num_batches_tracked" in _state(case)
+
+
+def learns_backwards(case: Case) -> bool:
+    """Whether the backward pass is PowerNorm's, which is no gradient and moves its statistics."""
+    return case.training and "running_pull" in _state(case)
+
+
+def has_state(case: Case) -> bool:
+    return bool(_state(case))
+
+
+@cache
+def _state(case: Case) -> set[str]:
+    """The last parts of the names of all parameters and buffers."""
+    with torch.device("meta"):
+        module = case.make()
+    return {name.split(".")[-1] for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
 
 class _Masked(nn.Module):
@@ -119,9 +142,7 @@ def _norms() -> list[Case]:
     for scope, affine, sizes in scopes:
         for mask in ("", "masked "):
 
-            def make(
-                scope: str = scope, affine: str | None = affine, sizes: dict[str, int] = sizes
-            ) -> nn.Module:
+            def make(scope: str = scope, affine: str | None = affine, sizes: dict[str, int] = sizes) -> nn.Module:
                 return ns.Norm(scope, affine=affine, **sizes)
 
             if affine == "s":
@@ -141,7 +162,11 @@ def _parts() -> list[Case]:
         Case("Embedding", lambda: ns.Embedding(VOCABULARY, 8), _tokens, text, short=True),
     ]
     for name in ACTIVATIONS:
-        cases.append(Case(f"MLP {name}", lambda name=name: ns.MLP(16, activation=name), _text(), text, short=name == "swiglu"))  # type: ignore[misc]
+
+        def mlp(name: str = name) -> nn.Module:
+            return ns.MLP(16, activation=name)
+
+        cases.append(Case(f"MLP {name}", mlp, _text(), text, short=name == "swiglu"))
     attention: dict[str, dict[str, object]] = {
         "": {},
         "of groups": {"kv_heads": 2},
@@ -220,7 +245,9 @@ def _models() -> list[Case]:
 
 def _all() -> list[Case]:
     cases = [*_norms(), *_parts(), *_models()]
-    stateful = [case for case in cases if any(name in case.name for name in ("Batch", "Instance", "Power", "power", "batch"))]
+    stateful = [
+        case for case in cases if any(name in case.name for name in ("Batch", "Instance", "Power", "power", "batch"))
+    ]
     evaluated = [replace(case, name=f"{case.name}, evaluated", training=False) for case in stateful]
     return [*cases, *evaluated]
 

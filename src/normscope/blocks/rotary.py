@@ -121,8 +121,8 @@ class Rotary(nn.Module):
 def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> list[Rotary]:
     """A `Rotary` for each layer of a model, whose tables lie in the same memory until the model is converted.
 
-    Not one for all: its buffers would have a name for each layer, and torch.func.functional_call, which swaps what has a
-    name, would be given several values for one tensor.
+    Not one for all: its buffers would have a name for each layer, and torch.func.functional_call, which swaps tensors
+    by name, would be given several values for one.
     """
     first = Rotary(head_dim, context, base)
     found = [first]

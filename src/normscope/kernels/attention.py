@@ -12,6 +12,7 @@ Of the forward pass the kernel keeps its inputs alone: the backward pass makes t
 itself to be differentiated takes torch's formula. `normscope.kernels.switch` says when kernels may run at all.
 """
 
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.kernels.memory import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
-from normscope.kernels.switch import Form, attempt, form_for
+from normscope.kernels.switch import Form, attempt, form_for, is_transformed
 from normscope.kernels.symbolic import is_known
 from normscope.kernels.threads import Pool, pool_for
 
@@ -67,15 +68,16 @@ def by_torch(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, visible: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
-    y = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=visible,
-        dropout_p=dropout,
-        is_causal=causal,
-        enable_gqa=not is_known(q.shape[2] == k.shape[2]),
-    )
+    with sdpa_kernel(SDPBackend.MATH) if is_transformed() else nullcontext():
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=visible,
+            dropout_p=dropout,
+            is_causal=causal,
+            enable_gqa=not is_known(q.shape[2] == k.shape[2]),
+        )
     return y.transpose(1, 2)
 
 

@@ -19,8 +19,8 @@ def is_known(condition: Any) -> bool:
     if not torch.compiler.is_dynamo_compiling():
         if type(condition) is bool:
             return condition
-        if isinstance(condition, Tensor):  # torch.jit.trace has sizes that are tensors
-            return bool(condition)
+        if isinstance(condition, Tensor):  # torch.jit.trace has sizes that are tensors, and each may be another one
+            return False
     # Loaded here, because it brings sympy, which takes a second.
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 

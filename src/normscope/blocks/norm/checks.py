@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from normscope.checks import check_flags, is_number, is_whole
-from normscope.errors import ConfigError, ScopeError, ShapeError
+from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
+from normscope.kernels.switch import is_recorded, is_transformed
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import leaves
 from normscope.scope.plan import dimensions
@@ -133,6 +134,16 @@ def whole(name: str, value: object, otherwise: str = "") -> int:
     if not is_whole(value):
         raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
+
+
+def check_backward_is_kept() -> None:
+    """Refuse to train PowerNorm where torch would make a backward pass of its own: it would be another one."""
+    if is_transformed() or is_recorded():
+        raise TransformError(
+            "PowerNorm in training has a backward pass of its own, which moves its running statistics; torch.func, "
+            "torch.export and torch.jit.trace differentiate the forward pass instead and would compute something else"
+            "\nfix: call eval() first, or train with plain autograd or torch.compile"
+        )
 
 
 def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:

@@ -183,6 +183,8 @@ class Norm(nn.Module):
             return dispatch.normalize_by_memory(
                 input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
             )
+        if self.state == "power":
+            checks.check_backward_is_kept()
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
