@@ -48,6 +48,10 @@ class DtypeError(NormscopeError, TypeError):
     """A tensor, or an argument, of the wrong type."""
 
 
+class DeviceError(NormscopeError, RuntimeError):
+    """Tensors that are to be computed with together, on different devices."""
+
+
 class ConfigError(NormscopeError, ValueError):
     """Settings that do not fit together, found when they are made and not in the middle of a run."""
 

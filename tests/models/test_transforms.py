@@ -37,7 +37,7 @@ def _forget_graphs() -> Iterator[None]:
 
 
 def weighed(y: Tensor) -> Tensor:
-    """A loss with another weight for each number; the sum of their squares would be the same for all that a norm gives."""
+    """A loss with another weight for each number: the sum of squares is the same for all that a norm gives."""
     return (y * torch.arange(y.numel()).cos().reshape(y.shape)).sum()
 
 

@@ -15,13 +15,14 @@ from normscope.blocks.norm.spec import NormSpec, as_norm
 from normscope.blocks.places import Start, furthest, places
 from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
 from normscope.kernels.attention import attend, by_torch, seen
 from normscope.kernels.symbolic import is_known
 
 
-class Attention(nn.Module):
+class Attention(BaseModule):
     r"""Multi-head attention, with grouped queries, rotary positions, QK-norm, a window and a cache as options.
 
     Formula:
@@ -101,9 +102,11 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        if is_traced(x):
+            return self._as_leaf(x, mask, cache)
         check_stream(x, "attention")
         b, s, _ = x.shape
-        check_mask(mask, (b, s))
+        check_mask(mask, x, (b, s))
         if mask is not None:
             # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
             x = x.where(mask[:, :, None], 0.0)

@@ -165,10 +165,21 @@ def check_statistic(statistic: str) -> Statistic:
     return cast(Statistic, statistic)
 
 
+def check_dense(x: Tensor, use: object) -> None:
+    """Refuse what has no memory of its own for every number: sparse and nested tensors."""
+    if x.layout is torch.strided and not x.is_nested:
+        return
+    kind, fix = f"a tensor of layout {x.layout}", "convert it with x.to_dense()"
+    if x.is_nested:
+        kind, fix = "a nested tensor", "pad it with torch.nested.to_padded_tensor, and give a mask"
+    raise DtypeError(f"a dense tensor is needed for {use}, but got {kind}\nfix: {fix}")
+
+
 def check_floating(x: Tensor) -> None:
-    if type(x) is Tensor and x.is_floating_point():
+    if type(x) is Tensor and x.is_floating_point() and x.layout is torch.strided and not x.is_nested:
         return
     if not isinstance(x, Tensor):
         raise DtypeError(f"a norm takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
     if not x.is_floating_point():
         raise DtypeError(f"a norm takes real numbers, but got a tensor of {x.dtype}; convert it with x.float()")
+    check_dense(x, "a norm")

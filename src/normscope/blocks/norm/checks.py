@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
+from normscope.blocks.checks import check_mask_tensor
 from normscope.checks import check_flags, is_number, is_whole
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
 from normscope.kernels.switch import is_recorded, is_transformed
@@ -63,11 +64,13 @@ def sizes_of(sizes: Any) -> dict[str, int]:
         raise ConfigError(f"sizes={sizes!r} must be a mapping such as {{'g': 4}}") from None
 
 
-def check_mask_axes(mask: Tensor | None, scope: Scope, plan: Plan, features: Collection[str]) -> None:
+def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, features: Collection[str]) -> None:
     """Refuse a mask of few dimensions that would be read along the features, the axes that own something.
 
     A mask (n, l) of a tensor (n, c, l) would be taken to vary along c, and fit by chance where c = l.
     """
+    if isinstance(mask, Tensor):
+        check_mask_tensor(mask, x)
     rank = len(plan.shape)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
         return  # what is no mask at all is refused where it is laid out

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_dtype
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
 from normscope.kernels import dispatch
@@ -24,7 +25,7 @@ Device = torch.device | str | None
 ScopeText = str | Scope
 
 
-class Norm(nn.Module):
+class Norm(BaseModule):
     r"""Normalization over a scope: the axes in brackets share statistics.
 
     Formula:
@@ -167,10 +168,12 @@ class Norm(nn.Module):
                 buffer.zero_()
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
         kernel.check_floating(input)
         plan, along, over_rows = self._lay_out(input.shape)
         if mask is not None:
-            checks.check_mask_axes(mask, self.scope, plan, self.features)
+            checks.check_mask_axes(mask, input, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
         affine = Affine(self.weight, self.bias, along, over_rows)
         if self.state is None and not (self.sync and is_shared(True)):
