@@ -54,6 +54,8 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks".
     """
 
+    known_as = nn.Linear
+
     def __init__(
         self,
         in_features: int,
@@ -123,6 +125,8 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
     Paper:
         Bengio et al. 2003, "A Neural Probabilistic Language Model".
     """
+
+    known_as = nn.Embedding
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 torch.compile, torch.export, torch.jit.trace and torch.func run a forward pass, and need nothing from here.
 """
 
+import sys
 import warnings
 from typing import Any, NoReturn
 
@@ -51,6 +52,9 @@ class Quantizable:
     It looks layers up by their exact type, among which ours are not, and first sets each module's `qconfig`.
     """
 
+    known_as: type[nn.Module]
+    """The type that it knows."""
+
     @property
     def qconfig(self) -> Any:
         try:
@@ -60,14 +64,17 @@ class Quantizable:
 
     @qconfig.setter
     def qconfig(self, value: Any) -> None:
-        name = type(self).__name__
-        warnings.warn(
-            f"torch.ao.quantization knows torch.nn.{name} by its exact type, and leaves normscope's {name} as it is\n"
-            f"fix: quantize normscope.blocks.linear.with_torch_layers(model), which computes the same",
-            RuntimeWarning,
-            stacklevel=2,
-        )
         self.__dict__["_qconfig"] = value
+        # What is to be quantized stands in the caller, behind nn.Module.__setattr__; where it does not, warn in any case.
+        asked = sys._getframe(2).f_locals.get("qconfig_dict", (self.known_as,))
+        if value is not None or self.known_as in asked:
+            name = self.known_as.__name__
+            warnings.warn(
+                f"torch.ao.quantization knows torch.nn.{name} by its exact type and leaves normscope's {name} as it is"
+                f"\nfix: quantize normscope.blocks.linear.with_torch_layers(model), which computes the same",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     @qconfig.deleter
     def qconfig(self) -> None:
