@@ -12,6 +12,7 @@ import normscope as ns
 from normscope.blocks.mlp import ACTIVATIONS
 from normscope.blocks.norm.spec import IMAGE_NORMS
 from normscope.blocks.residual import WIRINGS
+from normscope.errors import ShapeError
 from tests.support import randn, random_tokens, real_tokens, scramble
 
 Inputs = tuple[Tensor, ...]
@@ -48,6 +49,16 @@ def remembers(case: Case) -> bool:
 def learns_backwards(case: Case) -> bool:
     """Whether the backward pass is PowerNorm's, which is no gradient and moves its statistics."""
     return case.training and "running_pull" in _state(case)
+
+
+def may_be_one(case: Case) -> bool:
+    """Whether the first size that differs may be one: not if the statistics are over it alone."""
+    module = case.make()
+    try:
+        module.train(case.training)(*[x.narrow(case.dynamic[0][0], 0, 1) for x in case.inputs(1)])
+    except ShapeError:
+        return False
+    return True
 
 
 def has_state(case: Case) -> bool:
@@ -253,12 +264,13 @@ def _all() -> list[Case]:
 
 
 CASES = _all()
+SHORT = tuple(case.name for case in CASES if case.short)
 
 
-def every_case(wanted: Callable[[Case], bool] = lambda _: True) -> pytest.MarkDecorator:
-    """Run a test for each of these cases: those that are short by default, the others where all is run."""
+def every_case(wanted: Callable[[Case], bool] = lambda _: True, quick: tuple[str, ...] = SHORT) -> pytest.MarkDecorator:
+    """Run a test for each of these cases: the quick ones by default, all of them where the exhaustive tests are run."""
     marked = [
-        pytest.param(case, id=case.name, marks=() if case.short else pytest.mark.exhaustive)
+        pytest.param(case, id=case.name, marks=() if case.name in quick else pytest.mark.exhaustive)
         for case in CASES
         if wanted(case)
     ]

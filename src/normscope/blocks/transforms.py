@@ -65,7 +65,7 @@ class Quantizable:
     @qconfig.setter
     def qconfig(self, value: Any) -> None:
         self.__dict__["_qconfig"] = value
-        # What is to be quantized stands in the caller, behind nn.Module.__setattr__; where it does not, warn in any case.
+        # What is to be quantized stands in the caller, behind nn.Module.__setattr__; else it is not known.
         asked = sys._getframe(2).f_locals.get("qconfig_dict", (self.known_as,))
         if value is not None or self.known_as in asked:
             name = self.known_as.__name__
