@@ -128,7 +128,8 @@ def test_quantization_of_torchs_layers() -> None:
 
 def test_pruning_weight_norm_and_parametrizations_reach_a_linear() -> None:
     def pruned(layer: nn.Linear) -> nn.Module:
-        return prune.l1_unstructured(layer, "weight", 0.5)
+        result: nn.Module = prune.l1_unstructured(layer, "weight", 0.5)
+        return result
 
     def twice(layer: nn.Linear) -> nn.Module:
         class Twice(nn.Module):

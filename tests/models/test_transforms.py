@@ -5,7 +5,7 @@ What was traced with one shape is called with another, wherever the transform cl
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -200,7 +200,7 @@ def test_jvp(case: Case) -> None:
     module = case.module().requires_grad_(False)
     inputs = case.inputs(0)
     x, rest, direction = inputs[0], inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
-    _, found = torch.func.jvp(lambda v: weighed(module(v, *rest)), (x,), (direction,))
+    _, found, *_ = torch.func.jvp(lambda v: weighed(module(v, *rest)), (x,), (direction,))
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(weighed(module(x, *rest)), x)
     steps = gradient * direction
@@ -243,7 +243,7 @@ def test_an_ensemble(case: Case) -> None:
     "mode", ["symbolic", pytest.param("real", marks=exhaustive), pytest.param("fake", marks=exhaustive)]
 )
 @every_case(quick=("LayerNorm", "BatchNorm", "PowerNorm"))
-def test_make_fx(case: Case, mode: str) -> None:
+def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
     """Forwards and backwards in one graph."""
     module = case.module()
     plain = copy.deepcopy(module)

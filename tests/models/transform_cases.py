@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -138,7 +139,7 @@ def _norms() -> list[Case]:
         Case("masked BatchNorm", lambda: ns.BatchNorm("[b s] d", d=16), _masked_text(), ((0, 1), (0, 1))),
         Case("masked PowerNorm", lambda: ns.PowerNorm(16), _masked_text(), ((0, 1), (0, 1))),
     ]
-    scopes: list[tuple[str, str | None, dict[str, int]]] = [
+    scopes: list[tuple[str, str | None, dict[str, Any]]] = [
         ("b s [d]", "d", {"d": 16}),
         ("b s [d]", None, {}),
         ("b s (g [d])", "(g d)", {"g": 4, "d": 4}),
@@ -153,7 +154,7 @@ def _norms() -> list[Case]:
     for scope, affine, sizes in scopes:
         for mask in ("", "masked "):
 
-            def make(scope: str = scope, affine: str | None = affine, sizes: dict[str, int] = sizes) -> nn.Module:
+            def make(scope: str = scope, affine: str | None = affine, sizes: dict[str, Any] = sizes) -> nn.Module:
                 return ns.Norm(scope, affine=affine, **sizes)
 
             if affine == "s":

@@ -100,7 +100,7 @@ class ConvNet(BaseModule):
         if is_traced(images):
             return self._as_leaf(images)
         check_images(images, self.config.channels, self.config.image_size)
-        check_type_of(images, self.convolutions[0].weight, "the model")
+        check_type_of(images, next(self.convolutions.parameters()), "the model")
         x = images
         for conv, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(norm(conv(x)))
