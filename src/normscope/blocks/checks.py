@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from normscope.checks import is_number
-from normscope.errors import ConfigError, DtypeError, ShapeError, TokenError
+from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
+from normscope.kernels.normalize import check_dense
 
 Choice = TypeVar("Choice")
 
@@ -58,6 +59,7 @@ def check_tensor(x: object, taker: object) -> None:
 def check_stream(x: Tensor, taker: str) -> None:
     """Refuse what is not (batch, tokens, width)."""
     check_tensor(x, taker)
+    check_dense(x, taker)
     if x.dim() != 3:
         raise ShapeError(f"{taker} takes (batch, tokens, width), but got shape {tuple(x.shape)}")
 
@@ -78,6 +80,7 @@ def autocasts(device: torch.device) -> bool:
 
 def check_tokens(tokens: Tensor, taker: object, *, rank: int | None = None) -> None:
     check_tensor(tokens, taker)
+    check_dense(tokens, taker)
     if tokens.dtype not in (torch.int64, torch.int32):
         raise DtypeError(f"{taker} takes token ids of int64 or int32, but got {tokens.dtype}; use tokens.long()")
     if rank is not None and tokens.dim() != rank:
@@ -95,10 +98,24 @@ def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: in
     return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}{also}")
 
 
-def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
+def check_device(what: str, device: torch.device, wanted: torch.device) -> None:
+    if device != wanted:
+        raise DeviceError(
+            f"{what} is on {device}, but what it goes with is on {wanted}\nfix: move it with .to({str(wanted)!r})"
+        )
+
+
+def check_mask_tensor(mask: Tensor, x: Tensor) -> None:
+    """Refuse a mask that cannot be laid along x, whatever its shape."""
+    check_dense(mask, "the mask")
+    check_device("the mask", mask.device, x.device)
+
+
+def check_mask(mask: Tensor | None, x: Tensor, shape: tuple[int, ...]) -> None:
     if mask is None:
         return
     check_tensor(mask, "a mask")
+    check_mask_tensor(mask, x)
     wanted = f"the mask must be boolean, True where a token is real, of shape {tuple(shape)}"
     if tuple(mask.shape) != tuple(shape):
         raise ShapeError(f"{wanted}, but got {mask.dtype} of shape {tuple(mask.shape)}")
@@ -108,6 +125,7 @@ def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
 
 def check_images(images: Tensor, channels: int, size: int) -> None:
     check_tensor(images, "the model")
+    check_dense(images, "the model")
     if images.dim() != 4 or tuple(images.shape[1:]) != (channels, size, size):
         raise ShapeError(
             f"the model takes images of shape (n, {channels}, {size}, {size}), but got {tuple(images.shape)}"

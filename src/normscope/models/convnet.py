@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_config, check_images, check_type_of
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
 
@@ -61,7 +62,7 @@ class Convolution(nn.Conv2d):
             nn.init.zeros_(self.bias)
 
 
-class ConvNet(nn.Module):
+class ConvNet(BaseModule):
     r"""Convolution, norm, ReLU, one stage after the other; the mean over all positions is classified.
 
     Formula:
@@ -96,8 +97,10 @@ class ConvNet(nn.Module):
         self.head = Linear(config.widths[-1], config.classes, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
+        if is_traced(images):
+            return self._as_leaf(images)
         check_images(images, self.config.channels, self.config.image_size)
-        check_type_of(images, self.head.weight, "the model")
+        check_type_of(images, next(self.convolutions.parameters()), "the model")
         x = images
         for conv, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(norm(conv(x)))

@@ -9,6 +9,7 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_tokens
 from normscope.blocks.linear import Embedding
 from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ShapeError
 
@@ -31,7 +32,7 @@ class EncoderConfig(BlockConfig):
         check_positive(vocab_size=self.vocab_size, context=self.context)
 
 
-class Encoder(nn.Module):
+class Encoder(BaseModule):
     r"""A post-norm encoder with learned positions.
 
     Formula:
@@ -66,6 +67,8 @@ class Encoder(nn.Module):
         self.final_norm = final_norm(config)
 
     def forward(self, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        if is_traced(tokens):
+            return self._as_leaf(tokens, mask=mask)
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
             raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import Cache
-from normscope.blocks.checks import check_config, check_mask, check_tokens, unknown_token
+from normscope.blocks.checks import check_config, check_device, check_mask, check_tokens, unknown_token
 from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.places import Start, furthest, places
-from normscope.blocks.rotary import Rotary, check_rotary
+from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
@@ -67,7 +68,7 @@ class GPTConfig(BlockConfig):
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
 
-class GPT(nn.Module):
+class GPT(BaseModule):
     r"""A GPT of any preset.
 
     Formula:
@@ -107,10 +108,12 @@ class GPT(nn.Module):
         self.embedding = Embedding(config.vocab_size, width, init=config.init, role=table)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
-        rotary = Rotary(self.head_dim, config.context, config.rotary_base) if config.positions == "rotary" else None
+        rotaries: list[Rotary] | list[None] = [None] * depth
+        if config.positions == "rotary":
+            rotaries = rotary_for_layers(depth, self.head_dim, config.context, config.rotary_base)
         self.dropout = nn.Dropout(config.dropout)
         self.embedding_norm = build_norm(as_norm(config.norm) if config.embedding_norm else None, (None, None, width))
-        self.blocks = nn.ModuleList(Block(config, rotary) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(config, rotary) for rotary in rotaries)
         self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
         # What a cache cannot serve; asked here, because a scope is not read again for every token.
@@ -135,6 +138,8 @@ class GPT(nn.Module):
         padding or not: all that generating needs, and the logits of a long prompt are larger than all the rest. With
         `capped=False` they are those before the config's cap, for the loss, which caps them as it goes.
         """
+        if is_traced(tokens):
+            return self._as_leaf(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
@@ -153,6 +158,7 @@ class GPT(nn.Module):
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
+        check_device("the tensor of targets", targets.device, tokens.device)
         if mask is not None:
             targets = targets.masked_fill(~mask, IGNORED)
         cap = self.config.logit_cap
@@ -182,7 +188,7 @@ class GPT(nn.Module):
     def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Start:
         """Refuse what does not fit; returns the place of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
-        check_mask(mask, tokens.shape)
+        check_mask(mask, tokens, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
         total = furthest(start) + tokens.shape[1]
         if total > self.config.context:

@@ -9,6 +9,7 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_images
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
 
@@ -42,7 +43,7 @@ class ViTConfig(BlockConfig):
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
 
 
-class ViT(nn.Module):
+class ViT(BaseModule):
     r"""A small vision transformer; the mean over all patches is classified.
 
     Formula:
@@ -78,6 +79,8 @@ class ViT(nn.Module):
         self.head = Linear(config.width, config.classes, init=config.init, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
+        if is_traced(images):
+            return self._as_leaf(images)
         x = self.embedding(self.patches(images)) + self.position.weight  # n s d
         for block in self.blocks:
             x = block(x)
