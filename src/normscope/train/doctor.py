@@ -22,7 +22,7 @@ from normscope.train.compiler import cpp_compiler
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
 from normscope.train.needs import refuse_too_large
-from normscope.train.observers.memory import memory_now, memory_peak, memory_sizes
+from normscope.memory import memory_now, memory_peak, memory_sizes
 from normscope.train.precision import choose_precision, probe_bfloat16
 from normscope.train.trainer import Trainer
 
