@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from normscope.errors import CacheError, ConfigError
 from normscope.models import gpt, size

@@ -40,13 +40,14 @@ def check_size(config: ModelConfig) -> None:
     parameters, device = config.parameter_count(), torch.get_default_device()
     needed = (parameters + config.table_count()) * torch.get_default_dtype().itemsize
     free = memory_free() if device.type == "cpu" else None
-    if parameters < MOST_PARAMETERS and config.depth <= MOST_BLOCKS and (free is None or needed <= free):
+    fits = free is None or needed <= free
+    if fits and parameters < MOST_PARAMETERS and config.depth <= MOST_BLOCKS:
         return
-    there = (
-        f"at most {MOST_BLOCKS:,} blocks can be built" if free is None or needed <= free else f"{size(free)} is free"
-    )
-    if parameters >= MOST_PARAMETERS and free is None:
-        there = f"no tensor can have more than {count(MOST_PARAMETERS)}"
+    there = f"{size(free or 0)} is free"
+    if fits:
+        too_many = parameters >= MOST_PARAMETERS
+        blocks = f"at most {MOST_BLOCKS:,} blocks can be built"
+        there = f"no tensor can have more than {count(MOST_PARAMETERS)}" if too_many else blocks
     raise ConfigError(
         f"this model is too large: depth={config.depth} with these sizes makes {count(parameters)} parameters, "
         f"{size(needed)}, and {there}\n"

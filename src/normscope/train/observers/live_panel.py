@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.display.words import count, printable, size
-from normscope.train.observers.lines import REASONS, what_next
 from normscope.memory import memory_now, memory_peak
+from normscope.train.observers.lines import REASONS, what_next
 from normscope.train.observers.progress import Progress
 from normscope.train.observers.sparkline import sparkline
 from normscope.train.observers.words import duration, steady
