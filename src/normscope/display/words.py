@@ -45,6 +45,8 @@ def printable(text: str, keep: str = "\n") -> str:
     >>> printable("one\\ttwo\\nred\\x1b[31m")
     'one two\\nred�[31m'
     """
+    if text.isprintable():
+        return text
     return "".join(
         character
         if character in keep or character.isprintable()

@@ -133,16 +133,19 @@ class _Loop:
             try:
                 self.told_before = self.run.metrics.stat().st_size
                 self._do_what_is_due()
-                if self.stopping.requested or self.trainer.done >= until:
+                if self._wants_to_stop() or self.trainer.done >= until:
                     self._save()
                     break
                 self._step()
             except NotFiniteError as error:
                 self._meet_fault(error)
         done = self.trainer.done >= self.config.steps
-        reason: Reason = "stopped" if self.stopping.requested and not done else "done" if done else "paused"
+        reason: Reason = "stopped" if self._wants_to_stop() and not done else "done" if done else "paused"
         self.audience.tell(Finished(self.trainer.done, reason, self._elapsed()))
         return reason
+
+    def _wants_to_stop(self) -> bool:
+        return self.stopping.requested is not None or self.audience.left
 
     def _step(self) -> None:
         start = time.perf_counter()
