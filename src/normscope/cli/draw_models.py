@@ -220,7 +220,8 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
     width, heads = settings["width"], settings["heads"]
     check_positive(width=width, heads=heads)
     if settings["head_dim"] is None and width % heads:
-        near = min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: abs(n - heads))
+        some = range(1, min(width, 4096) + 1)  # more heads than any model has need no advice
+        near = min((n for n in some if width % n == 0), key=lambda n: abs(n - heads))
         raise ConfigError(f"a width of {width} cannot be shared among {heads} heads\nfix: --model heads={near}")
 
 

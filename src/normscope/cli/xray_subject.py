@@ -11,6 +11,7 @@ from msgspec import Struct
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from normscope.checks import check_seed
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
@@ -19,6 +20,7 @@ from normscope.json_files import read_json
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.train.config import TrainConfig
+from normscope.train.needs import refuse_too_large
 from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.team import Team
 from normscope.train.recipes import recipe
@@ -84,9 +86,12 @@ def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: i
     """The model that `normscope train --preset NAME` begins with, on random tokens."""
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
+    train = TrainConfig(**{**chosen.train, "batch": TEXTS, "device": "cpu"})
+    refuse_too_large(config, train)
+    check_seed(seed=seed)
     torch.manual_seed(seed)
     model = GPT(config)
-    team = Team(model, TrainConfig(**chosen.train))
+    team = Team(model, train)
     tokens = _random_tokens(config.vocab_size, config.context, seed)
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: team.step(1.0))
 

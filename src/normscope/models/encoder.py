@@ -11,6 +11,7 @@ from normscope.blocks.linear import Embedding
 from normscope.blocks.norm.spec import NormSpec
 from normscope.checks import check_positive
 from normscope.errors import ShapeError
+from normscope.models.size import blocks_parameters, check_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,13 @@ class EncoderConfig(BlockConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(vocab_size=self.vocab_size, context=self.context)
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it."""
+        return blocks_parameters(self) + (self.vocab_size + self.context) * self.width
+
+    def table_count(self) -> int:
+        return 0
 
 
 class Encoder(nn.Module):
@@ -58,6 +66,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_config(config, EncoderConfig, "an Encoder")
+        check_size(config)
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")

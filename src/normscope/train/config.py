@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from normscope.checks import (
     check_above_zero,
     check_complete,
+    check_count,
     check_flags,
     check_positive,
     check_seed,
@@ -86,9 +87,12 @@ class TrainConfig:
             value = getattr(self, name)
             if not (is_number(value) and least <= value < most):
                 raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        for name in ("evaluate_every", "sample_every", "save_every", "xray_every"):
-            if not is_whole(getattr(self, name), least=0):
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
+        check_count(
+            evaluate_every=self.evaluate_every,
+            sample_every=self.sample_every,
+            save_every=self.save_every,
+            xray_every=self.xray_every,
+        )
         check_seed(seed=self.seed)
         if not (is_whole(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")

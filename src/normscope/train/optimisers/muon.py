@@ -12,6 +12,9 @@ from normscope.errors import ConfigError
 from normscope.train.optimisers.light import Light
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS, orthogonalise
 
+_LARGEST = torch.finfo(torch.float32).max
+"""Of what weights are multiplied by: torch refuses more, and weights that are not finite are told of by name later."""
+
 
 class Muon(Light):
     r"""Stochastic gradient descent with Nesterov momentum, whose step is made orthogonal. For matrices only.
@@ -100,10 +103,11 @@ class Muon(Light):
         lying = torch.stack([direction if _lies(direction) else direction.T for direction in directions])
         updates = orthogonalise(lying, steps)
         if weight_decay:
-            torch._foreach_mul_(weights, 1 - lr * weight_decay)
+            torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
         for weight, update in zip(weights, updates.unbind(), strict=True):
             rows, columns = weight.shape
-            weight.add_(update if _lies(weight) else update.T, alpha=-lr * max(1.0, rows / columns) ** 0.5)
+            rate = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
+            weight.add_(update if _lies(weight) else update.T, alpha=-rate)
 
     def _memory(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
