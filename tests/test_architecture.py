@@ -17,6 +17,7 @@ FLOORS = {
     "errors": 0,
     "checks": 1,
     "files": 1,
+    "json_files": 2,
     "memory": 1,
     "scope": 1,
     "display": 1,

@@ -1,10 +1,11 @@
-"""Writing files: whole or not at all, and what to say where that fails."""
+"""Files: written whole or not at all, read only if they are regular files, and what to say where either fails."""
 
 import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,6 +104,54 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
+def open_regular(path: str | Path, *, folder: int | None = None, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading. A folder, device, pipe or socket is refused; no kind of file makes this hang.
+
+    Args:
+        path: the file.
+        folder: the descriptor of the folder that a relative path starts from.
+        follow: whether the path itself may be a symbolic link.
+    """
+    # Without O_NONBLOCK a pipe would be waited for. To a regular file it makes no difference.
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    flags |= 0 if follow else getattr(os, "O_NOFOLLOW", 0)
+    try:
+        number = os.open(path, flags, dir_fd=folder)
+    except FileNotFoundError as error:
+        raise FileError(f"there is no {path}") from error
+    except ValueError as error:  # a NUL in the name
+        raise FileError(f"cannot read {path!s}: {error}") from error
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        raise FileError(f"cannot read {path}: it is {_kind_of_file(mode)}, not a regular file")
+    return os.fdopen(number, "rb")
+
+
+def read_limited(file: BinaryIO, name: str | Path, max_bytes: int) -> bytes:
+    """All of an open file, refused if it is larger than so many bytes."""
+    try:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size) if size <= max_bytes else b""
+    except OSError as error:
+        raise FileError(f"cannot read {name}: {error.strerror or error}") from error
+    if size > max_bytes:
+        raise FileError(f"cannot read {name}: it has {size:,} bytes, and at most {max_bytes:,} are read")
+    return data
+
+
+def _kind_of_file(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a symbolic link",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
 def signed(content: Mapping[str, Any]) -> dict[str, Any]:
     """What goes into a JSON file, with a checksum of it all, by which `is_altered` tells whether it is still the same.
 
@@ -113,9 +162,9 @@ def signed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_altered(content: Mapping[str, Any]) -> bool:
-    """Whether this is not what was signed; what was never signed is taken as it is."""
+    """Whether this is not what was signed; what has no checksum is not."""
     unsigned = {name: value for name, value in content.items() if name != "checksum"}
-    return "checksum" in content and bool(content["checksum"] != _checksum(unsigned))
+    return bool(content.get("checksum") != _checksum(unsigned))
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -104,17 +104,17 @@ def test_what_is_no_run_is_refused(tmp_path: Path, folder: str) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[]", "holds list, not an object"),
+        ("[]", "expected `object`, got `array`"),
         ("{", "Expecting property name"),
         ("\x00", "Expecting value"),
         ('{"format": 99}', "has format 1, but this one 99"),
-        ('{"format": 1}', "it lacks 'corpus'"),
-        ('{"format": 1, "corpus": {}}', "it lacks 'folder'"),
+        ('{"format": 1}', "object missing required field `normscope`"),
+        ('{"format": 1, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
     ],
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=rf"config.json is not the config of a run: .*{words}.*\nfix: put it back"):
+    with pytest.raises(ConfigError, match=rf"config.json is not .*{words}.*\nfix: put it back"):
         Run.open(tmp_path)
 
 

@@ -1,13 +1,13 @@
 """What an x-ray is taken of: a model, the batches it is given, and what can be done with it."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
+from normscope.json_files import read_json
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.train.config import TrainConfig
@@ -30,6 +31,12 @@ TEXTS = 4
 """How many windows of text a batch has."""
 _RATE = 1e-3
 _OWN_FUNCTION = "write a function that returns the model and a batch, and name it: path/to/file.py:function"
+
+
+class _Settings(Struct):
+    """What is read here of a config.json of Hugging Face's."""
+
+    architectures: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,8 +150,8 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     except ImportError:
         why = str(refusal).partition("\nfix: ")[0]
         raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
-    names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or ["AutoModel"]
-    kind = getattr(transformers, str(names[0]), transformers.AutoModel)
+    names = read_json(folder / "config.json", _Settings, fix=_OWN_FUNCTION).architectures or ["AutoModel"]
+    kind = getattr(transformers, names[0], transformers.AutoModel)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model = kind.from_pretrained(folder, local_files_only=True)

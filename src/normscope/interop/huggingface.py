@@ -3,7 +3,6 @@
 Only JSON and safetensors are read, and transformers is not needed for it.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import DtypeError, FileError, NormscopeError, WeightsError
+from normscope.files import open_regular
+from normscope.json_files import LARGE, read_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama
 
@@ -36,6 +38,13 @@ _ACTIVATIONS = {
 
 _HARMLESS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """What older checkpoints have besides weights: masks of who sees whom, and the speeds of the rotation."""
+
+
+_FIX = "download it again; or load it with transformers and save_pretrained it, which writes config.json and weights"
+
+
+class _Index(Struct):
+    weight_map: dict[str, str]
 
 
 def load_huggingface(folder: str | Path) -> GPT:
@@ -58,19 +67,30 @@ def load_huggingface(folder: str | Path) -> GPT:
             f"there is no folder {folder}: nothing is downloaded here\n"
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        index = folder / "model.safetensors.index.json"
-        names = ["model.safetensors"]
-        if index.exists():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        weights = {key: value for name in names for key, value in load_file(folder / Path(name).name).items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
-        raise WeightsError(
-            f"{folder} could not be read as a Hugging Face model: {error}. It needs config.json and model.safetensors\n"
-            f"fix: download it again; or load it with transformers and save_pretrained it, which writes both"
-        ) from error
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
+    weights = {key: value for name in _weight_files(folder) for key, value in _load_weights(folder / name).items()}
     return gpt_from_huggingface(settings, weights)
+
+
+def _weight_files(folder: Path) -> list[str]:
+    """The names of the files that hold the weights: one, or the shards that an index lists."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return ["model.safetensors"]
+    names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE).weight_map.values())
+    for name in names:
+        if not re.fullmatch(r"[\w.-]+\.safetensors", name):
+            raise WeightsError(f"{index} names {name!r:.80}, which is no file of weights beside it\nfix: {_FIX}")
+    return sorted(names)
+
+
+def _load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        with open_regular(path):  # the library would wait for a pipe
+            pass
+        return load_file(path)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise WeightsError(f"{path} could not be read: {error}\nfix: {_FIX}") from error
 
 
 def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:

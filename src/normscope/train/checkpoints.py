@@ -4,18 +4,26 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from torch import Tensor
 
-from normscope.checks import is_whole
 from normscope.errors import CheckpointError
-from normscope.files import is_altered, signed, write_atomically
+from normscope.files import signed, write_atomically
+from normscope.json_files import Strict, convert, read_signed
 from normscope.train import sealed
 
 KEPT = 2
 """How many of the newest stay: the one that was just written, and one to fall back to."""
 _BEST = "best.json"
+
+
+class _Best(Strict):
+    """What best.json says."""
+
+    step: Annotated[int, Meta(ge=0)]
+    loss: float
 
 
 class Checkpoints:
@@ -81,18 +89,11 @@ class Checkpoints:
 
     def _marked(self) -> int | None:
         path = self.folder / _BEST
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (OSError, ValueError):
-            content = None
-        if not isinstance(content, dict) or is_altered(content) or not is_whole(content.get("step"), least=0):
-            raise CheckpointError(
-                f"{path} is damaged, and nothing else says which step was the best\n"
-                f"fix: remove it, and the best of those to come will be marked; what is saved is whole"
-            )
-        return int(content["step"])
+        fix = "remove it, and the best of those to come will be marked; what is saved is whole"
+        content = read_signed(path, fix=fix, error=CheckpointError)
+        return convert(content, _Best, name=str(path), fix=fix, error=CheckpointError).step
 
     def _drop_old(self) -> None:
         steps = self.steps()

@@ -18,6 +18,7 @@ from normscope.checks import (
     plain,
 )
 from normscope.errors import ConfigError
+from normscope.json_files import convert
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS
 from normscope.train.schedule import Schedule, Shape
 
@@ -124,4 +125,4 @@ class TrainConfig:
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
         """The config that was written as these settings; one that is unknown or missing is refused by name."""
         check_complete("the training's", settings, [field.name for field in dataclasses.fields(cls)])
-        return cls(**settings)
+        return convert(settings, cls, name="the training's config", fix="put it back as it was", error=ConfigError)

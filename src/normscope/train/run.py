@@ -9,9 +9,11 @@ from typing import Any
 from normscope._version import __version__
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus
 from normscope.data.fingerprints import changed_sources, sha256_of
+from normscope.data.record import Sha256
 from normscope.data.tokenizers import Tokenizer, load_tokenizer
-from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.files import AtomicFile, make_folder, write_atomically
+from normscope.json_files import Strict, convert, read_json
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.checkpoints import Checkpoints
@@ -22,6 +24,24 @@ from normscope.train.looks import Looks
 from normscope.train.observers.metrics_file import read_metrics
 
 _FORMAT = 1
+
+
+class _CorpusOfRun(Strict):
+    folder: str
+    train: Sha256
+    validation: Sha256
+    tokenizer: Sha256
+
+
+class _ConfigFile(Strict):
+    """What config.json holds; the settings of model and training have checks of their own."""
+
+    format: int
+    normscope: str
+    corpus: _CorpusOfRun
+    model: dict[str, Any]
+    train: dict[str, Any]
+    prompt: str
 
 
 @dataclass(frozen=True)
@@ -55,13 +75,13 @@ class RunConfig:
     def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
         if content.get("format") != _FORMAT:
             raise ConfigError(f"a run's config has format {_FORMAT}, but this one {content.get('format')!r}")
-        corpus = dict(content["corpus"])
+        file = convert(content, _ConfigFile, name="it", fix="put it back as it was", error=ConfigError)
         return cls(
-            corpus=corpus.pop("folder"),
-            fingerprint=corpus,
-            model=config_from_json(content["model"]),
-            train=TrainConfig.from_json(content["train"]),
-            prompt=content["prompt"],
+            corpus=file.corpus.folder,
+            fingerprint={name: getattr(file.corpus, name) for name in ("train", "validation", "tokenizer")},
+            model=config_from_json(file.model),
+            train=TrainConfig.from_json(file.train),
+            prompt=file.prompt,
         )
 
 
@@ -95,15 +115,13 @@ class Run:
         path = folder / "config.json"
         if not path.is_file():
             raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made")
+        fix = f"put it back as it was; {folder}/checkpoints/*/state.json holds it too"
+        content = read_json(path, dict[str, Any], fix=fix, error=ConfigError)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(content, dict):
-                raise ConfigError(f"it holds {type(content).__name__}, not an object")
             return cls(folder, RunConfig.from_json(content))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            if "\nfix: " not in problem:
-                problem += f"\nfix: put it back as it was; {folder}/checkpoints/*/state.json holds it too"
+        except NormscopeError as error:
+            problem = str(error)
+            problem += "" if "\nfix: " in problem else f"\nfix: {fix}"
             raise ConfigError(f"{path} is not the config of a run: {problem}") from error
 
     def corpus(self, *, verify: bool = False) -> Corpus:

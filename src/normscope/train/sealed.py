@@ -19,6 +19,7 @@ from torch import Tensor
 
 from normscope.errors import CheckpointError, FileError
 from normscope.files import cannot_write, write_atomically
+from normscope.json_files import read_json
 
 MANIFEST = "manifest.json"
 FACTS = "state.json"
@@ -149,13 +150,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds {type(content).__name__}, not an object")
-    return content
+    return read_json(path, dict[str, Any], fix="use another checkpoint", error=CheckpointError)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -132,14 +132,30 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert steps(path) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("line", [b'{"kind": "step", "st', b"", b"[1]", b'{"step": 1}', b'{"kind": "step"}', b"\xff"])
-def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"kind": "step", "st', "is not JSON"),
+        (b"", "is not JSON"),
+        (b"[1]", "is not valid"),
+        (b'{"step": 1}', "is not an event"),
+        (b'{"kind": "step"}', "is not an event"),
+        (b'{"kind": "step", "step": -1}', "is not an event"),
+        (b'{"kind": "step", "step": 1, "loss": "low"}', "is not valid: expected `float | null`, got `str` at `loss`"),
+        (b'{"kind": "signal", "step": 1, "layers": 5}', "is not valid: expected `array | null`, got `int`"),
+        (b'{"kind": "signal", "step": 1, "layers": [5]}', "is not valid: expected `object`, got `int` at `layers[0]`"),
+        (b'{"kind": "started", "step": 0, "facts": []}', "is not valid: expected `object | null`, got `array`"),
+        (b'{"kind": "notice", "step": 0, "text": 1e999}', "has a number that is too large: 1e999"),
+        (b"\xff", "is not UTF-8"),
+    ],
+)
+def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: bytes, words: str) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 3)
     lines = path.read_bytes().split(b"\n")
     lines[1] = line
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(FileError, match=re.escape(f"line 2 of {path} is not an event")):
+    with pytest.raises(FileError, match=re.escape(f"line 2 of {path} {words}")):
         read_metrics(path)
 
 

@@ -218,7 +218,11 @@ def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "is not a run: it has no config.json\nfix: "), ("{", "is not JSON"), ("[]", "holds list, not an object")],
+    [
+        (None, "is not a run: it has no config.json\nfix: "),
+        ("{", "is not JSON"),
+        ("[]", "is not valid: expected `object`, got `array`"),
+    ],
 )
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:

@@ -4,13 +4,21 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, get_type_hints
+
+import msgspec
 
 from normscope.checks import is_whole, plain
 from normscope.errors import ConfigError, FileError
-from normscope.files import cannot_write
+from normscope.files import cannot_write, open_regular
+from normscope.json_files import MIB, convert, parse_json
 from normscope.train.events import Event
+
+LONGEST_LINE = 16 * MIB
+MOST_BYTES = 2048 * MIB
+_FIX = "remove the line; the run itself does not need it"
 
 
 class MetricsFile:
@@ -89,27 +97,46 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     A last line without an end was torn when the process was killed, and is passed over; any other line that is not
     an event is refused by its number.
     """
+    if not Path(path).exists():
+        raise FileError(f"there is no {path}\nfix: name the folder of a run that has begun")
+    with open_regular(path) as file:
+        return [_parse(line, path, number) for number, line in enumerate(_lines(file, path), 1)]
+
+
+def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
+    """The lines that have an end, without it."""
     try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise FileError(f"there is no {path}\nfix: name the folder of a run that has begun") from None
+        while line := file.readline(LONGEST_LINE):
+            if line.endswith(b"\n"):
+                yield line[:-1]
+            elif len(line) == LONGEST_LINE or file.tell() > MOST_BYTES:
+                raise FileError(f"cannot read {path}: it is too large, or has a line of more than {LONGEST_LINE} bytes")
     except OSError as error:
+        if isinstance(error, FileError):
+            raise
         raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    *lines, _ = content.split(b"\n")  # after the last line's end comes nothing, or the torn one
-    return [_parse(line, path, number) for number, line in enumerate(lines, 1)]
 
 
 def _parse(line: bytes, path: str | Path, number: int) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        event = None
-    if not (isinstance(event, dict) and isinstance(event.get("kind"), str) and is_whole(event.get("step"), least=0)):
-        raise FileError(
-            f"line {number} of {path} is not an event: {line[:60].decode(errors='replace')!r}\n"
-            f"fix: remove the line; the run itself does not need it"
-        )
+    name = f"line {number} of {path}"
+    event = parse_json(line, dict[str, Any], name=name, fix=_FIX, any_text=True)
+    if not (isinstance(event.get("kind"), str) and is_whole(event.get("step"), least=0)):
+        shown = line[:60].decode(errors="replace")
+        raise FileError(f"{name} is not an event: {shown!r}\nfix: {_FIX}")
+    schema = _SCHEMAS.get(event["kind"])
+    if schema is not None:
+        convert(event, schema, name=name, fix=_FIX)
     return event
+
+
+def _schema(event: type[Event]) -> Any:
+    """The types of an event's fields in the file, where a number may be null; readers do without what is missing."""
+    hints = get_type_hints(event)
+    fields = [(field.name, hints[field.name] | None, None) for field in dataclasses.fields(event)]
+    return msgspec.defstruct(event.__name__, fields)
+
+
+_SCHEMAS = {event.kind: _schema(event) for event in Event.__subclasses__()}
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """A run as it is written in its folder: the config, and what happened."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from normscope.display.series import Point
 from normscope.errors import FileError
+from normscope.json_files import read_json
 from normscope.train.observers.metrics_file import read_metrics
 
 
@@ -80,16 +80,9 @@ class Record:
 def read_record(folder: str | Path) -> Record:
     """Read a run's folder; only config.json and metrics.jsonl are needed."""
     path = Path(folder) / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made") from None
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise FileError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise FileError(f"{path} holds {type(config).__name__}, not an object")
+    if not path.exists():
+        raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made")
+    config = read_json(path, dict[str, Any], fix="name a folder that `train` made")
     return Record(Path(folder), config, tuple(read_metrics(Path(folder) / "metrics.jsonl")))
 
 
