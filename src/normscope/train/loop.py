@@ -131,7 +131,7 @@ class _Loop:
         self._tell_start()
         while True:
             try:
-                self.told_before = self.run.metrics.stat().st_size
+                self.told_before = self.metrics.size()
                 self._do_what_is_due()
                 if self._wants_to_stop() or self.trainer.done >= until:
                     self._save()

@@ -12,7 +12,7 @@ import msgspec
 
 from normscope.checks import is_whole, plain
 from normscope.errors import ConfigError, FileError
-from normscope.files import cannot_write, open_regular
+from normscope.files import AtomicFile, cannot_write, open_regular
 from normscope.json_files import MIB, convert, parse_json
 from normscope.train.events import Event
 
@@ -44,7 +44,7 @@ class MetricsFile:
         self.path = Path(path)
         try:
             # Without a buffer a line is one write: a killed process leaves whole lines, or one that is torn.
-            self._file = self.path.open("ab", buffering=0)
+            self._file = self.path.open("a+b", buffering=0)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self.cut()
@@ -69,8 +69,39 @@ class MetricsFile:
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
+    def size(self) -> int:
+        """How many bytes were written so far. A file that was deleted or replaced since is put back as it was."""
+        try:
+            ours = os.fstat(self._file.fileno())
+            if not self._is_in_place(ours):
+                self._put_back(ours.st_size)
+        except FileError:
+            raise
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        return ours.st_size
+
+    def _is_in_place(self, ours: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(ours, os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _put_back(self, length: int) -> None:
+        """The file lost its name, but as long as it is open its content is there."""
+        if not self.path.parent.is_dir():
+            raise FileError(
+                f"{self.path.parent} was deleted while the run was at work, and nothing more can be saved there\n"
+                f"fix: put it back if there is a copy, and resume; else start a new run"
+            )
+        with AtomicFile(self.path) as file:
+            file.write(os.pread(self._file.fileno(), length, 0))
+        self._file.close()
+        self._file = self.path.open("a+b", buffering=0)
+
     def sync(self) -> None:
         """Bring all lines so far to the disk, where a power cut does not reach them."""
+        self.size()
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
