@@ -1,6 +1,7 @@
 """Folders, settings and weights that cannot be read are refused by name."""
 
 import json
+import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from normscope.cli import main
 from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, WeightsError
 from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
 from tests.interop.checkpoints import made
@@ -100,8 +102,8 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("more", WeightsError, "no place for 1 of the weights: score.weight", besides("gpt2", **{"score.weight": LOOSE})),
     ("another-head", WeightsError, "lm_head.weight", besides("gpt2", **{"lm_head.weight": torch.zeros(97, 48)})),
     ("vast", WeightsError, r"instead of floats of \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
-    ("vaster", WeightsError, "cannot be made with the sizes", settings("llama", vocab_size=10**30)),
-    ("vast-width", WeightsError, "cannot be made with the sizes", settings("llama", hidden_size=6 * 10**30)),
+    ("vaster", ConfigError, "must be at most 2\\^53", settings("llama", vocab_size=10**30)),
+    ("vast-width", ConfigError, "must be at most 2\\^53", settings("llama", hidden_size=6 * 10**30)),
     ("activation-list", WeightsError, "is not known here", settings("gpt2", activation_function=["gelu"])),
     ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
     ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
@@ -186,3 +188,45 @@ def test_an_index_cannot_reach_out_of_the_folder(folder: Path, tmp_path_factory:
     index = {"weight_map": {"wte.weight": str(elsewhere)}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     refused(folder, "stolen")
+
+
+class Payload:
+    """A pickle that writes a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.write_text, (self.path, "code was run")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model-00001-of-00002.bin"])
+def test_no_pickle_is_opened(kind: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, trace = tmp_path / "model", tmp_path / "trace"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, "architectures": ["BertModel"]}))
+    (folder / name).write_bytes(pickle.dumps(Payload(trace)))
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"wte.weight": name}}))
+    with pytest.raises(WeightsError, match=r"a pickle, which can run any code.*\nfix: if you trust it"):
+        load_huggingface(folder)
+    assert main(["xray", str(folder)]) == 2
+    assert "a pickle, which can run any code when it is opened" in capsys.readouterr().err
+    (folder / "model.safetensors").write_bytes(b"")  # beside it, nothing else is opened either
+    assert main(["xray", str(folder)]) == 2
+    assert not trace.exists()
+
+
+def test_no_code_in_the_folder_is_run(tmp_path: Path) -> None:
+    folder, trace = tmp_path / "model", tmp_path / "trace"
+    folder.mkdir()
+    settings = {
+        "model_type": "evil",
+        "architectures": ["Evil"],
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Evil"},
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "evil.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
+    assert main(["xray", str(folder)]) == 2
+    assert not trace.exists()

@@ -19,6 +19,7 @@ from normscope.interop.huggingface import load_huggingface
 from normscope.json_files import read_json
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
+from normscope.models.size import MOST_BLOCKS
 from normscope.train.config import TrainConfig
 from normscope.train.needs import refuse_too_large
 from normscope.train.optimisers.light import AdamW
@@ -101,7 +102,7 @@ def of_huggingface(folder: Path, seed: int) -> Subject:
     try:
         model = load_huggingface(folder)
     except WeightsError as error:
-        if isinstance(error.__cause__, SafetensorError) or not _has_weights(folder):
+        if isinstance(error.__cause__, SafetensorError) or not _has_safetensors(folder):
             raise  # a damaged file is nothing that transformers could read, and neither is one that is not there
         return _of_transformers(folder, seed, error)
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
@@ -150,18 +151,21 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     except ImportError:
         why = str(refusal).partition("\nfix: ")[0]
         raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
-    names = read_json(folder / "config.json", _Settings, fix=_OWN_FUNCTION).architectures or ["AutoModel"]
-    kind = getattr(transformers, names[0], transformers.AutoModel)
+    _refuse_absurd_sizes(folder)
+    kind = _class_of(transformers, folder)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model = kind.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        # Neither a pickle of weights nor Python code in the folder is ever run.
+        model = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False)
+        batch = _made_up(model, seed)
+    except NormscopeError:
+        raise
+    except Exception as error:  # whatever transformers raises of settings that it did not expect
         why, _, fix = str(refusal).partition("\nfix: ")
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WeightsError(
             f"{why}. And transformers cannot read {folder} either: {reason}\nfix: {fix or _OWN_FUNCTION}"
         ) from error
-    batch = _made_up(model, seed)
     if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
         batch["labels"] = batch["input_ids"]
     notices: dict[str, None] = {}
@@ -172,9 +176,29 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     return Subject(str(folder), model, loss, _adam(model), notices=notices)
 
 
-def _has_weights(folder: Path) -> bool:
-    """Whether there is a file of weights, whole or in shards, of those that transformers reads."""
-    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
+def _class_of(transformers: Any, folder: Path) -> Any:
+    """The model's class, if config.json names one of transformers'; else transformers looks for one itself."""
+    names = read_json(folder / "config.json", _Settings, fix=_OWN_FUNCTION).architectures or [""]
+    try:
+        kind = getattr(transformers, names[0], None)
+    except Exception:  # one that cannot be imported here
+        kind = None
+    return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
+
+
+def _refuse_absurd_sizes(folder: Path) -> None:
+    """Transformers would build for hours, or ask for all the memory, before it found out that no weight fits."""
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_OWN_FUNCTION)
+    for name, value in settings.items():
+        if isinstance(value, int) and value > (MOST_BLOCKS if "layer" in name else 2**31):
+            raise WeightsError(
+                f"{folder}/config.json has {name}={value}, which no model has\nfix: download it again; {_OWN_FUNCTION}"
+            )
+
+
+def _has_safetensors(folder: Path) -> bool:
+    """Whether there is a file of weights that can be read without running what is in it."""
+    return any(path.suffix == ".safetensors" for path in folder.iterdir())
 
 
 def _made_up(model: Any, seed: int) -> dict[str, Tensor]:

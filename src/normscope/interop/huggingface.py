@@ -72,10 +72,22 @@ def load_huggingface(folder: str | Path) -> GPT:
     return gpt_from_huggingface(settings, weights)
 
 
+def _refuse_pickles_alone(folder: Path) -> None:
+    """A pickle runs whatever code is in it when it is opened, so none is ever opened here."""
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+    if pickles and not (folder / "model.safetensors").exists():
+        raise WeightsError(
+            f"{folder} has its weights in {pickles[0]}, a pickle, which can run any code when it is opened, and so is "
+            f"not opened here; model.safetensors is missing\n"
+            f"fix: if you trust it, load it with transformers and save_pretrained it, which writes safetensors"
+        )
+
+
 def _weight_files(folder: Path) -> list[str]:
     """The names of the files that hold the weights: one, or the shards that an index lists."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
+        _refuse_pickles_alone(folder)
         return ["model.safetensors"]
     names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE).weight_map.values())
     for name in names:
