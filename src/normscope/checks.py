@@ -1,12 +1,15 @@
 """What is refused everywhere, without torch: numbers and truth values that cannot be meant."""
 
+import errno
 import math
 import numbers
+import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, DtypeError, FileError
 
 
 def is_whole(value: object, least: int = 1) -> bool:
@@ -84,6 +87,27 @@ def check_flags(**flags: bool) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ConfigError(f"{name}={brief(flag)} must be True or False")
+
+
+def as_path(path: object, what: str) -> Path:
+    """A path that was given as a text or a Path; anything else is refused, and what no file system takes as a name.
+
+    >>> as_path(5, "a run")
+    Traceback (most recent call last):
+    normscope.errors.DtypeError: a run is given as a path, a str or a Path, but got 5
+    """
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        raise DtypeError(f"{what} is given as a path, a str or a Path, but got {brief(path)}")
+    if "\0" in given:
+        raise FileError(f"{what} cannot be at {brief(given)}: a path has no NUL character\nfix: give another path")
+    try:
+        os.lstat(given)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            problem = f"{what} cannot be at {brief(given)}: the name is too long"
+            raise FileError(f"{problem}\nfix: choose a shorter one") from None
+    return Path(given)
 
 
 SEEDS = 2**64

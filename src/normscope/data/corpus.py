@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import check_flags
+from normscope.checks import as_path, check_flags
 from normscope.data.fingerprints import sha256_of
 from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, read_record
 from normscope.data.split import PARTS, Part
@@ -55,7 +55,7 @@ def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:
     Sizes are checked always; `verify=True` reads every byte and checks it too.
     """
     check_flags(verify=verify)
-    folder = Path(folder)
+    folder = as_path(folder, "a corpus")
     if not folder.is_dir():
         raise FileError(f"there is no folder {folder}\nfix: prepare a corpus there first")
     if not (folder / RECORD_NAME).is_file():

@@ -3,7 +3,6 @@
 Only JSON and safetensors are read, and transformers is not needed for it.
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.blocks.norm.spec import NormSpec
-from normscope.errors import DtypeError, FileError, NormscopeError, WeightsError
+from normscope.checks import as_path
+from normscope.errors import FileError, NormscopeError, WeightsError
 from normscope.files import open_regular
 from normscope.json_files import LARGE, read_json
 from normscope.models.gpt import GPT, GPTConfig
@@ -59,9 +59,7 @@ def load_huggingface(folder: str | Path) -> GPT:
     >>> model.config.depth, model.config.activation, model.training
     (2, 'gelu-tanh', False)
     """
-    if not isinstance(folder, str | os.PathLike):
-        raise DtypeError(f"a model is read from a folder, whose path is a text or a Path, but got {folder!r}")
-    folder = Path(folder)
+    folder = as_path(folder, "a model's folder")
     if not folder.is_dir():
         raise FileError(
             f"there is no folder {folder}: nothing is downloaded here\n"

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from normscope._version import __version__
+from normscope.blocks.checks import check_config
 from normscope.checks import check_above_zero
 from normscope.data.batches import Batches
 from normscope.kernels.switch import form_for
@@ -91,6 +92,8 @@ class Cost:
 
 def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> Cost:
     """Take real steps on random tokens for so many seconds, three at least; what cannot fit is refused before."""
+    check_config(model_config, GPTConfig, "a GPT")
+    check_config(config, TrainConfig, "a measurement")
     check_above_zero(seconds=seconds)
     refuse_too_large(model_config, config)
     hold_memory()

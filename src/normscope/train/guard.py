@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from normscope.checks import as_path
 from normscope.errors import CheckpointError
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT
@@ -120,7 +121,7 @@ def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts
 
 
 def replay(
-    folder: Path, device: str | None = None, precision: Precision | None = None
+    folder: str | Path, device: str | None = None, precision: Precision | None = None
 ) -> tuple[Fault | None, dict[str, Any]]:
     """Run the batch of a saved bundle again, on the device and in the precision of the run unless told otherwise.
 
@@ -128,6 +129,7 @@ def replay(
         What is found now, and what was noted then.
     """
     fix = "fix: name a folder such as RUN/faults/00000123-batch-122"
+    folder = as_path(folder, "a fault")
     if not sealed.is_sealed(folder):
         raise CheckpointError(f"{folder} does not hold a fault: it has no {sealed.MANIFEST}\n{fix}")
     tensors, facts = sealed.unseal(folder)

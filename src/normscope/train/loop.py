@@ -6,15 +6,15 @@ checkpoint and does what was due there again, so it ends with the same weights a
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Literal
 
 import torch
 
-from normscope.checks import check_positive
+from normscope.checks import brief, check_count, check_positive
 from normscope.data.batches import Batches, windows
-from normscope.errors import ConfigError, NotFiniteError
+from normscope.errors import ConfigError, DtypeError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
@@ -70,8 +70,11 @@ def train(
     Returns:
         done; or stopped, after Ctrl-C or SIGTERM, with everything saved; or paused, at `until`.
     """
+    _check_arguments(run, observers)
     if until is not None:
         check_positive(until=until)
+    if from_step is not None:
+        check_count(from_step=from_step)
     with ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
@@ -87,6 +90,18 @@ def train(
         loop = _Loop(run, metrics, observers, stopping)
         loop.begin(begin)
         return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
+
+
+def _check_arguments(run: object, observers: object) -> None:
+    if not isinstance(run, Run):
+        raise DtypeError(f"a Run is trained, but got {brief(run)}\nfix: Run.open(folder), or start(...)")
+    known = list(observers) if isinstance(observers, Iterable) else [observers]
+    for observer in known:
+        if not (callable(getattr(observer, "see", None)) and callable(getattr(observer, "close", None))):
+            raise DtypeError(
+                f"an observer has the methods see and close, but got {brief(observer)}\n"
+                f"fix: observers=[PlainLines(sys.stdout)], for instance"
+            )
 
 
 class _Loop:

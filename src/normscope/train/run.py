@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
+from normscope.checks import as_path
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus
 from normscope.data.fingerprints import changed_sources, sha256_of
 from normscope.data.record import Sha256
@@ -18,6 +19,7 @@ from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.checkpoints import Checkpoints
 from normscope.train.config import TrainConfig
+from normscope.train.devices import resolve_device
 from normscope.train.events import Finished
 from normscope.train.lock import is_locked
 from normscope.train.looks import Looks
@@ -111,7 +113,8 @@ class Run:
         return cls(folder, config)
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
+    def open(cls, folder: str | Path) -> "Run":
+        folder = as_path(folder, "a run")
         path = folder / "config.json"
         if not path.is_file():
             raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made")
@@ -159,7 +162,7 @@ class Run:
 
     def load_model(self, which: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
         """The model of the best, the last or any saved step, in eval mode, and the step."""
-        step = self._step(which)
+        where, step = resolve_device(device), self._step(which)
         try:
             tensors, _ = self.checkpoints.load(step)
         except CheckpointError:
@@ -169,7 +172,7 @@ class Run:
             tensors, _ = self.checkpoints.load(step)
         model = GPT(self.config.model)
         model.load_state_dict(tensors["model"])
-        return model.to(device).eval(), step
+        return model.to(where).eval(), step
 
     def _step(self, which: str | int) -> int:
         last = self.checkpoints.last()

@@ -1,5 +1,6 @@
 """From text and a recipe to a run that is ready to be trained."""
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from normscope.blocks.checks import check_config
+from normscope.checks import as_path, brief
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.prepare import prepare
+from normscope.data.prepare import prepare, source_names
 from normscope.data.reading import Progress
 from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
@@ -52,10 +55,17 @@ def start(
         prompt: what samples during the training begin with.
         progress: is told how many bytes have been read, of how many.
     """
-    folder = Path(folder)
+    folder, sources = as_path(folder, "a run"), source_names(sources)
+    check_config(recipe, Recipe, "a run", ", or with recipe()")
+    for name, settings in (("model", model), ("train", train)):
+        if not isinstance(settings, Mapping | None):
+            raise ConfigError(f"{name}={brief(settings)} must be a dictionary of settings")
+    if not isinstance(prompt, str):
+        raise ConfigError(f"prompt={brief(prompt)} must be a text")
     if "vocab_size" in (model or {}):
         raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
     settings = {**recipe.model, **(model or {})}
+    _refuse_unknown(train or {})
     # Whatever can be refused is, before hours of preparation and not after.
     training = TrainConfig(**{**recipe.train, **(train or {})})
     device = resolve_device(training.device)
@@ -77,6 +87,13 @@ def start(
         Batches(corpus.train, config.model.context, training.batch, training.seed)  # refuses a text that is too short
         windows(corpus.validation, config.model.context, training.batch)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(TrainConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"training has no setting {brief(name)}\nfix: use one of {', '.join(known)}")
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from normscope.checks import brief
 from normscope.data.corpus import TOKENIZER_NAME
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, DtypeError
 from normscope.train import sealed
 from normscope.train.run import Run
 
@@ -50,6 +51,8 @@ def prove_resume(run: Run, tell: Callable[[str], object] = lambda _: None) -> Pr
 
     The run itself is only read. A run that is at its end is proven from an earlier checkpoint, or from its beginning.
     """
+    if not isinstance(run, Run):
+        raise DtypeError(f"what is proven is a Run's, but got {brief(run)}\nfix: Run.open(folder)")
     begin, half = _span(run)
     end = begin + 2 * half
     with tempfile.TemporaryDirectory(prefix="normscope-verify-") as place:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
@@ -22,7 +23,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     ...     load_tokenizer(folder).encode("cab")
     array([2, 0, 1], dtype=uint8)
     """
-    path = Path(path)
+    path = as_path(path, "a tokenizer")
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.exists():

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.checks import check_above_zero, check_flags, is_number, is_whole
-from normscope.errors import ConfigError
+from normscope.checks import brief, check_above_zero, check_flags, is_number, is_whole
+from normscope.errors import ConfigError, DtypeError
 from normscope.train.optimisers.light import Light
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS, orthogonalise
 
@@ -72,6 +72,8 @@ class Muon(Light):
             "weight_decay": weight_decay,
             "steps": steps,
         }
+        if not isinstance(params, Iterable):
+            raise DtypeError(f"Muon takes matrices, but got {brief(params)}\nfix: Muon([layer.weight, ...])")
         super().__init__(params, defaults)
         for group in self.param_groups:
             for weight in group["params"]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import as_path
 from normscope.display.chart import draw_chart
 from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
@@ -28,7 +29,7 @@ def write_report(run_folder: str | Path) -> Path:
     Returns:
         The path of the report.
     """
-    path = Path(run_folder) / "report.html"
+    path = as_path(run_folder, "a run") / "report.html"
     write_atomically(path, report_html(read_record(run_folder)))
     return path
 
