@@ -18,6 +18,7 @@ FLOORS = {
     "checks": 1,
     "files": 1,
     "json_files": 2,
+    "own_folder": 2,
     "memory": 1,
     "scope": 1,
     "display": 1,

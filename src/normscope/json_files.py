@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -54,18 +54,9 @@ def read_json(
         max_bytes: a larger file is refused before it is read.
         any_text: let names with NUL characters and halves of surrogate pairs through, as tokens and samples may have.
     """
-    with _raised_as(error, fix), open_regular(path) as file:
+    with raised_as(error, fix), open_regular(path) as file:
         data = read_limited(file, path, max_bytes)
     return parse_json(data, schema, name=str(path), fix=fix, error=error, any_text=any_text)
-
-
-def read_json_file(
-    file: BinaryIO, name: str | Path, schema: type[T], *, fix: str, error: type[NormscopeError] = FileError
-) -> T:
-    """The same for a file that is open already, such as one of a folder in which links aren't followed."""
-    with _raised_as(error, fix):
-        data = read_limited(file, name, SMALL)
-    return parse_json(data, schema, name=str(name), fix=fix, error=error)
 
 
 def parse_json(
@@ -129,7 +120,7 @@ class _ProblemError(Exception):
 
 
 @contextmanager
-def _raised_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
+def raised_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
     """Raise a FileError as another class of errors, with what to do."""
     try:
         yield
@@ -210,5 +201,5 @@ def _in_words(problem: str) -> str:
     >>> _in_words("Expected `int`, got `str` - at `$.model.depth`")
     'expected `int`, got `str` at `model.depth`'
     """
-    problem = problem.replace(" - at `$.", " at `").replace(" - at `$[", " at `[").replace(" - at `$`", "")
+    problem = problem.replace(" - at `$`", "").replace(" - at ", " at ").replace("`$.", "`").replace("`$[", "`[")
     return problem[:1].lower() + problem[1:]

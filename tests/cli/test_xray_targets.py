@@ -58,7 +58,7 @@ def test_a_folder_without_weights(bert: Path, capsys: pytest.CaptureFixture[str]
     (bert / "model.safetensors").unlink()
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert/model.safetensors could not be read: there is no bert/model.safetensors\n")
+    assert errors.startswith("error: bert/model.safetensors could not be read: there is no bert/model.safetensors")
     assert errors.count("\n") == 2  # the error, the fix
 
 

@@ -1,4 +1,4 @@
-"""A few trials of each kind; `make fuzz` runs many. And the trials themselves can fail: a fault that is planted is found."""
+"""A few trials of each kind, where `make fuzz` runs many; and faults that are planted are found."""
 
 import os
 import subprocess

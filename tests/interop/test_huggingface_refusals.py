@@ -110,8 +110,8 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("deeper", WeightsError, "lacks 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "got something else", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "got something else", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
-    ("no-folder", DtypeError, "from a folder.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
-    ("number", DtypeError, "from a folder.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
+    ("no-folder", DtypeError, "as a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
+    ("number", DtypeError, "as a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
 )
 def test_a_model_that_does_not_fit(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

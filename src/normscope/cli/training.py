@@ -47,10 +47,12 @@ class Watching:
         if self.tensorboard:
             from normscope.train.observers.tensorboard import TensorBoard
 
+            run.inside.has("tensorboard")  # refuses a link
             found.append(TensorBoard(run.folder / "tensorboard"))
         if self.wandb != "off":
             from normscope.train.observers.weights_and_biases import WeightsAndBiases
 
+            run.inside.has("wandb")
             found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
         return found
 

@@ -26,6 +26,7 @@ from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.team import Team
 from normscope.train.recipes import recipe
 from normscope.train.run import Run
+from normscope.train.sealed import specs
 from normscope.xray.tensors import tensors_in
 
 TEXTS = 4
@@ -67,10 +68,9 @@ def of_run(folder: Path, checkpoint: str) -> Subject:
     """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
     run = Run.open(folder)
     model, done = run.load_model(checkpoint)
-    tensors, _ = run.checkpoints.load(done)
-    corpus, train = run.corpus(), run.config.train
+    corpus, train = run.corpus(verify=["validation"]), run.config.train
     team = Team(model, train)
-    team.load(tensors["optimiser"])
+    team.load(run.checkpoints.open(done).tensors("optimiser", specs(team.expected() if done else {})))
     several = list(_first(windows(corpus.validation, model.config.context, TEXTS), 64))
 
     def batch(number: int) -> tuple[Tensor, Tensor]:

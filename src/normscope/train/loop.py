@@ -14,6 +14,7 @@ import torch
 
 from normscope.checks import brief, check_count, check_positive
 from normscope.data.batches import Batches, windows
+from normscope.data.split import PARTS
 from normscope.errors import ConfigError, DtypeError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.models.as_json import config_to_json
@@ -41,8 +42,9 @@ from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.observers.model_in_words import model_in_words
 from normscope.train.opening import opening_notices
 from normscope.train.precision import choose_precision
+from normscope.train.restoring import load_state
 from normscope.train.rewinds import MOST_REWINDS, Rewinds
-from normscope.train.run import Run, refuse_changed_text, refuse_other_config
+from normscope.train.run import Run, refuse_changed_text
 from normscope.train.stopping import Stopping
 from normscope.train.surroundings import changes, surroundings
 from normscope.train.trainer import Trainer
@@ -110,7 +112,7 @@ class _Loop:
     def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer], stopping: Stopping) -> None:
         hold_memory()
         self.run, self.config, self.stopping = run, run.config.train, stopping
-        self.corpus = run.corpus(verify=True)
+        self.corpus = run.corpus(verify=PARTS)
         self.missing_text = refuse_changed_text(self.corpus)
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
@@ -128,8 +130,8 @@ class _Loop:
         self.best: float | None = None
         seconds, metrics_bytes, checkpoint = 0.0, 0, None
         if step is not None and (step != 0 or step in self.run.checkpoints.steps()):
-            tensors, facts = self.run.checkpoints.load(step)
-            refuse_other_config(self.run, facts["config"])
+            tensors, facts = load_state(self.run, step, self.trainer)
+            self.metrics.check(facts["metrics_bytes"], facts["metrics_sha256"])
             self.trainer.restore(tensors, facts)
             self.best, seconds, metrics_bytes = facts["best"], facts["seconds"], facts["metrics_bytes"]
             checkpoint = str(self.run.checkpoints.path(step))
@@ -202,6 +204,7 @@ class _Loop:
             "best": self.best,
             "seconds": self._elapsed(),
             "metrics_bytes": self.told_before,  # whoever goes on from here does what is due here, and tells it
+            "metrics_sha256": self.metrics.checksum(self.told_before),
             "surroundings": self._surroundings(),
         }
         self.run.checkpoints.save(step, tensors, facts)
@@ -258,7 +261,7 @@ class _Loop:
         set_random_state(self.trainer.random_before, self.device)
         with self.precision.autocast(self.device)():
             fault = find_fault(self.model.train(), inputs, targets, micro_batch)
-        folder = self.run.faults / f"{self.trainer.done + 1:08d}-batch-{number}"
+        folder = self.run.inside / "faults" / f"{self.trainer.done + 1:08d}-batch-{number}"
         facts = {"error": problem, "fault": fault_to_json(fault), "micro_batch": micro_batch, **self._surroundings()}
         save_bundle(folder, self.model, inputs, targets, facts)
         where = "though each number is finite when that batch is run again" if fault is None else f"first in {fault}"

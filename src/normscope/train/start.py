@@ -20,6 +20,7 @@ from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.files import make_folder
 from normscope.models.presets import preset
+from normscope.own_folder import OwnFolder
 from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
@@ -27,7 +28,7 @@ from normscope.train.lock import LOCK_NAME, locked
 from normscope.train.needs import refuse_too_large
 from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
-from normscope.train.run import Run, RunConfig, fingerprint, refuse_run
+from normscope.train.run import CONFIG, Run, RunConfig, fingerprint, refuse_run
 
 _DATA = "data"
 
@@ -116,10 +117,12 @@ def _refuse_other_things(folder: Path) -> None:
     """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
     refuse_run(folder)  # again, for another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
-    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME, TOKENIZER_NAME)]
-    if (folder / _DATA).is_dir():
-        inside = [path.name for path in (folder / _DATA).iterdir()]
-        strange += [f"{_DATA}/{name}" for name in inside if name not in tokens and not name.startswith(".")]
+    usual = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG}  # the last two of a process that was killed before the manifest
+    own = OwnFolder(folder)
+    strange = [name for name in own.names() if name not in usual or not own.has(name)]
+    data = own / _DATA
+    inside = [name for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)]
+    strange += [f"{_DATA}/{name}" for name in inside]
     if strange:
         raise FileError(
             f"{folder} is not empty: it has {', '.join(sorted(strange)[:3])}\n"

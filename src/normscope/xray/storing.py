@@ -37,13 +37,18 @@ def save_record(record: Record, path: str | Path) -> None:
     ...     load_record(Path(folder) / "xray.json") == record
     True
     """
+    write_atomically(path, record_text(record))
+
+
+def record_text(record: Record) -> str:
+    """What `save_record` writes."""
     fields: dict[str, Any] = _to_json(record)
     modules = fields.pop("modules")
     head_fields = {"format": _FORMAT, "version": fields.pop("version", VERSION), **fields}
     checksum = signed({**head_fields, "modules": modules})["checksum"]
     head = json.dumps({**head_fields, "checksum": checksum}, allow_nan=False)
     lines = ",\n".join(json.dumps(module, allow_nan=False) for module in modules)
-    write_atomically(path, f'{head[:-1]}, "modules": [\n{lines}\n]}}\n')
+    return f'{head[:-1]}, "modules": [\n{lines}\n]}}\n'
 
 
 def load_record(path: str | Path) -> Record:

@@ -9,7 +9,7 @@ from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.files import open_regular, read_limited
-from normscope.json_files import LARGE, parse_json
+from normscope.json_files import LARGE, parse_json, raised_as
 
 _FIX = "name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
 
@@ -30,8 +30,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise FileError(
             f"there is no tokenizer file {path}\nfix: name a tokenizer.json, or one of: characters, bytes, bpe"
         )
-    with open_regular(path) as file:
-        return parse_tokenizer(read_limited(file, path, LARGE), path)
+    with raised_as(FileError, _FIX), open_regular(path) as file:
+        data = read_limited(file, path, LARGE)
+    return parse_tokenizer(data, path)
 
 
 def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:

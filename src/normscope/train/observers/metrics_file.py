@@ -1,9 +1,11 @@
 """metrics.jsonl: everything that happened in a run, one line an event."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, get_type_hints
@@ -11,21 +13,23 @@ from typing import Any, BinaryIO, get_type_hints
 import msgspec
 
 from normscope.checks import is_whole, plain
-from normscope.errors import ConfigError, FileError
-from normscope.files import AtomicFile, cannot_write, open_regular
+from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.files import cannot_write
 from normscope.json_files import MIB, convert, parse_json
+from normscope.own_folder import OwnFolder
 from normscope.train.events import Event
 
 LONGEST_LINE = 16 * MIB
 MOST_BYTES = 2048 * MIB
-_FIX = "remove the line; the run itself does not need it"
+_FIX = "put the file back as it was"
+_CHECKSUM = b', "crc32": "'
 
 
 class MetricsFile:
     """Writes each event as a line of JSON, at once.
 
-    A line is `{"kind": ..., "step": ..., ...}` with the fields of the event. Numbers that are not finite become null,
-    for JSON has no NaN.
+    A line is `{"kind": ..., "step": ..., ..., "crc32": ...}` with the fields of the event and a checksum of the line.
+    Numbers that are not finite become null, for JSON has no NaN.
 
     Args:
         path: the file; what is in it stays, but for a last line that was never finished.
@@ -42,15 +46,13 @@ class MetricsFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            # Without a buffer a line is one write: a killed process leaves whole lines, or one that is torn.
-            self._file = self.path.open("a+b", buffering=0)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
+        if not self.path.parent.is_dir():
+            raise cannot_write(self.path, FileNotFoundError(2, "No such file or directory"))
+        self._file = OwnFolder(self.path.parent).open_to_append(self.path.name)
         self.cut()
 
     def see(self, event: Event) -> None:
-        line = memoryview((json.dumps(event_to_json(event), allow_nan=False) + "\n").encode())
+        line = memoryview(_with_checksum(json.dumps(event_to_json(event), allow_nan=False).encode()))
         try:
             while line:  # a nearly full disk takes a part, and refuses the rest
                 line = line[self._file.write(line) :]
@@ -65,7 +67,8 @@ class MetricsFile:
         if keep_bytes is not None and not is_whole(keep_bytes, least=0):
             raise ConfigError(f"keep_bytes={keep_bytes!r} must be a whole number, zero or more")
         try:
-            self._file.truncate(self.path.read_bytes().rfind(b"\n", 0, keep_bytes) + 1)
+            size = os.fstat(self._file.fileno()).st_size
+            self._file.truncate(_last_end(self.path, min(size, size if keep_bytes is None else keep_bytes)))
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
@@ -94,10 +97,19 @@ class MetricsFile:
                 f"{self.path.parent} was deleted while the run was at work, and nothing more can be saved there\n"
                 f"fix: put it back if there is a copy, and resume; else start a new run"
             )
-        with AtomicFile(self.path) as file:
-            file.write(os.pread(self._file.fileno(), length, 0))
+        content = os.pread(self._file.fileno(), length, 0)
         self._file.close()
-        self._file = self.path.open("a+b", buffering=0)
+        folder = OwnFolder(self.path.parent)
+        folder.write(self.path.name, content)
+        self._file = folder.open_to_append(self.path.name)
+
+    def checksum(self, count: int) -> str:
+        """Of the first so many bytes: a checkpoint keeps it, to tell later whether they are still the same."""
+        return _checksum(self.path, count)
+
+    def check(self, count: int, sha256: str) -> None:
+        """Refuse a file whose first bytes aren't those that a checkpoint was saved after."""
+        check_metrics(self.path, count, sha256)
 
     def sync(self) -> None:
         """Bring all lines so far to the disk, where a power cut does not reach them."""
@@ -128,10 +140,50 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     A last line without an end was torn when the process was killed, and is passed over; any other line that is not
     an event is refused by its number.
     """
-    if not Path(path).exists():
+    path = Path(path)
+    if not OwnFolder(path.parent).has(path.name):
         raise FileError(f"there is no {path}\nfix: name the folder of a run that has begun")
-    with open_regular(path) as file:
+    with OwnFolder(path.parent).open(path.name) as file:
+        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+            raise FileError(f"cannot read {path}: it has more than {MOST_BYTES:,} bytes\nfix: {_FIX}")
         return [_parse(line, path, number) for number, line in enumerate(_lines(file, path), 1)]
+
+
+def check_metrics(path: Path, count: int, sha256: str) -> None:
+    """Refuse a metrics.jsonl whose first so many bytes do not have this checksum."""
+    if _checksum(path, count) != sha256:
+        raise CheckpointError(
+            f"{path} was altered: its first {count} bytes are not those that were there when the checkpoint was saved\n"
+            f"fix: put it back as it was, or begin anew with --from-step 0"
+        )
+
+
+def _checksum(path: Path, count: int) -> str:
+    digest = hashlib.sha256()
+    if OwnFolder(path.parent).has(path.name):
+        with OwnFolder(path.parent).open(path.name) as file:
+            while count > 0 and (data := file.read(min(count, MIB))):
+                digest.update(data)
+                count -= len(data)
+    return digest.hexdigest() if count == 0 else ""
+
+
+def _with_checksum(data: bytes) -> bytes:
+    """A line of JSON, an object, with a checksum of itself as its last field."""
+    return data[:-1] + _CHECKSUM + b'%08x"}\n' % zlib.crc32(data)
+
+
+def _last_end(path: Path, size: int) -> int:
+    """Where the last line ends that is whole within so many bytes of a file."""
+    with OwnFolder(path.parent).open(path.name) as file:
+        while size > 0:
+            start = max(0, size - MIB)
+            file.seek(start)
+            end = file.read(size - start).rfind(b"\n")
+            if end >= 0:
+                return start + end + 1
+            size = start
+    return 0
 
 
 def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
@@ -140,8 +192,8 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
         while line := file.readline(LONGEST_LINE):
             if line.endswith(b"\n"):
                 yield line[:-1]
-            elif len(line) == LONGEST_LINE or file.tell() > MOST_BYTES:
-                raise FileError(f"cannot read {path}: it is too large, or has a line of more than {LONGEST_LINE} bytes")
+            elif len(line) == LONGEST_LINE:
+                raise FileError(f"cannot read {path}: it has a line of more than {LONGEST_LINE:,} bytes\nfix: {_FIX}")
     except OSError as error:
         if isinstance(error, FileError):
             raise
@@ -150,7 +202,10 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
 
 def _parse(line: bytes, path: str | Path, number: int) -> dict[str, Any]:
     name = f"line {number} of {path}"
-    event = parse_json(line, dict[str, Any], name=name, fix=_FIX, any_text=True)
+    text = line.rpartition(_CHECKSUM)[0] + b"}"
+    if line + b"\n" != _with_checksum(text):
+        raise FileError(f"{name} is damaged: its checksum is missing, or not the one it was written with\nfix: {_FIX}")
+    event = parse_json(text, dict[str, Any], name=name, fix=_FIX, any_text=True)
     if not (isinstance(event.get("kind"), str) and is_whole(event.get("step"), least=0)):
         shown = line[:60].decode(errors="replace")
         raise FileError(f"{name} is not an event: {shown!r}\nfix: {_FIX}")
