@@ -53,7 +53,7 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nothing", "nothing is not a run: it has no config.json\nfix: name a folder that `train` made"),
+        ("nothing", "nothing is not a run: it is not there\nfix: name a folder that `train` made"),
         ("milk.txt", "milk.txt is not a run"),
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),

@@ -26,6 +26,17 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     return dtype
 
 
+def check_device(device: object) -> None:
+    """Refuse what is not a device that this torch has."""
+    if device is None:
+        return
+    try:
+        torch.empty(0, device=device)  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or ["torch does not have it"])[0]
+        raise ConfigError(f"device={device!r:.80} cannot be used here: {reason:.200}\nfix: device='cpu'") from None
+
+
 def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
     """Refuse what is not a config of this kind; a function in its place lacks its parentheses."""
     if isinstance(config, kind):

@@ -6,14 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import (
-    check_device,
-    check_dtype,
-    check_tensor,
-    check_tokens,
-    check_type_of,
-    unknown_token,
-)
+from normscope.blocks.checks import check_device, check_dtype, check_tensor, check_tokens, check_type_of, unknown_token
 from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
 from normscope.blocks.transforms import BaseModule, Quantizable, is_traced
 from normscope.checks import check_above_zero, check_positive, is_whole
@@ -70,6 +63,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
     ) -> None:
         check_positive(in_features=in_features, out_features=out_features, depth=depth)
         check_dtype(dtype)
+        check_device(device)
         # Before torch's constructor, because that one ends by calling reset_parameters.
         self.init, self.role, self.depth = named_initialisation(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -147,6 +141,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
     ) -> None:
         check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_dtype(dtype)
+        check_device(device)
         if padding_idx is not None and not (
             is_whole(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
         ):

@@ -12,6 +12,7 @@ from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_nor
 from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
+from normscope.models.size import check_size, linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,19 @@ class ConvNetConfig:
         if norm is not None:  # prove that it fits every stage
             for _, width, _, size in self.stages():
                 norm.build((None, width, size, size), device="meta")
+
+    @property
+    def depth(self) -> int:
+        """How many stages there are."""
+        return len(self.widths)
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it; norms apart, which are vectors."""
+        convolutions = sum(9 * before * width for before, width, _, _ in self.stages())
+        return convolutions + linear_parameters(self.widths[-1], self.classes, True)
+
+    def table_count(self) -> int:
+        return 0
 
     def stages(self) -> Iterator[tuple[int, int, int, int]]:
         """For each stage: channels in, channels out, stride, and the size of the image after it."""
@@ -87,6 +101,7 @@ class ConvNet(BaseModule):
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
         check_config(config, ConvNetConfig, "a ConvNet")
+        check_size(config)
         self.config = config
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)

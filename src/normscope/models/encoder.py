@@ -12,6 +12,7 @@ from normscope.blocks.norm.spec import NormSpec
 from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ShapeError
+from normscope.models.size import blocks_parameters, check_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,13 @@ class EncoderConfig(BlockConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(vocab_size=self.vocab_size, context=self.context)
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it."""
+        return blocks_parameters(self) + (self.vocab_size + self.context) * self.width
+
+    def table_count(self) -> int:
+        return 0
 
 
 class Encoder(BaseModule):
@@ -59,6 +67,7 @@ class Encoder(BaseModule):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_config(config, EncoderConfig, "an Encoder")
+        check_size(config)
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")

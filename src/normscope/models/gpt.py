@@ -24,8 +24,11 @@ from normscope.blocks.places import Start, furthest, places
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_flags, check_positive
+from normscope.display.words import size
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
+from normscope.memory import memory_free
+from normscope.models.size import blocks_parameters, check_size, norm_parameters
 
 Positions = Literal["learned", "rotary", "none"]
 
@@ -67,6 +70,22 @@ class GPTConfig(BlockConfig):
         if not self.causal:
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it; tied weights count once.
+
+        >>> GPTConfig(vocab_size=10, context=8, width=4, heads=2, norm=None).parameter_count()
+        272
+        """
+        tables = self.vocab_size * (1 if self.tied_head else 2) + (self.context if self.positions == "learned" else 0)
+        own_norm = norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
+        return blocks_parameters(self) + tables * self.width + own_norm
+
+    def table_count(self) -> int:
+        """How many numbers the tables of rotary positions hold."""
+        if self.positions != "rotary":
+            return 0
+        return self.context * check_heads(self.width, self.heads, self.kv_heads, self.head_dim)[2]
+
 
 class GPT(BaseModule):
     r"""A GPT of any preset.
@@ -101,6 +120,7 @@ class GPT(BaseModule):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
+        check_size(config)
         self.config = config
         width, depth = config.width, config.depth
         _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
@@ -174,6 +194,14 @@ class GPT(BaseModule):
         check_positive(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
+        weight = self.embedding.weight
+        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
+        free = memory_free() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
+        if free is not None and needed > free:
+            raise CacheError(
+                f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {size(needed)}, but "
+                f"{size(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
+            )
         return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 
     @property

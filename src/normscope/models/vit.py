@@ -12,6 +12,7 @@ from normscope.blocks.norm.spec import NormSpec
 from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
+from normscope.models.size import blocks_parameters, check_size, linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,16 @@ class ViTConfig(BlockConfig):
         if self.image_size % self.patch:
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
 
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it."""
+        patches = (self.image_size // self.patch) ** 2
+        ends = linear_parameters(self.channels * self.patch**2, self.width, True)
+        ends += linear_parameters(self.width, self.classes, True)
+        return blocks_parameters(self) + patches * self.width + ends
+
+    def table_count(self) -> int:
+        return 0
+
 
 class ViT(BaseModule):
     r"""A small vision transformer; the mean over all patches is classified.
@@ -70,6 +81,7 @@ class ViT(BaseModule):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         check_config(config, ViTConfig, "a ViT")
+        check_size(config)
         self.config = config
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)

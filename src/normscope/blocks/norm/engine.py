@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dtype
+from normscope.blocks.checks import check_device, check_dtype
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
 from normscope.blocks.transforms import BaseModule, is_traced
@@ -122,6 +122,7 @@ class Norm(BaseModule):
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
         checks.check_memory(state, self.scope, self.tracked)
         check_dtype(dtype)
+        check_device(device)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
