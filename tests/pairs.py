@@ -34,6 +34,11 @@ def _pairs(row: Mapping[int, int]) -> set[tuple[tuple[int, int], tuple[int, int]
     return set(itertools.combinations(sorted(row.items()), 2))
 
 
+def chiefly(values: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """The values of a parameter: some that the default suite runs, and others that only the exhaustive one does."""
+    return [*values, *(pytest.param(other, marks=pytest.mark.exhaustive) for other in others)]
+
+
 def every_pair(**axes: Mapping[str, Any] | Iterable[str]) -> pytest.MarkDecorator:
     """Run a test for the whole product of its axes; what a cover of the pairs leaves out is marked as exhaustive.
 

@@ -257,6 +257,7 @@ def test_where_a_loop_fails_the_formula_runs_after_one_notice(name: str, monkeyp
         torch.testing.assert_close(found, gradient)
 
 
+@pytest.mark.exhaustive  # kernels/test_switch.py has one such process in the default suite
 def test_without_numba_there_is_one_notice() -> None:
     code = """
 import sys, warnings

@@ -32,7 +32,11 @@ def test_fault_is_found(case: Fault) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("case", "seed"),
-    [pytest.param(case, seed, id=f"{case.name}-{seed}") for case in REGISTER.healthy for seed in case.seeds],
+    [
+        pytest.param(case, seed, id=f"{case.name}-{seed}", marks=[pytest.mark.exhaustive] if i else [])
+        for case in REGISTER.healthy
+        for i, seed in enumerate(case.seeds)
+    ],
 )
 def test_healthy_model_has_no_fault(case: Healthy, seed: int) -> None:
     _skip_without(case.needs)
