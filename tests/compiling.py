@@ -3,7 +3,9 @@
 Whoever comes second waits, and finds the code in numba's cache on disk. Compiling everything takes half a minute.
 """
 
+import atexit
 import contextlib
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ PATIENCE = 60.0
 def _alone(path: Path) -> Iterator[None]:
     import fcntl
 
+    path.parent.mkdir(exist_ok=True)
     with path.open("w") as file:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -33,7 +36,7 @@ def _alone(path: Path) -> Iterator[None]:
 def share_among_workers(run: str) -> None:
     """From here on this process takes turns with the other workers of that run."""
     folder, compile_here = Path(tempfile.gettempdir()) / f"normscope-tests-{run}", Dispatcher.compile
-    folder.mkdir(exist_ok=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
     def compile_once(self: Any, signature: Any) -> Any:
         function = self.py_func
@@ -42,4 +45,4 @@ def share_among_workers(run: str) -> None:
         with _alone(folder / f"{function.__module__}.{function.__qualname__}"):
             return compile_here(self, signature)
 
-    Dispatcher.compile = compile_once
+    Dispatcher.compile = compile_once  # type: ignore[method-assign, assignment]

@@ -213,17 +213,8 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     os.dup2(silence, 2)
     os.setsid()
     watch = Watch()
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-    ]
-    code = pytest.main([*options, *tests], plugins=[watch])
+    options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
+    code = pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
     return "survived" if code == 0 else watch.failed or f"pytest ended with {code}"
 
 
