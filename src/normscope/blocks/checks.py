@@ -109,7 +109,7 @@ def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: in
     return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}{also}")
 
 
-def check_device(what: str, device: torch.device, wanted: torch.device) -> None:
+def check_same_device(what: str, device: torch.device, wanted: torch.device) -> None:
     if device != wanted:
         raise DeviceError(
             f"{what} is on {device}, but what it goes with is on {wanted}\nfix: move it with .to({str(wanted)!r})"
@@ -119,7 +119,7 @@ def check_device(what: str, device: torch.device, wanted: torch.device) -> None:
 def check_mask_tensor(mask: Tensor, x: Tensor) -> None:
     """Refuse a mask that cannot be laid along x, whatever its shape."""
     check_dense(mask, "the mask")
-    check_device("the mask", mask.device, x.device)
+    check_same_device("the mask", mask.device, x.device)
 
 
 def check_mask(mask: Tensor | None, x: Tensor, shape: tuple[int, ...]) -> None:

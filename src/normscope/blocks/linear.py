@@ -6,7 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_device, check_dtype, check_tensor, check_tokens, check_type_of, unknown_token
+from normscope.blocks.checks import (
+    check_device,
+    check_dtype,
+    check_same_device,
+    check_tensor,
+    check_tokens,
+    check_type_of,
+    unknown_token,
+)
 from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
 from normscope.blocks.transforms import BaseModule, Quantizable, is_traced
 from normscope.checks import check_above_zero, check_positive, is_whole
@@ -186,7 +194,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         if is_traced(input):
             return self._as_leaf(input)
         check_tokens(input, self)
-        check_device("the tensor of token ids", input.device, self.weight.device)  # torch would read anything
+        check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read anything
         try:
             return super().forward(input)
         except IndexError:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import Cache
-from normscope.blocks.checks import check_config, check_device, check_mask, check_tokens, unknown_token
+from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
@@ -178,7 +178,7 @@ class GPT(BaseModule):
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
-        check_device("the tensor of targets", targets.device, tokens.device)
+        check_same_device("the tensor of targets", targets.device, tokens.device)
         if mask is not None:
             targets = targets.masked_fill(~mask, IGNORED)
         cap = self.config.logit_cap

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from normscope.blocks.checks import check_device
+from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.kernels import dispatch
@@ -69,7 +69,7 @@ def _check_affine(
         if not parameter.is_floating_point():
             raise DtypeError(f"the {name} must be of floats, but got {parameter.dtype}; convert it with .float()")
         kernel.check_dense(parameter, f"the {name} of a norm")
-        check_device(f"the {name}", parameter.device, x.device)
+        check_same_device(f"the {name}", parameter.device, x.device)
         if tuple(parameter.shape) != wanted:
             raise ShapeError(
                 f"the {name} has shape {tuple(parameter.shape)}, but the axes {axes.text!r} of a tensor of shape "
