@@ -194,8 +194,18 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     """Run the tests in this process, on the mutant, up to the first failure."""
     import pytest
 
+    path = ROOT / mutant.file
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    broken = _Broken(name, path, mutant.applied(path.read_text(encoding="utf-8")))
+
     class Watch:
         failed = ""
+
+        def pytest_plugin_registered(self) -> None:
+            """Stay in front of pytest's own importer, which would take the file itself."""
+            if broken in sys.meta_path:
+                sys.meta_path.remove(broken)
+            sys.meta_path.insert(0, broken)
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.failed:
@@ -205,9 +215,6 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
             if report.failed:
                 self.failed = self.failed or f"import of {report.nodeid}"
 
-    path = ROOT / mutant.file
-    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-    sys.meta_path.insert(0, _Broken(name, path, mutant.applied(path.read_text(encoding="utf-8"))))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -215,6 +222,7 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     watch = Watch()
     options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
     code = pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
+    assert isinstance(sys.modules[name].__loader__, _Broken), f"{name} was loaded without the change"
     return "survived" if code == 0 else watch.failed or f"pytest ended with {code}"
 
 
