@@ -222,7 +222,8 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     watch = Watch()
     options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
     code = pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
-    assert isinstance(sys.modules[name].__loader__, _Broken), f"{name} was loaded without the change"
+    loaded = sys.modules.get(name)  # none if it cannot be imported any more
+    assert loaded is None or isinstance(loaded.__loader__, _Broken), f"{name} was loaded without the change"
     return "survived" if code == 0 else watch.failed or f"pytest ended with {code}"
 
 
