@@ -17,6 +17,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -163,13 +164,13 @@ class _Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.text, str(self.path), "exec"), module.__dict__)
 
 
-def killed_by(mutant: Mutant, tests: list[str]) -> str | None:
+def killed_by(mutant: Mutant, tests: list[str], folder: str) -> str | None:
     """The first test that fails with the mutant, or "timeout"; None if it survives."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            said = _failure(mutant, tests)
+            said = _failure(mutant, [*tests, f"--basetemp={folder}/tmp"])
         except BaseException as error:  # of this file: what fails in a test, pytest tells
             said = f"error: {error!r}"
         os.write(write, said.encode()[:4000])
@@ -265,7 +266,8 @@ def main() -> int:
         sample = chosen(given.count, given.seed, given.only)
     rows = []
     for i, mutant in enumerate(sample, start=1):
-        found = killed_by(mutant, tests_of(mutant.file))
+        with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
+            found = killed_by(mutant, tests_of(mutant.file), folder)
         rows.append({"mutant": asdict(mutant), "killed_by": found})
         print(f"[{i}/{len(sample)}] {'SURVIVED' if found is None else 'killed':8} {mutant}", flush=True)
         if given.report:
