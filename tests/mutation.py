@@ -37,7 +37,7 @@ CORE: dict[str, list[str]] = {
     "scope/scope": ["scope"],
     "kernels/normalize": ["kernels/test_normalize", *_NORM, "blocks/norm/test_hard_inputs", "blocks/norm/test_sync"],
     "kernels/layout": ["kernels/test_layout", "kernels/test_channels", "kernels/test_rows", *_NORM],
-    "kernels/dispatch": ["kernels/test_layout", "kernels/test_channels", "kernels/test_rows", *_NORM],
+    "kernels/dispatch": ["blocks/test_joining", "kernels/test_channels", "kernels/test_rows", *_NORM],
     "kernels/rows": ["kernels/test_rows", "kernels/test_surroundings", "blocks/test_joining", *_NORM],
     "kernels/channels": ["kernels/test_channels", "kernels/test_surroundings", *_NORM],
     "kernels/moments": ["kernels/test_moments"],
