@@ -3,6 +3,7 @@
 By default a few tests of each kind; `make test-all` runs whole folders.
 """
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -37,6 +38,7 @@ WITHOUT_KERNELS = [
 
 def run_tests(selection: list[str], folder: Path, *options: str, **environment: str) -> None:
     """Run some tests in a process with that environment and a cache of compiled code of its own."""
+    faulthandler.cancel_dump_traceback_later()  # whole folders take longer than any one test may; each has its watchdog
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     quietly = ["-p", "no:xdist", "-p", "no:cacheprovider", "--tb=short", f"--basetemp={folder / 'tmp'}"]
     done = subprocess.run(
