@@ -17,6 +17,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -36,7 +37,7 @@ CORE: dict[str, list[str]] = {
     "scope/scope": ["scope"],
     "kernels/normalize": ["kernels/test_normalize", *_NORM, "blocks/norm/test_hard_inputs", "blocks/norm/test_sync"],
     "kernels/layout": ["kernels/test_layout", "kernels/test_channels", "kernels/test_rows", *_NORM],
-    "kernels/dispatch": ["kernels/test_layout", "kernels/test_channels", "kernels/test_rows", *_NORM],
+    "kernels/dispatch": ["blocks/test_joining", "kernels/test_channels", "kernels/test_rows", *_NORM],
     "kernels/rows": ["kernels/test_rows", "kernels/test_surroundings", "blocks/test_joining", *_NORM],
     "kernels/channels": ["kernels/test_channels", "kernels/test_surroundings", *_NORM],
     "kernels/moments": ["kernels/test_moments"],
@@ -163,13 +164,13 @@ class _Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.text, str(self.path), "exec"), module.__dict__)
 
 
-def killed_by(mutant: Mutant, tests: list[str]) -> str | None:
+def killed_by(mutant: Mutant, tests: list[str], folder: str) -> str | None:
     """The first test that fails with the mutant, or "timeout"; None if it survives."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            said = _failure(mutant, tests)
+            said = _failure(mutant, [*tests, f"--basetemp={folder}/tmp"])
         except BaseException as error:  # of this file: what fails in a test, pytest tells
             said = f"error: {error!r}"
         os.write(write, said.encode()[:4000])
@@ -194,8 +195,18 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     """Run the tests in this process, on the mutant, up to the first failure."""
     import pytest
 
+    path = ROOT / mutant.file
+    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    broken = _Broken(name, path, mutant.applied(path.read_text(encoding="utf-8")))
+
     class Watch:
         failed = ""
+
+        def pytest_plugin_registered(self) -> None:
+            """Stay in front of pytest's own importer, which would take the file itself."""
+            if broken in sys.meta_path:
+                sys.meta_path.remove(broken)
+            sys.meta_path.insert(0, broken)
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.failed:
@@ -205,9 +216,6 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
             if report.failed:
                 self.failed = self.failed or f"import of {report.nodeid}"
 
-    path = ROOT / mutant.file
-    name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-    sys.meta_path.insert(0, _Broken(name, path, mutant.applied(path.read_text(encoding="utf-8"))))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
@@ -215,6 +223,8 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     watch = Watch()
     options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
     code = pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
+    loaded = sys.modules.get(name)  # none if it cannot be imported any more
+    assert loaded is None or isinstance(loaded.__loader__, _Broken), f"{name} was loaded without the change"
     return "survived" if code == 0 else watch.failed or f"pytest ended with {code}"
 
 
@@ -256,7 +266,8 @@ def main() -> int:
         sample = chosen(given.count, given.seed, given.only)
     rows = []
     for i, mutant in enumerate(sample, start=1):
-        found = killed_by(mutant, tests_of(mutant.file))
+        with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
+            found = killed_by(mutant, tests_of(mutant.file), folder)
         rows.append({"mutant": asdict(mutant), "killed_by": found})
         print(f"[{i}/{len(sample)}] {'SURVIVED' if found is None else 'killed':8} {mutant}", flush=True)
         if given.report:

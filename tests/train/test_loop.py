@@ -32,7 +32,8 @@ def trained(folder: Path, **settings: Any) -> Run:
     return run
 
 
-def test_what_happens_and_in_which_order(tmp_path: Path) -> None:
+def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normscope.train.opening.are_compiled", lambda: True)  # whether this is the first test or not
     run, recorder = new_run(tmp_path, steps=4, save_every=2, evaluate_every=2, sample_every=2), Recorder()
     assert train(run, [recorder]) == "done"
     due = [("checkpoint", 2), ("validation", 2), ("sample", 2)]
@@ -309,8 +310,9 @@ def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path:
     ]
 
 
-def test_other_surroundings_are_told(tmp_path: Path) -> None:
+def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With another number of threads sums are added up in another order."""
+    monkeypatch.setattr("normscope.train.opening.are_compiled", lambda: True)
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
     train(run, until=2)
     train(run, [same], until=3)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
+from tests.blocks.norm.cases import close, close_gradients, close_states, mostly_on, randn, scramble
 from tests.pairs import chiefly
 
 # torch's own compiler calls what torch itself has deprecated.
@@ -50,6 +50,7 @@ def _compare(backend: str, module: nn.Module, *inputs: Tensor) -> None:
         close_states(module, plain, 1e-6)
 
 
+@mostly_on("fused")
 @every_backend
 def test_layers_in_a_row(backend: str) -> None:
     module = nn.Sequential(
@@ -62,6 +63,7 @@ def test_layers_in_a_row(backend: str) -> None:
     _compare(backend, module, randn((3, 4, 6), seed=0, dtype=torch.float32))
 
 
+@mostly_on("steps")
 @every_backend
 def test_with_a_mask(backend: str) -> None:
     module = _Masked(ns.RMSNorm(6), ns.Norm("[b s] d", state="running", affine="d", d=6), ns.PowerNorm(6))
