@@ -170,9 +170,7 @@ def test_a_pipe_or_folder_in_place_of_a_file_is_refused_at_once(folder: Path, na
 def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None:
     checkpoint = folder / "checkpoints" / "00000004"
     rewrite(checkpoint / MANIFEST, lambda manifest: manifest["files"].update({name: manifest["files"]["state.json"]}))
-    with pytest.raises(
-        CheckpointError, match=r"manifest\.json is not valid: expected `str` matching regex .* at `key` in `files`"
-    ):
+    with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: expected `str` matching regex .* `files`"):
         Run.open(folder).load_model("last")
 
 
