@@ -92,13 +92,14 @@ def agree(case: Case, transform: Callable[[nn.Module, Inputs], Call], others: bo
 
 
 exhaustive = pytest.mark.exhaustive
+FEW = ("LayerNorm", "BatchNorm", "Linear", "Attention with all of it", "Block pre rms")
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=exhaustive)])
 @pytest.mark.parametrize(
     "sizes", ["dynamic", pytest.param("static", marks=exhaustive), pytest.param("marked", marks=exhaustive)]
 )
-@every_case(quick=("LayerNorm", "GroupNorm", "masked LayerNorm"))
+@every_case(quick=("LayerNorm", "GroupNorm"))
 def test_compile(case: Case, sizes: str, backend: str) -> None:
     def transform(module: nn.Module, inputs: Inputs) -> Call:
         compiled = torch.compile(module, backend=backend, fullgraph=True, dynamic=True if sizes == "dynamic" else None)
@@ -151,7 +152,7 @@ def test_export(case: Case, strict: bool) -> None:
         same_as_recorded(run(program, inputs, program), run(plain, inputs, plain))
 
 
-@every_case(lambda case: not learns_backwards(case))
+@every_case(lambda case: not learns_backwards(case), quick=FEW)
 def test_jit_trace(case: Case) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
@@ -207,7 +208,7 @@ def test_jvp(case: Case) -> None:
     torch.testing.assert_close(found, steps.sum(), rtol=0, atol=2e-5 * float(steps.abs().sum()))
 
 
-@every_case(lambda case: not remembers(case))
+@every_case(lambda case: not remembers(case), quick=FEW)
 def test_vmap(case: Case) -> None:
     """Over inputs, a batch of batches."""
     module = case.module().requires_grad_(False)
@@ -242,7 +243,7 @@ def test_an_ensemble(case: Case) -> None:
 @pytest.mark.parametrize(
     "mode", ["symbolic", pytest.param("real", marks=exhaustive), pytest.param("fake", marks=exhaustive)]
 )
-@every_case(quick=("LayerNorm", "BatchNorm", "PowerNorm"))
+@every_case(quick=("BatchNorm",))
 def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
     """Forwards and backwards in one graph."""
     module = case.module()
