@@ -6,7 +6,7 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train tour test test-all lab bench lint types format clean
+.PHONY: help train tour test test-all fuzz lab bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -22,6 +22,9 @@ test: lint types  ## everything that CI runs: lint, types and tests
 
 test-all: lint types  ## the same with the exhaustive tests, which take longer
 	$(BIN)/pytest -n auto -m ''
+
+fuzz: $(READY)  ## damaged files, wrong arguments and kills, counted into docs/robustness.md; SECONDS=N for longer
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) --page docs/robustness.md
 
 lab: $(READY)  ## put the field's claims to the test, in a quarter of an hour, into docs/lab; BUDGET=full takes a night
 	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab

@@ -15,10 +15,11 @@ from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.kills import Kills
 from tests.fuzz.page import page, table
 from tests.fuzz.subjects import Bench
+from tests.fuzz.surroundings import surroundings_trial
 from tests.fuzz.trial import BAD, Trial, attempt
 from tests.train.small_run import warm_up
 
-GROUPS = ("files", "arguments", "calls", "kills")
+GROUPS = ("files", "arguments", "calls", "surroundings", "kills")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +50,7 @@ def _try(given: argparse.Namespace, place: Path) -> tuple[Counter[tuple[str, str
         "files": bench.trial,
         "arguments": lambda chance: argument_trial(chance, place),
         "calls": lambda chance: call_trial(chance, place),
+        "surroundings": lambda chance: surroundings_trial(chance, place),
     }
     if "kills" in given.only:
         makers["kills"] = Kills(place).trial

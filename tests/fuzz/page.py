@@ -40,8 +40,8 @@ def page(counts: Counts, seed: int) -> str:
         "# Robustness",
         "",
         "What normscope does with damaged files, hostile folders, wrong arguments and kills. `make fuzz` writes this",
-        f"page: `python -m tests.fuzz --seed {seed} --page docs/robustness.md`, with {trials:,} trials here. A few of them",
-        "are in `make test`. A trial runs in a process of its own, with limits on its time and its memory.",
+        f"page: `python -m tests.fuzz --seed {seed} --page docs/robustness.md`, with {trials:,} trials here. A few",
+        "of them are in `make test`. A trial runs in a process of its own, with limits on its time and its memory.",
         "",
         f"| what is done | trials | {' | '.join(OUTCOMES)} |",
         f"|---|--:|{'--:|' * len(OUTCOMES)}",
@@ -50,9 +50,9 @@ def page(counts: Counts, seed: int) -> str:
         *(f"- **{outcome}**: {_WORDS[outcome]}." for outcome in OUTCOMES),
         "",
         "Damaged: a bit flipped, bytes changed, a part lost, doubled or zero, a file deleted or swapped with its",
-        "neighbor, a value in JSON changed. Hostile: links to elsewhere, to devices or to themselves, pipes and folders",
-        "in the place of files, a file of a terabyte, JSON nested 200,000 deep. Killed: SIGKILL, SIGTERM or SIGINT up to",
-        "four times at random moments; resumed, the run has to end with the weights and losses of one that was not.",
+        "neighbor, a value in JSON changed. Hostile: links to elsewhere, to devices or to themselves, pipes and",
+        "folders in the place of files, a file of a terabyte, JSON nested 200,000 deep. Killed: SIGKILL, SIGTERM or SIGINT",
+        "up to four times at random moments; resumed, the run has to end with the weights and losses of one that was not.",
         "",
     ]
     return "\n".join(lines)

@@ -103,7 +103,7 @@ def _be_the_trial(act: Callable[[], int], folder: Path, out: Path, errors: Path)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
+        use_descriptors()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         room = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
@@ -115,6 +115,13 @@ def _be_the_trial(act: Callable[[], int], folder: Path, out: Path, errors: Path)
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def use_descriptors() -> None:
+    """Make Python's streams anew, over what the descriptors 0, 1 and 2 are now."""
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 def _wait(process: int, seconds: float) -> int | None:
