@@ -51,8 +51,9 @@ def page(counts: Counts, seed: int) -> str:
         "",
         "Damaged: a bit flipped, bytes changed, a part lost, doubled or zero, a file deleted or swapped with its",
         "neighbor, a value in JSON changed. Hostile: links to elsewhere, to devices or to themselves, pipes and",
-        "folders in the place of files, a file of a terabyte, JSON nested 200,000 deep. Killed: SIGKILL, SIGTERM or SIGINT",
-        "up to four times at random moments; resumed, the run has to end with the weights and losses of one that was not.",
+        "folders in the place of files, a file of a terabyte, JSON nested 200,000 deep. Killed: SIGKILL, SIGTERM or",
+        "SIGINT up to four times at random moments; resumed, the run has to end with the weights and losses of one",
+        "that was not.",
         "",
     ]
     return "\n".join(lines)

@@ -19,10 +19,8 @@ from tests.fuzz.trial import Ended, Trial, use_descriptors
 COMMANDS = (
     *("--help", "train --help", "banana", "explain rmsnorm", "draw scope [a]b --shape 2,3", "draw model --preset gpt2"),
     *("sample run --tokens 4", "sample run --tokens 4 -n 2", "report run", "xray run", "xray nanochat --depth 1"),
-    *(
-        "train milk.txt --out made --depth 1 --width 16 --heads 1 --context 16 --tokenizer characters --steps 2",
-        "resume run",
-    ),
+    "train milk.txt --out made --depth 1 --width 16 --heads 1 --context 16 --tokenizer characters --steps 2",
+    "resume run",
 )
 SIZES = (0, 1, 2, 5, 20, 40, 80, 1000)
 TERMS = ("dumb", "xterm-256color", "linux", "unknown", "")
@@ -30,7 +28,12 @@ STREAMS = ("closed", "full", "no reader", "ascii", "latin-1")
 
 
 def surroundings_trial(chance: random.Random, place: Path) -> Trial:
-    line, term, columns, rows = (chance.choice(choices) for choices in (COMMANDS, TERMS, SIZES, SIZES))
+    line, term, columns, rows = (
+        chance.choice(COMMANDS),
+        chance.choice(TERMS),
+        chance.choice(SIZES),
+        chance.choice(SIZES),
+    )
     stream = chance.choice(STREAMS) if chance.random() < 0.5 else None
     number = chance.choice([1, 2])
     gone = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if chance.random() < 0.5]

@@ -109,7 +109,8 @@ def _be_the_trial(act: Callable[[], int], folder: Path, out: Path, errors: Path)
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         os.chdir(folder)
         code = act()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a trial may have closed it
+            sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
