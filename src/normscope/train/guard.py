@@ -153,7 +153,7 @@ def replay(
     folder = as_path(folder, "a fault")
     if not sealed.is_sealed(folder):
         raise CheckpointError(f"{folder} does not hold a fault: it has no {MANIFEST}\n{fix}")
-    bundle = sealed.Sealed(folder)
+    bundle = sealed.Sealed(folder, fix="copy it anew from where it was written")
     if "batch" not in bundle.groups:
         raise CheckpointError(f"{folder} does not hold a fault, though it is whole\n{fix}")
     facts = bundle.facts(_Facts)

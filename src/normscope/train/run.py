@@ -172,7 +172,10 @@ class Run:
         """Whether all steps were taken, and what was due after the last of them was done too."""
         if self.checkpoints.last() != self.config.train.steps or not self.inside.has(self.metrics.name):
             return False
-        *_, last = [{}, *read_metrics(self.metrics)]
+        try:
+            *_, last = [{}, *read_metrics(self.metrics)]
+        except FileError:  # then what was due after the last step is done again, if all before it is whole
+            return False
         return last.get("kind") == Finished.kind and last.get("reason") == "done"
 
     def tokenizer(self) -> Tokenizer:

@@ -92,14 +92,15 @@ class Sealed:
     Args:
         folder: where.
         config: the checksum of the config.json of the run that it has to belong to; None for any.
+        fix: what the user can do if it is damaged.
     """
 
-    def __init__(self, folder: Path | OwnFolder, config: str | None = None) -> None:
-        self.folder = _own(folder)
-        self._manifest = read_manifest(self.folder, _FIX)
+    def __init__(self, folder: Path | OwnFolder, config: str | None = None, fix: str = _FIX) -> None:
+        self.folder, self._fix = _own(folder), fix
+        self._manifest = read_manifest(self.folder, fix)
         if config is not None and self._manifest.config != config:
             raise CheckpointError(
-                f"{self.folder} belongs to another run: it was saved with another config.json\nfix: {_FIX}"
+                f"{self.folder} belongs to another run: it was saved with another config.json\nfix: {self._fix}"
             )
 
     @property
@@ -108,9 +109,9 @@ class Sealed:
         return [name.removesuffix(".safetensors") for name in self._manifest.files if name.endswith(".safetensors")]
 
     def facts(self, schema: type[T]) -> T:
-        data = read_verified(self.folder, FACTS, self._manifest.files, _FIX)
+        data = read_verified(self.folder, FACTS, self._manifest.files, self._fix)
         name = str(self.folder.path / FACTS)
-        return parse_json(data, schema, name=name, fix=_FIX, error=CheckpointError)
+        return parse_json(data, schema, name=name, fix=self._fix, error=CheckpointError)
 
     def tensors(self, group: str, wanted: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
         """A set of tensors; with `wanted`, refused before they are loaded unless names, shapes and types are these."""
@@ -121,17 +122,17 @@ class Sealed:
             if files[name].bytes > most:
                 raise CheckpointError(
                     f"{path} does not fit this run: it has {files[name].bytes} bytes, and at most {most} are expected"
-                    f"\nfix: {_FIX}"
+                    f"\nfix: {self._fix}"
                 )
-        with open_verified(self.folder, name, files, _FIX) as file:
+        with open_verified(self.folder, name, files, self._fix) as file:
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False)):
-                raise CheckpointError(f"{path} was replaced while it was read\nfix: {_FIX}")
+                raise CheckpointError(f"{path} was replaced while it was read\nfix: {self._fix}")
             try:
                 if wanted is not None:
                     self._check_header(path, wanted)
                 return load_file(path)
             except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} cannot be read: {error}\nfix: {_FIX}") from error
+                raise CheckpointError(f"{path} cannot be read: {error}\nfix: {self._fix}") from error
 
     def _check_header(self, path: Path, wanted: Mapping[str, Spec]) -> None:
         with safe_open(path, framework="pt") as file:
@@ -145,7 +146,7 @@ class Sealed:
                     problems.append(f"{name} is {found[1]} of {found[0]} instead of {_DTYPES[dtype]} of {shape}")
         if problems:
             more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
-            raise CheckpointError(f"{path} does not fit this run: {', '.join(problems[:4])}{more}\nfix: {_FIX}")
+            raise CheckpointError(f"{path} does not fit this run: {', '.join(problems[:4])}{more}\nfix: {self._fix}")
 
 
 def unseal(folder: Path | OwnFolder) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:

@@ -101,8 +101,11 @@ class LibraryTokenizer(Tokenizer):
     def encode_many(self, texts: Sequence[str]) -> list[Tokens]:
         for text in texts:
             self._check(text)
-        with on_all_cores():
-            encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            with on_all_cores():
+                encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library raises no narrower one
+            raise TokenError(f"the tokenizer cannot encode the text: {error}\nfix: use another tokenizer") from error
         found = [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
         if self._unknown is not None:
             for text, ids in zip(texts, found, strict=True):

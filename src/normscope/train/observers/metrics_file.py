@@ -194,6 +194,8 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
                 yield line[:-1]
             elif len(line) == LONGEST_LINE:
                 raise FileError(f"cannot read {path}: it has a line of more than {LONGEST_LINE:,} bytes\nfix: {_FIX}")
+            elif _CHECKSUM in line and len(line.rpartition(_CHECKSUM)[2]) > len('00000000"}'):
+                raise FileError(f"{path} is damaged: its last line goes on after its end\nfix: {_FIX}")
     except OSError as error:
         if isinstance(error, FileError):
             raise
