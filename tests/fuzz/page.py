@@ -12,6 +12,7 @@ _WORDS = {
     "as asked": "takes as long as the numbers in it ask for",
     "traceback": "an error that is not one of normscope's",
     "silent": "another result, and no error",
+    "stuck": "a run that was killed cannot be resumed",
     "unsafe": "control characters in an error message",
     "hang": "no end within the time limit",
     "crash": "the process was ended by a signal",
