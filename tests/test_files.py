@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError, NormscopeError
-from normscope.files import AtomicFile, cannot_write, write_atomically
+from normscope.files import AtomicFile, cannot_write, is_partial, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -155,3 +155,11 @@ def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str)
     """Whoever meets it: this file, checkpoints, or the metrics."""
     path = tmp_path / "a"
     assert str(cannot_write(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
+
+
+def test_a_file_that_is_not_finished_is_known_by_its_name(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.json"):
+        [name] = [path.name for path in tmp_path.iterdir()]
+        assert is_partial(name)
+    assert not is_partial("a.json")
+    assert not is_partial(".notes.part")

@@ -1,5 +1,6 @@
 """Arguments of the wrong kind, to every function that users call from Python: an error of normscope's, with words."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,13 @@ def write(*arguments: Any, **settings: Any) -> Any:
 
 def paths(name: str, read: Any) -> list[Refusal]:
     wrong = ((5, "is given as a path, a str or a Path, but got 5"), (LONG, "too long"), (NUL, "NUL character"))
-    return [(f"{name}-{i}", NormscopeError, words, lambda v=v: read(v)) for i, (v, words) in enumerate(wrong)]
+    return [(f"{name}-{i}", NormscopeError, words, partial(read, value)) for i, (value, words) in enumerate(wrong)]
 
 
 def devices(name: str, make: Any) -> list[Refusal]:
     wrong = ("banana", [1], "cuda:99")
-    return [(f"{name}-{v}", NormscopeError, "device=.*(cannot be used|name)", lambda v=v: make(v)) for v in wrong]
+    words = "device=.*(cannot be used|name)"
+    return [(f"{name}-{value}", NormscopeError, words, partial(make, value)) for value in wrong]
 
 
 WRITING: list[Refusal] = [

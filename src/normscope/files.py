@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,11 @@ class AtomicFile:
             yield
         except OSError as error:
             raise cannot_write(self.path, error) from error
+
+
+def is_partial(name: str) -> bool:
+    """Whether this is the name of a file that an `AtomicFile` began and a kill kept from being finished."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{16}\.part", name) is not None
 
 
 def cannot_write(path: str | Path, error: Exception) -> FileError:

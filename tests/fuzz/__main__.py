@@ -15,10 +15,11 @@ from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.kills import Kills
 from tests.fuzz.page import page, table
 from tests.fuzz.subjects import Bench
+from tests.fuzz.surroundings import surroundings_trial
 from tests.fuzz.trial import BAD, Trial, attempt
 from tests.train.small_run import warm_up
 
-GROUPS = ("files", "arguments", "calls", "kills")
+GROUPS = ("files", "arguments", "calls", "surroundings", "kills")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the trials: the same seed gives the same ones")
     parser.add_argument("--only", choices=GROUPS, nargs="+", default=GROUPS, help="these kinds")
     parser.add_argument("--page", type=Path, help="write the counts to this file")
+    parser.add_argument("--quick", action="store_true", help="damage only what takes little time to make")
     parser.add_argument("--show", action="store_true", help="print every trial")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -44,11 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _try(given: argparse.Namespace, place: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    bench = Bench(place)
+    bench = Bench(place, given.quick)
     makers: dict[str, Callable[[random.Random], Trial]] = {
         "files": bench.trial,
         "arguments": lambda chance: argument_trial(chance, place),
         "calls": lambda chance: call_trial(chance, place),
+        "surroundings": lambda chance: surroundings_trial(chance, place),
     }
     if "kills" in given.only:
         makers["kills"] = Kills(place).trial

@@ -5,7 +5,7 @@ import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from normscope.cli import main
 from normscope.cli.chat import Chat
@@ -93,8 +93,9 @@ def argument_trial(chance: random.Random, place: Path) -> Trial:
 
 def _options(kind: type) -> Iterator[str]:
     for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.default_factory):
-            yield from _options(field.default_factory)
+        group: Any = field.default_factory
+        if dataclasses.is_dataclass(group):
+            yield from _options(cast(type, group))
         else:
             yield f"--{field.name.replace('_', '-')}"
 

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from normscope.cli import main
-from tests.fuzz.subjects import Reader, trained
+from normscope.train.run import is_run
+from tests.fuzz.subjects import trained
 from tests.fuzz.trial import Ended, Trial, run_apart
 
 _SETTINGS = (
@@ -49,14 +50,13 @@ class Kills:
         return Trial(f"killed: {number.name}", words, act, self._judge, 120.0)
 
     def _go_on(self) -> int:
-        if Path("made/config.json").exists():
-            return Reader("resume made", trained).act("")()
-        shutil.rmtree("made", ignore_errors=True)  # killed before there was a run
-        return self._train()
+        if is_run(Path("made")):
+            return main(["resume", "made"])
+        return self._train()  # killed before there was a run; what it left is no hindrance
 
     def _judge(self, ended: Ended, folder: Path) -> str:
         if ended.code != 0:
-            return "detected"
+            return "stuck"
         return "harmless" if trained(ended, folder) == self.right else "silent"
 
 

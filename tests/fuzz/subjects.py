@@ -92,23 +92,24 @@ class Subject:
 
 
 class Bench:
-    """All subjects, made once, and the results of their readers."""
+    """All subjects, made once, and the results of their readers.
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    Args:
+        place: the folder that they are made in.
+        quick: only a run and an x-ray, which take little time to make.
+    """
+
+    def __init__(self, place: Path, quick: bool = False) -> None:
+        self.place, self.quick = place, quick
         self._right: dict[tuple[str, str], tuple[int | None, str]] = {}
         self.subjects = list(self._make())
 
     def _make(self) -> Iterator[Subject]:
         text = write_text(self.place)
-        run, half, corpus = self.place / "run", self.place / "half", self.place / "corpus"
+        run = self.place / "run"
         self._do("train", str(text), "--out", str(run), *TRAIN, str(STEPS), *TOKENS, "--xray-every", "3")
-        self._do("train", str(text), "--out", str(half), *TRAIN, str(STEPS), *TOKENS, "--evaluate-every", "2")
-        self._do("resume", str(half), "--from-step", "0", "--until", "4")
-        self._do("prepare", str(text), "--out", str(corpus), "--tokenizer", "bpe", *TOKENS)
         self._do("xray", "nanochat", "--depth", "1", "--json", str(self.place / "look.json"))
         shutil.copy(run / "tokenizer.json", self.place / "tokenizer.json")
-        small = " ".join(word for word in TRAIN[:10])
         yield Subject(
             "run",
             run,
@@ -121,24 +122,32 @@ class Bench:
                 Reader("resume {}", printed),
             ],
         )
-        yield Subject("half-done run", half, [Reader("resume {}", trained)])
-        yield Subject("prepared corpus", corpus, [Reader(f"train {{}} --out made {small} --steps 2", trained)])
         yield Subject("x-ray", self.place / "look.json", [Reader("xray {}", printed)])
-        prepare = Reader(
-            f"prepare {text} --out made --tokenizer {{}}", written("made/train.bin", "made/validation.bin")
-        )
-        yield Subject("tokenizer", self.place / "tokenizer.json", [prepare], has_checksums=False)
-        for kind, folder in self._huggingface():
-            readers = [Reader("xray {}", printed), Reader("draw model {}", printed)]
-            yield Subject(kind, folder, readers, has_checksums=False)
+        if not self.quick:
+            yield from self._make_more(text)
 
-    def _huggingface(self) -> Iterator[tuple[str, Path]]:
-        from tests.interop.checkpoints import made
+    def _make_more(self, text: Path) -> Iterator[Subject]:
+        half, corpus = self.place / "half", self.place / "corpus"
+        self._do("train", str(text), "--out", str(half), *TRAIN, str(STEPS), *TOKENS, "--evaluate-every", "2")
+        self._do("resume", str(half), "--from-step", "0", "--until", "4")
+        yield Subject("half-done run", half, [Reader("resume {}", trained)])
+        self._do("prepare", str(text), "--out", str(corpus), "--tokenizer", "bpe", *TOKENS)
+        small = " ".join(TRAIN[:10])
+        yield Subject("prepared corpus", corpus, [Reader(f"train {{}} --out made {small} --steps 2", trained)])
+        tokens = written("made/train.bin", "made/validation.bin")
+        prepare = Reader(f"prepare {text} --out made --tokenizer {{}}", tokens)
+        yield Subject("tokenizer", self.place / "tokenizer.json", [prepare], has_checksums=False)
+        for folder in self._huggingface():
+            readers = [Reader("xray {}", printed), Reader("draw model {}", printed)]
+            yield Subject("Hugging Face folder", folder, readers, has_checksums=False)
+
+    def _huggingface(self) -> Iterator[Path]:
+        from tests.interop.checkpoints import made  # brings transformers, which takes seconds
 
         for form in ("gpt2", "llama"):
             folder = self.place / f"hf-{form}"
             made(form).save_pretrained(folder)
-            yield "Hugging Face folder", folder
+            yield folder
 
     def _do(self, *arguments: str) -> None:
         nowhere = self.place / "making"
@@ -150,7 +159,7 @@ class Bench:
 
     def trial(self, chance: random.Random) -> Trial:
         """Some damage to some file of some subject, and a command that reads it."""
-        subject = chance.choice(self.subjects)
+        subject = chance.choices(self.subjects, weights=[len(subject.readers) for subject in self.subjects])[0]
         reader, file = chance.choice(subject.readers), chance.choice(subject.files())
         hostile = chance.random() < 0.3
         damages = HOSTILE if hostile else DAMAGES

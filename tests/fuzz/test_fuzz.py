@@ -22,7 +22,7 @@ def fuzz(*arguments: str) -> None:
 
 
 def test_no_trial_is_silent_hangs_or_shows_a_traceback() -> None:
-    fuzz("--seed", "1", "--trials", "24", "--only", "files", "arguments", "calls")
+    fuzz("--quick", "--seed", "1", "--trials", "16", "--only", "files", "arguments", "calls", "surroundings")
 
 
 @pytest.mark.exhaustive

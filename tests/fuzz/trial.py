@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-OUTCOMES = ("detected", "harmless", "accepted", "as asked", "traceback", "silent", "unsafe", "hang", "crash")
+OUTCOMES = ("detected", "harmless", "accepted", "as asked", "traceback", "silent", "stuck", "unsafe", "hang", "crash")
 """detected: refused, with a message. harmless: the result is the right one. accepted: a valid file of the user's own,
 for which there is no checksum, says something else. as asked: it takes as long as the numbers say. traceback: an error
-that is not normscope's. silent: another result, and no error. unsafe: control characters in an error. hang: no end
+that is not normscope's. silent: another result, and no error. stuck: a run that
+was killed cannot be resumed. unsafe: control characters in an error. hang: no end
 within the time limit. crash: ended by a signal."""
-BAD = ("traceback", "silent", "unsafe", "hang", "crash")
+BAD = ("traceback", "silent", "stuck", "unsafe", "hang", "crash")
 MEMORY = 4 * 2**30
 """How much more address space a trial gets."""
 _BUG = 70
@@ -103,18 +104,26 @@ def _be_the_trial(act: Callable[[], int], folder: Path, out: Path, errors: Path)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
+        use_descriptors()
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         room = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         os.chdir(folder)
         code = act()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a trial may have closed it
+            sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def use_descriptors() -> None:
+    """Make Python's streams anew, over what the descriptors 0, 1 and 2 are now."""
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 def _wait(process: int, seconds: float) -> int | None:

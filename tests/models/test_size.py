@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from normscope.errors import CacheError, ConfigError
 from normscope.models import gpt, size
@@ -39,12 +40,12 @@ def test_the_count_of_a_gpt_is_the_built_models(name: str, settings: dict[str, A
 
 
 def test_the_counts_of_other_models() -> None:
-    sizes = {"width": 24, "heads": 6, "depth": 2}
+    sizes: dict[str, Any] = {"width": 24, "heads": 6, "depth": 2}
 
     encoder = EncoderConfig(vocab_size=11, context=7, **sizes)
     vit = ViTConfig(image_size=8, patch=2, channels=1, **sizes)
     convnet = ConvNetConfig(image_size=8, widths=(4, 6), norm="n [c h w]")
-    made = [(encoder, Encoder(encoder)), (vit, ViT(vit)), (convnet, ConvNet(convnet))]
+    made: list[tuple[Any, nn.Module]] = [(encoder, Encoder(encoder)), (vit, ViT(vit)), (convnet, ConvNet(convnet))]
     for config, model in made:
         assert config.parameter_count() == sum(parameter.numel() for parameter in model.parameters())
 

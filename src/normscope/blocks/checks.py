@@ -26,12 +26,12 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     return dtype
 
 
-def check_device(device: object) -> None:
+def check_device(device: torch.device | str | None) -> None:
     """Refuse what is not a device that this torch has."""
     if device is None:
         return
     try:
-        torch.empty(0, device=device)  # type: ignore[arg-type]
+        torch.empty(0, device=device)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         reason = (str(error).splitlines() or ["torch does not have it"])[0]
         raise ConfigError(f"device={device!r:.80} cannot be used here: {reason:.200}\nfix: device='cpu'") from None

@@ -35,7 +35,8 @@ class Guarded(io.TextIOBase):
         self._stream, self._for_errors = stream, for_errors
         self.failure: OSError | None = None
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # what the terminal's encoding lacks becomes '?'
+            with suppress(OSError, ValueError):  # it flushes first, and a stream that is broken is told of later
+                stream.reconfigure(errors="replace")  # what the terminal's encoding lacks becomes '?'
 
     def write(self, text: str) -> int:
         self._write(printable(text, keep="\n\t") if self._for_errors or self.isatty() else text)

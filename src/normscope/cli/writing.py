@@ -15,6 +15,8 @@ from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings
 from normscope.models.gpt import GPT
+from normscope.train.lock import is_locked
+from normscope.train.run import Run
 from normscope.train.trained import load_run
 
 
@@ -72,7 +74,16 @@ class Writing:
         )
 
     def load(self) -> tuple[GPT, Tokenizer]:
+        tell_unfinished(Run.open(self.run))
         return load_run(self.run, self.checkpoint)
+
+
+def tell_unfinished(run: Run) -> None:
+    """Say that a later checkpoint than the last whole one is passed over, unless it is being written right now."""
+    steps = run.checkpoints.unfinished()
+    if steps and not is_locked(run.folder):
+        which = " and ".join(map(str, steps))
+        print(f"note: the checkpoint of step {which} is not whole (no manifest), and is passed over", file=sys.stderr)
 
 
 def shown(text: str) -> str:

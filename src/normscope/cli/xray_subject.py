@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
+from normscope.cli.writing import tell_unfinished
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
@@ -67,6 +68,7 @@ class Subject:
 def of_run(folder: Path, checkpoint: str) -> Subject:
     """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
     run = Run.open(folder)
+    tell_unfinished(run)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     team = Team(model, train)

@@ -64,6 +64,11 @@ class Checkpoints:
         """The steps that were saved whole, in order."""
         return sorted(int(name) for name in self._names() if sealed.is_sealed(self._inside / name))
 
+    def unfinished(self) -> list[int]:
+        """Later steps that aren't whole: their saving was cut short, or they lost their manifest since."""
+        last = self.last()
+        return sorted(step for step in map(int, self._names()) if last is None or step > last)
+
     def last(self) -> int | None:
         return max(self.steps(), default=None)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +227,7 @@ class Run:
             return self._best(last)
         if which == "last":
             return last
-        if str(which).isdecimal() and str(which).isascii() and int(which) in self.checkpoints.steps():
+        if re.fullmatch(r"[0-9]{1,15}", str(which)) and int(which) in self.checkpoints.steps():
             return int(which)
         there = ", ".join(map(str, self.checkpoints.steps()))
         raise CheckpointError(f"{self.folder} has no checkpoint {str(which)!r}\nfix: choose one of best, last, {there}")

@@ -18,7 +18,7 @@ from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
-from normscope.files import make_folder
+from normscope.files import is_partial, make_folder
 from normscope.models.presets import preset
 from normscope.own_folder import OwnFolder
 from normscope.train.compiler import check_compile
@@ -119,7 +119,7 @@ def _refuse_other_things(folder: Path) -> None:
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
     usual = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG}  # the last two of a process that was killed before the manifest
     own = OwnFolder(folder)
-    strange = [name for name in own.names() if name not in usual or not own.has(name)]
+    strange = [name for name in own.names() if not is_partial(name) and (name not in usual or not own.has(name))]
     data = own / _DATA
     inside = [name for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)]
     strange += [f"{_DATA}/{name}" for name in inside]
