@@ -5,7 +5,7 @@ import torch
 
 from normscope.lab.compare import estimate
 from normscope.lab.compare.estimate import GENEROUS, quick_step_times, refuse_hopeless, step_flops
-from normscope.lab.compare.pacing import FEWEST_STEPS, TooLittleTime
+from normscope.lab.compare.pacing import FEWEST_STEPS, TooLittleTimeError
 from normscope.lab.compare.variants import combinations
 from normscope.lab.trials.texts import STORIES
 
@@ -20,7 +20,9 @@ def steps_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("steps_of_a_second")
 def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
     seconds = 2 * 5 * FEWEST_STEPS / GENEROUS  # 10 runs, one at a time
-    with pytest.raises(TooLittleTime, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes") as refused:
+    with pytest.raises(
+        TooLittleTimeError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
+    ) as refused:
         refuse_hopeless(VARIANTS, [2, 3], seconds - 1, workers=1)
     assert "fix: --minutes 8, " in str(refused.value)  # 400 s of 85% of the time
     refuse_hopeless(VARIANTS, [2, 3], seconds + 1, workers=1)
@@ -29,7 +31,7 @@ def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
 
 @pytest.mark.usefixtures("steps_of_a_second")
 def test_more_workers_fit_more() -> None:
-    with pytest.raises(TooLittleTime):
+    with pytest.raises(TooLittleTimeError):
         refuse_hopeless(VARIANTS, [5], 150, workers=1)
     refuse_hopeless(VARIANTS, [5], 150, workers=2)
 

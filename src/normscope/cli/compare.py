@@ -15,7 +15,7 @@ from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
 from normscope.files import make_folder, write_atomically
 from normscope.lab.compare.estimate import refuse_hopeless
-from normscope.lab.compare.pacing import TooLittleTime, measure_pace
+from normscope.lab.compare.pacing import TooLittleTimeError, measure_pace
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
 from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step, pace_trials
@@ -173,7 +173,7 @@ def _compare(command: Compare, plan: Plan) -> Comparison:
     finally:
         workers.close()
     for error in schedule.errors.values():
-        if isinstance(error, TooLittleTime):  # the machine may have more time for it the next time
+        if isinstance(error, TooLittleTimeError):  # the machine may have more time for it the next time
             for trial in pace_trials(plan):
                 store.forget(trial)
         raise error

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import read_arguments
-from normscope.cli.writing import Writing, shown
+from normscope.cli.writing import Display, Writing, show_whole
 from normscope.generate.text import Writer
 
 
@@ -33,16 +33,25 @@ def main(arguments: Sequence[str]) -> None:
     model, tokenizer = command.load()
     writer = Writer(model, tokenizer, tokenizer.encode_many(prompts), settings, samples=command.samples)
     rows = writer.generation.rows
-    alone = len(rows) == 1
-    if alone:  # as it is written; of several, each when it is whole
-        print(shown(prompts[0]), end="", flush=True)
-    for _, piece in writer:
-        if alone:
-            print(shown(piece), end="", flush=True)
-    if alone:
-        print()
+    if len(rows) == 1:
+        _show_as_it_comes(prompts[0], writer)
     else:
+        for _ in writer:
+            pass
         for number, (row, text) in enumerate(zip(rows, writer.texts, strict=True), 1):
-            print(f"--- {number} of {len(rows)} ---\n{shown(prompts[row.prompt] + text)}\n")
+            print(f"--- {number} of {len(rows)} ---")
+            show_whole(prompts[row.prompt] + text)
+            print()
     for notice in dict.fromkeys(notice for row in rows for notice in row.notices):
         print(f"note: {notice}", file=sys.stderr)
+
+
+def _show_as_it_comes(prompt: str, writer: Writer) -> None:
+    display = Display()
+    display.show(prompt)
+    try:
+        for _, piece in writer:
+            display.show(piece)
+    finally:  # also what was written before an interruption
+        display.flush()
+    print()

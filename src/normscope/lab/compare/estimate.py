@@ -1,4 +1,4 @@
-"""Whether a comparison can fit at all, in a second or two: before processes start and kernels are loaded or compiled."""
+"""Whether a comparison can fit at all, in a second or two: before processes start and kernels are loaded."""
 
 import time
 from collections.abc import Sequence

@@ -143,13 +143,13 @@ def steps_for(paces: Sequence[Pace], stages: Sequence[int], seconds: float, work
     return fitting
 
 
-class TooLittleTime(ConfigError):
+class TooLittleTimeError(ConfigError):
     """The comparison does not fit into the time that it was given."""
 
 
-def too_little_time(runs: int, seconds: float, needed: float) -> TooLittleTime:
+def too_little_time(runs: int, seconds: float, needed: float) -> TooLittleTimeError:
     """The refusal, with what would do: runs of FEWEST_STEPS need so many seconds."""
-    return TooLittleTime(
+    return TooLittleTimeError(
         f"{runs} runs of at least {FEWEST_STEPS} steps do not fit into {seconds / 60:g} minutes\n"
         f"fix: --minutes {math.ceil(needed / USED / 60)}, or fewer variants, seeds or rates, or a smaller model"
     )
