@@ -1,5 +1,6 @@
-"""Word wrap of text that comes in pieces: no word is cut, no line is too long, and how it was cut up does not matter."""
+"""Word wrap of text that comes in pieces: no word is cut, no line is too long, and the pieces do not matter."""
 
+import itertools
 import re
 
 import pytest
@@ -15,7 +16,7 @@ TEXT = st.text(st.sampled_from("ab \n中。，（）é\u0301🙂\u200d\u3000\t-"
 def wrapped(text: str, width: int, *cuts: int) -> str:
     wrap = WordWrap(width)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [wrap.push(text[start:stop]) for start, stop in zip(places, places[1:], strict=False)]
+    pieces = [wrap.push(text[start:stop]) for start, stop in itertools.pairwise(places)]
     return "".join([*pieces, wrap.finish()])
 
 
