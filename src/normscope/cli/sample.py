@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import read_arguments
+from normscope.cli.options import Flag, read_arguments
 from normscope.cli.writing import Display, Writing, show_whole
 from normscope.generate.text import Writer
 
@@ -25,13 +25,17 @@ class Sample(Writing):
     samples: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 1
     """How many texts for each prompt."""
 
+    allow_special: Flag = False
+    """Let <|endoftext|> and the names of other special tokens in a prompt stand for these tokens."""
+
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Sample, "sample", arguments)
     prompts = command.prompt or ("",)
     settings = command.settings()
     model, tokenizer = command.load()
-    writer = Writer(model, tokenizer, tokenizer.encode_many(prompts), settings, samples=command.samples)
+    encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
+    writer = Writer(model, tokenizer, encoded, settings, samples=command.samples)
     rows = writer.generation.rows
     if len(rows) == 1:
         _show_as_it_comes(prompts[0], writer)

@@ -74,8 +74,7 @@ class WordWrap:
         """As much of a word that no line can hold as fills one."""
         if cell_len(self._word) <= self._width:
             return ""
-        *head, last = self._word
-        self._word = "".join(head)
+        self._word, last = self._word[:-1], self._word[-1]
         before = "\n" if self._column else ""
         self._column, self._spaces = 0, ""
         shown = before + self._give_word()

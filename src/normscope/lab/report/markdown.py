@@ -28,6 +28,7 @@ from normscope.lab.report.words import (
     standing,
     standing_in_words,
     texts_in_words,
+    why_withdrawn,
 )
 
 
@@ -51,7 +52,7 @@ def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FO
     ]
     for claim, outcome in found:
         answer = deciding(outcome)
-        decisive = claim.withdrawn or f"{answer.text}: {answer_in_words(answer)}"
+        decisive = why_withdrawn(claim) or f"{answer.text}: {answer_in_words(answer)}"
         link = f"[{_cell(claim.statement)}](#{_anchor(claim)})"
         verdict = f"{MARKS[standing(claim, outcome)]} {standing_in_words(claim, outcome)}"
         verdict += f" ({OLDER})" if is_older(outcome, claim) else ""

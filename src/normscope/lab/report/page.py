@@ -20,6 +20,7 @@ from normscope.lab.report.words import (
     parts_that_hold,
     prose,
     standing,
+    why_withdrawn,
 )
 from normscope.lab.verdict import VERDICTS, Answer
 
@@ -80,7 +81,7 @@ def _table(found: Found) -> list[str]:
         f'<td class="mark {standing(claim, outcome)}">{_standing(claim, outcome)}</td>'
         f'<td><a href="#{clean(claim.name)}">{prose(claim.statement)}</a>'
         f"{f' <b>{OLDER}</b>' if is_older(outcome, claim) else ''}</td>"
-        f"<td>{prose(claim.withdrawn) or _decisive(deciding(outcome))}</td></tr>"
+        f"<td>{prose(why_withdrawn(claim)) or _decisive(deciding(outcome))}</td></tr>"
         for claim, outcome in found
     ]
     return [
@@ -111,9 +112,9 @@ _STYLE = """\
 .supported { --verdict: var(--supported) } .contradicted { --verdict: var(--contradicted) }
 .inconclusive { --verdict: var(--inconclusive) } .withdrawn { --verdict: var(--withdrawn) }
 .tiles dd, .mark { color: var(--verdict) }
-.mark { white-space: nowrap }
+.mark { white-space: nowrap; padding-right: 14px }
 .mark small { display: block; color: var(--faint); font-size: 12px }
-.before { margin-top: 20px; max-width: 90ch }
+.before { margin: 20px 0 24px; max-width: 90ch }
 .before h2 { margin: 0 0 4px; font-size: 15px } .before p { margin: 4px 0 }
 .verdict { display: inline-block; padding: 0 8px; margin-right: 6px; border-radius: 10px; color: var(--paper);
   background: var(--verdict); font-weight: 600 }
@@ -136,7 +137,7 @@ details th, details td:not(:last-child) { white-space: nowrap }
 .claim .grid { margin: 16px 0; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)) }
 .claim .faint { font-size: 13px }
 .claim details { font-size: 13px; margin-top: 6px }
-a { color: inherit }
+a { color: inherit; text-decoration-color: var(--faint); text-underline-offset: 3px }
 @media screen and (max-width: 700px) {
   .verdicts thead, .answers thead { display: none }
   .verdicts tr, .answers tr { display: grid; grid-template-columns: 2em 1fr; gap: 0 6px; padding: 6px 0;

@@ -18,6 +18,7 @@ from normscope.lab.report.words import (
     standing,
     standing_in_words,
     texts_in_words,
+    why_withdrawn,
 )
 
 WIDTH = 80
@@ -38,7 +39,7 @@ def claims_in_words(claims: Sequence[tuple[Claim, Outcome | FileError | None]]) 
             lines.append(f"     {OLDER}")
         lines += _wrapped(claim.statement, 5)
         if isinstance(outcome, Outcome) and claim.withdrawn:
-            lines += _wrapped(f"Why it is withdrawn: {claim.withdrawn}", 5)
+            lines += _wrapped(f"Withdrawn: {why_withdrawn(claim)}", 5)
     if any(isinstance(outcome, Outcome) for _, outcome in claims):
         lines += ["", "Seconds (s) are those of one core."]
     return "\n".join(lines)

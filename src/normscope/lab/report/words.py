@@ -37,6 +37,12 @@ def standing(claim: Claim, outcome: Outcome) -> Standing:
     return "withdrawn" if claim.withdrawn else outcome.verdict
 
 
+def why_withdrawn(claim: Claim) -> str:
+    """The first sentence of the reason, for tables; empty if it is not withdrawn."""
+    sentence, more, _ = claim.withdrawn.partition(". ")
+    return f"{sentence}." if more else sentence
+
+
 def standing_in_words(claim: Claim, outcome: Outcome) -> str:
     """The verdict, and of a claim that has one how much of it holds."""
     return WITHDRAWN if claim.withdrawn else f"{outcome.verdict}, {parts_that_hold(outcome)}"
