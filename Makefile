@@ -6,7 +6,16 @@ READY := .venv/.ready
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train tour test test-all lab bench lint types format clean
+# Each worker takes the tests next to those it had, whose fixtures it has; one that is done takes from the other.
+PYTEST := -n auto --dist worksteal
+
+# Run the tests, and lint and types beside them, whose output follows; it fails if any of them does.
+define with-checks
+checks=$$(mktemp); $(MAKE) --no-print-directory lint types >$$checks 2>&1 & beside=$$!; \
+$(1); tests=$$?; wait $$beside; others=$$?; cat $$checks; rm -f $$checks; exit $$((tests > others ? tests : others))
+endef
+
+.PHONY: help train tour test test-all mutants lab bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -17,11 +26,14 @@ train: $(READY)  ## train a GPT on the built-in stories, in about a minute; TEXT
 tour: $(READY)  ## a worked example: the norms, their scopes and the models, checked against PyTorch
 	@$(BIN)/python examples/tour.py
 
-test: lint types  ## everything that CI runs: lint, types and tests
-	$(BIN)/pytest -n auto
+test: $(READY)  ## everything that CI runs: lint, types and tests
+	@$(call with-checks,$(BIN)/pytest $(PYTEST))
 
-test-all: lint types  ## the same with the exhaustive tests, which take longer
-	$(BIN)/pytest -n auto -m ''
+test-all: $(READY)  ## the same with the exhaustive tests, which take longer
+	@$(call with-checks,$(BIN)/pytest $(PYTEST) -m '')
+
+mutants: $(READY)  ## break the core in a hundred small ways, and see which the tests notice; N=500 for more
+	@$(BIN)/python -m tests.mutation $(if $(N),--count $(N))
 
 lab: $(READY)  ## put the field's claims to the test, in a quarter of an hour, into docs/lab; BUDGET=full takes a night
 	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab

@@ -1,9 +1,26 @@
 """What every test needs: one thread a worker, so that parallel workers do not fight over the cores, and a seed."""
 
+import os
+import sys
+
 import pytest
 import torch
+from hypothesis import settings
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
+
+# The same examples in every run, so that a failure comes back; a slow machine is no failure.
+settings.register_profile("default suite", max_examples=50, deadline=None, derandomize=True, database=None)
+settings.register_profile("exhaustive", settings.get_profile("default suite"), max_examples=200)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    quick = "not exhaustive" in config.getoption("markexpr")
+    settings.load_profile("default suite" if quick else "exhaustive")
+    if hasattr(config, "workerinput") and sys.platform != "win32":
+        from tests.compiling import share_among_workers
+
+        share_among_workers(config.workerinput["testrunuid"])
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FileError) as caught:
         write_atomically(tmp_path / "a.txt", "")
     message = f"cannot write {tmp_path / 'a.txt'}: {tmp_path} is read-only here\nfix: choose another folder"
@@ -127,7 +127,11 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "open", lambda *_: FullFile())
+    def full(number: int, _: str) -> FullFile:
+        os.close(number)
+        return FullFile()
+
+    monkeypatch.setattr(os, "fdopen", full)
     with (
         pytest.raises(FileError, match=r"cannot write .*a\.bin: the disk is full"),
         AtomicFile(tmp_path / "a.bin") as file,

@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_norm_against_another_on_ones_own_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None, steps: int
 ) -> None:
     text = tmp_path / "my.txt"
     text.write_text("the cat sat on the mat. " * 1000)

@@ -1,17 +1,38 @@
 """`normscope lab`: claims are listed, run, gone on with, and made a page of."""
 
 import dataclasses
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from normscope.cli import main
 from normscope.lab.budget import budget_of
 from normscope.lab.catalogue import all_claims, choose_claims
 from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
 from normscope.lab.study import FIRST_SEED
 from tests.cli.running import entered, refused
+
+RUN = ["lab", "run", "1", "--seeds", "2", "--workers", "1", "--out"]
+
+
+@pytest.fixture(scope="module")
+def one_claim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab in which the first claim was run with two seeds; to be copied."""
+    folder = tmp_path_factory.mktemp("lab")
+    with open(os.devnull, "w") as nowhere, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", nowhere)
+        patch.setattr("sys.stderr", nowhere)
+        assert main([*RUN, str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def lab(one_claim: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(one_claim, tmp_path / "lab")
 
 
 def test_all_claims_are_listed_with_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +46,7 @@ def test_all_claims_are_listed_with_what_is_known(tmp_path: Path, capsys: pytest
 
 
 def test_a_claim_is_run_listed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["lab", "run", "1", "--out", str(tmp_path), "--seeds", "2", "--workers", "1"]
+    command = [*RUN, str(tmp_path)]
     code, out, errors = entered(command, capsys)
     assert code == 0
     assert out.startswith("✓ supported      1  variance-by-depth\n")
@@ -62,9 +83,9 @@ def broken(*_: Any) -> Any:
 
 
 def test_a_claim_that_fails_is_not_told_by_its_verdict_of_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    lab: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["lab", "run", "1", "--out", str(tmp_path), "--seeds", "2", "--workers", "1"]
+    command = [*RUN, str(lab)]
     assert entered(command, capsys)[0] == 0
     (claim,) = choose_claims(["1"])
     monkeypatch.setattr("normscope.cli.lab.choose_claims", lambda names: [dataclasses.replace(claim, questions=broken)])
@@ -75,15 +96,14 @@ def test_a_claim_that_fails_is_not_told_by_its_verdict_of_before(
 
 
 def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert entered(["lab", "run", "1", "--out", str(tmp_path), "--seeds", "2", "--workers", "1"], capsys)[0] == 0
-    damaged = outcome_path(tmp_path, "harmonic-glorot")
+    damaged = outcome_path(lab, "harmonic-glorot")
     damaged.write_text("[]")
-    outcome = load_outcome(tmp_path, "variance-by-depth")
+    outcome = load_outcome(lab, "variance-by-depth")
     assert outcome is not None
-    save_outcome(tmp_path, dataclasses.replace(outcome, rule="Supported if the moon is full."))
-    code, out, errors = entered(["lab", "list", "--out", str(tmp_path)], capsys)
+    save_outcome(lab, dataclasses.replace(outcome, rule="Supported if the moon is full."))
+    code, out, errors = entered(["lab", "list", "--out", str(lab)], capsys)
     assert code == 0
     assert re.search(
         "✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, .* s\n     older: the claim has changed since; run it",
@@ -93,12 +113,12 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
     assert "harmonic-glorot          exact     ! damaged\n" in out
     assert "truncation-shrinks       exact     takes seconds\n" in out
     assert errors.startswith(f"note: left out: {damaged} is damaged")
-    assert f"fix: normscope lab run harmonic-glorot --out {tmp_path}\n" in errors
-    code, out, errors = entered(["lab", "report", "--out", str(tmp_path)], capsys)
+    assert f"fix: normscope lab run harmonic-glorot --out {lab}\n" in errors
+    code, out, errors = entered(["lab", "report", "--out", str(lab)], capsys)
     assert code == 0
     assert str(damaged) in errors
-    assert f"fix: normscope lab run variance-by-depth --out {tmp_path}\n" in errors
-    assert "variance-by-depth" in (tmp_path / "report.html").read_text()
+    assert f"fix: normscope lab run variance-by-depth --out {lab}\n" in errors
+    assert "variance-by-depth" in (lab / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +147,8 @@ def test_mistakes_are_told(
     assert words in refused(arguments, capsys)
 
 
-def test_fewer_seeds_do_not_replace_more_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["lab", "run", "1", "--out", str(tmp_path), "--workers", "1", "--seeds"]
+def test_fewer_seeds_do_not_replace_more_without_a_word(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["lab", "run", "1", "--out", str(lab), "--workers", "1", "--seeds"]
     assert "replaces" not in entered([*command, "2"], capsys)[2]
     assert "replaces" not in entered([*command, "2"], capsys)[2]
     code, _, errors = entered([*command, "1"], capsys)
@@ -136,11 +156,11 @@ def test_fewer_seeds_do_not_replace_more_without_a_word(tmp_path: Path, capsys: 
     assert "note: this replaces results that had more work put in: variance-by-depth (quick, 2 seeds)" in joined(errors)
 
 
-def test_who_does_not_look_at_the_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = tmp_path / "my.txt"
+def test_who_does_not_look_at_the_text_is_told(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = lab / "my.txt"
     text.write_text("Once upon a time. " * 2000)
     code, _, errors = entered(
-        ["lab", "run", "1", "--seeds", "1", "--workers", "1", "--text", str(text), "--out", str(tmp_path)], capsys
+        ["lab", "run", "1", "--seeds", "1", "--workers", "1", "--text", str(text), "--out", str(lab)], capsys
     )
     assert code == 0
     assert f"note: learning from no text, and so not from {text} either: variance-by-depth" in joined(errors)

@@ -1,19 +1,34 @@
 """`normscope resume`: on from where it was, from elsewhere, up to somewhere."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from normscope.cli import main
 from normscope.train.run import Run
-from tests.cli.running import SMALL, entered, refused, typed
+from tests.cli.running import SMALL, entered, refused, typed, write_text
 from tests.train.small_run import last_sums
 
 
+@pytest.fixture(scope="module")
+def six_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and, in the folder r, a run of six steps; to be copied."""
+    folder = tmp_path_factory.mktemp("six-steps")
+    write_text(folder)
+    with open(os.devnull, "w") as nowhere, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", nowhere)
+        patch.chdir(folder)
+        assert main(["train", "milk.txt", "--out", "r", *SMALL, "6"]) == 0
+    return folder
+
+
 @pytest.fixture
-def run(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A run of six steps, in the folder r."""
-    assert entered(["train", "milk.txt", "--out", "r", *SMALL, "6"], capsys)[0] == 0
+def run(six_steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    shutil.copytree(six_steps, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return Run.open(Path("r"))
 
 
@@ -53,7 +68,7 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nothing", "nothing is not a run: it has no config.json\nfix: name a folder that `train` made"),
+        ("nothing", "nothing is not a run: it is not there\nfix: name a folder that `train` made"),
         ("milk.txt", "milk.txt is not a run"),
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
@@ -67,7 +82,8 @@ def test_what_cannot_go_on_is_refused(run: Run, capsys: pytest.CaptureFixture[st
     assert run.checkpoints.steps() == [4, 6]
 
 
-def test_a_changed_text_and_config_are_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_text_and_config_are_refused(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entered(["train", "milk.txt", "--out", "r", *SMALL, "6"], capsys)[0] == 0  # a copy has its text elsewhere
     text = Path("milk.txt").read_text()
     Path("milk.txt").write_text(text + "more")
     assert "milk.txt changed since this run read it" in refused(["resume", "r", "--from-step", "4"], capsys)

@@ -1,12 +1,15 @@
 """What the tests of drawings share: modules that others might have written, and ways to walk over a drawing."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block
+from normscope.cli.draw_models import draw_whole
+from normscope.explain.drawing.drawing import Drawing
 from normscope.explain.drawing.recorder import record
 from normscope.explain.drawing.structure import Box, Frame, Line, Merge, Residual
 from normscope.explain.drawing.trace import Trace
@@ -14,6 +17,12 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 
 SMALL = {"vocab_size": 50, "context": 16, "width": 24, "heads": 6, "depth": 1}
+
+
+@cache
+def whole(name: str, inside: bool = False) -> Drawing:
+    """The drawing of a preset, which takes a second and does not change."""
+    return draw_whole(name, None, {}, inside)
 
 
 def small_block(name: str, **settings: Any) -> Block:

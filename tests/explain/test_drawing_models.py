@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.residual import WIRINGS
-from normscope.cli.draw_models import draw_block, draw_whole
+from normscope.cli.draw_models import draw_block
 from normscope.errors import ConfigError
 from normscope.explain.drawing.composing import compose
 from normscope.explain.drawing.drawing import Drawing, draw_model
@@ -19,7 +19,7 @@ from normscope.explain.drawing.idioms import with_idioms
 from normscope.explain.drawing.marks import Label, Oblong
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
-from tests.explain.drawn_models import SMALL, BasicBlock, drawn_nodes, frames, residuals, small_block, traced
+from tests.explain.drawn_models import SMALL, BasicBlock, drawn_nodes, frames, residuals, small_block, traced, whole
 
 GOLDEN = Path(__file__).parent / "golden"
 BLOCK = (2, 5, 24)
@@ -36,7 +36,7 @@ def tokens() -> Tensor:
 PICTURES = {
     "block_nanochat": lambda: draw_block("nanochat", (8, 1024, 768), {}),
     "block_llama_parallel": lambda: draw_block("llama", (2, 64, 96), {"wiring": "parallel"}),
-    "model_gpt2": lambda: draw_whole("gpt2", None, {}, inside=False),
+    "model_gpt2": lambda: whole("gpt2"),
 }
 
 
@@ -165,7 +165,7 @@ def test_rotation_and_grouped_heads_of_others_are_recognised() -> None:
 def drawings() -> list[Drawing]:
     return [
         draw_block("nanochat", (8, 1024, 768), {"wiring": wiring, "activation": "swiglu"}) for wiring in WIRINGS
-    ] + [draw_whole(name, None, {}, inside=False) for name in ("gpt2", "encoder", "vit", "convnet")]
+    ] + [whole(name) for name in ("gpt2", "encoder", "vit", "convnet")]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.cli.draw_models import CONFIGS, draw_block, draw_whole
 from normscope.explain.drawing.drawing import draw_model
+from tests.explain.drawn_models import whole
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,8 @@ from normscope.explain.drawing.drawing import draw_model
     ],
 )
 def test_which_norm_it_is(preset: str, norm: str | None, words: str) -> None:
-    assert f" {words} " in draw_whole(preset, None, {"norm": norm} if norm else {}, inside=False).text
+    drawing = draw_whole(preset, None, {"norm": norm}, inside=False) if norm else whole(preset)
+    assert f" {words} " in drawing.text
 
 
 def test_a_norm_of_a_class_of_its_own_keeps_its_name() -> None:
@@ -37,7 +39,7 @@ def test_a_norm_of_a_class_of_its_own_keeps_its_name() -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("inside", [False, True])
 def test_every_model_has_letters_and_a_legend(name: str, inside: bool) -> None:
-    drawing = draw_whole(name, None, {}, inside)
+    drawing = whole(name, inside)
     stream = "n c h w" if name == "convnet" else "b s d"
     for words in (drawing.text, drawing.svg):
         assert stream in words
@@ -67,7 +69,7 @@ def test_letters_of_several_sizes_are_not_told_by_a_legend() -> None:
 
 
 def test_an_input_is_drawn_in_the_shape_that_is_given() -> None:
-    text = draw_whole("vit", None, {}, inside=False).text
+    text = whole("vit").text
     assert re.search(
         r"images\n +b c y x 8×3×224×224\n.*\n.* unfold, permute, flatten .*\n.*\n +b s d 8×196×768\n.*\n.*embedding",
         text,
@@ -96,7 +98,7 @@ def test_an_input_that_is_used_in_many_ways_has_no_box() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_title_has_room(name: str) -> None:
-    drawing = draw_whole(name, None, {}, inside=False)
+    drawing = whole(name)
     root = ElementTree.fromstring(drawing.svg)
     (title,) = (node for node in root.findall(".//{*}text") if node.text == drawing.title)
     widest = 9.0  # of a bold letter in DejaVu Sans, on average; other fonts are narrower

@@ -287,6 +287,7 @@ def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(kernels_on:
     assert model not in decoder._layouts
 
 
+@pytest.mark.exhaustive  # kernels/test_switch.py has one such process in the default suite
 def test_without_numba() -> None:
     code = """
 import sys, warnings

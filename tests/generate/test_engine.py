@@ -28,9 +28,9 @@ PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
     """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
     model = writer(form).eval()
-    found = generate_tokens(model, PROMPTS, max_new_tokens=40, sampling=SAMPLINGS[sampling], seed=11)
+    found = generate_tokens(model, PROMPTS, max_new_tokens=24, sampling=SAMPLINGS[sampling], seed=11)
     for prompt, text in zip(PROMPTS, found, strict=True):
-        assert text.tokens == slow_continuation(model, prompt, 40, SAMPLINGS[sampling], seed=11)
+        assert text.tokens == slow_continuation(model, prompt, 24, SAMPLINGS[sampling], seed=11)
         assert text.stopped_by == "length"
 
 

@@ -14,6 +14,7 @@ from normscope.kernels import activations
 from normscope.kernels.activations import FORMULAS, activate
 from normscope.kernels.fused import elementwise
 from normscope.kernels.switch import only_steps
+from tests.accuracy import assert_no_less_accurate
 from tests.support import kept_for_backward, randn
 
 GATED = ("swiglu", "reglu", "geglu")
@@ -63,9 +64,7 @@ def test_errors_are_no_larger_than_torchs(name: str, runs: list[int]) -> None:
     theirs = results(FORMULAS[name], given, g)
     exact = results(FORMULAS[name], [x.double() for x in given], g)
     for found, torchs, wanted in zip(ours, theirs, exact, strict=True):
-        error, allowed = (found - wanted).abs(), (torchs - wanted).abs().max()
-        unit = torch.finfo(torch.float32).eps * wanted.abs()
-        assert (error <= torch.maximum(allowed, 1.5 * unit)).all()
+        assert_no_less_accurate(found, torchs, wanted)
 
 
 @pytest.mark.parametrize("name", ["silu", "swiglu", "geglu"])
@@ -258,6 +257,7 @@ def test_where_a_loop_fails_the_formula_runs_after_one_notice(name: str, monkeyp
         torch.testing.assert_close(found, gradient)
 
 
+@pytest.mark.exhaustive  # kernels/test_switch.py has one such process in the default suite
 def test_without_numba_there_is_one_notice() -> None:
     code = """
 import sys, warnings

@@ -15,6 +15,7 @@ from normscope.kernels.cross_entropy import cross_entropy, formula
 from normscope.kernels.fused import cross_entropy as loops
 from normscope.kernels.switch import only_steps
 from normscope.models.gpt import GPT
+from tests.accuracy import assert_no_less_accurate
 from tests.models.tiny import VOCABULARY, tiny
 from tests.support import kept_for_backward, randn, random_tokens, scramble
 
@@ -61,8 +62,7 @@ def test_errors_are_no_larger_than_torchs(
     assert len(runs) == 1
     exact = results(formula, logits.double(), targets, cap)
     for found, torchs, wanted in zip(ours, theirs, exact, strict=True):
-        unit = 1.5 * torch.finfo(torch.float32).eps * wanted.abs().max()
-        assert (found - wanted).abs().max() <= torch.maximum((torchs - wanted).abs().max(), unit)
+        assert_no_less_accurate(found, torchs, wanted)
 
 
 @every_cap

@@ -134,6 +134,7 @@ def test_where_a_loop_fails_the_steps_take_over(case: str, failing: list[str], m
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.exhaustive  # kernels/test_switch.py has one such process in the default suite
 def test_without_numba_the_steps_run_after_one_notice() -> None:
     code = """
 import sys, warnings

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from normscope.kernels.positions import normalize_and_turn, turn
 from normscope.kernels.switch import only_steps
+from tests.accuracy import assert_no_less_accurate, assert_rounded_once
 from tests.kernels.rotary_cases import EPS, EVERY_LOOP, SHAPE, record_calls, results, single, tables
 from tests.support import kept_for_backward
 
@@ -61,8 +62,8 @@ def by_torch(x: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
 def test_no_error_is_larger_than_torchs(e: int, seed: int) -> None:
     x, (cos, sin) = single(4, 33, 3, e, seed=10 + seed), tables(33, e)
     for ours, theirs, exact in zip(results(x, cos, sin), by_torch(x, cos, sin), reference(x, cos, sin), strict=True):
-        assert (ours - exact).abs().max() <= (theirs - exact).abs().max()
-        assert (ours - exact).abs().mean() <= (theirs - exact).abs().mean()
+        assert_rounded_once(ours, exact)
+        assert_no_less_accurate(ours, theirs, exact)
 
 
 def test_rows_of_any_size() -> None:

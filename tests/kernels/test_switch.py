@@ -78,10 +78,13 @@ def test_where_nothing_can_be_written_the_code_is_compiled_anew(monkeypatch: pyt
     assert tried[:2] == [True, False]
 
 
-def test_the_switch_in_the_environment() -> None:
+def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
+    assert switch._setting()
+    monkeypatch.setenv("NORMSCOPE_KERNELS", "fused")
+    assert switch._setting()
     code = "import normscope.kernels.switch as s; print(s._on)"
     assert in_a_new_process(code, NORMSCOPE_KERNELS="steps").strip() == "False"
-    assert in_a_new_process(code, NORMSCOPE_KERNELS="fused").strip() == "True"
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +102,7 @@ def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch
     assert not switch._on
 
 
+@pytest.mark.exhaustive
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     """Neither beside the package nor in the home is there a place to keep compiled code."""
     code = """
@@ -160,6 +164,7 @@ print(len(loaded), all(torch.equal(y, Data()[i]) for i, y in enumerate(loaded)))
     assert in_a_new_process(code).split() == ["8", "True"]
 
 
+@pytest.mark.exhaustive
 def test_processes_under_torchrun(tmp_path: Path) -> None:
     """Each process has its share of the cores, and the kernels keep to it."""
     script = tmp_path / "train.py"

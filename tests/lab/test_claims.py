@@ -17,6 +17,7 @@ from normscope.lab.store import Store
 from normscope.lab.study import study
 from normscope.lab.trial import Trial, name_of, perform
 from tests.lab.hands import Here, Silent
+from tests.pairs import chiefly
 
 RESULTS = Path(__file__).parents[2] / "docs" / "lab"
 QUICK = budget_of("quick")
@@ -63,16 +64,17 @@ def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
 
 
 @pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
-def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", chiefly([2], [None]), ids=["two-seeds", "all-seeds"])
+def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, seeds: int | None, tmp_path: Path) -> None:
     schedule: Schedule[Outcome] = Schedule(Store(tmp_path), Here(), Silent())
-    found = schedule.run({claim.name: study(claim, QUICK)})[claim.name]
+    found = schedule.run({claim.name: study(claim, budget_of("quick", seeds))})[claim.name]
     known = load_outcome(RESULTS, claim.name)
     assert known is not None
     assert found.verdict == known.verdict
     assert [answer.verdict for answer in found.answers] == [answer.verdict for answer in known.answers]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["rms-like-layer"])
 def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
     """Every variant, with its first seed. Another processor rounds otherwise, and training makes more of it."""

@@ -12,6 +12,7 @@ from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
 from tests.models.pictures import bars, learns
+from tests.pairs import chiefly
 from tests.support import every_refusal, randn, scramble
 
 NORMS: dict[str, NormSpec | None] = {
@@ -23,6 +24,7 @@ NORMS: dict[str, NormSpec | None] = {
     "gain-for-each-pixel": NormSpec("n [c h w]", affine="c h w"),
     "groups-of-pixels": NormSpec("n (g [c]) h w", affine="(g c)", sizes={"g": 2}),
 }
+LEARNERS = {"batch", "instance", "power"}
 every_norm = pytest.mark.parametrize("norm", NORMS)
 
 
@@ -79,7 +81,7 @@ def test_eval_mode_uses_what_batch_norm_remembers() -> None:
     torch.testing.assert_close(net(images[:1]), net(images)[:1])
 
 
-@every_norm
+@pytest.mark.parametrize("norm", chiefly(sorted(LEARNERS), sorted(NORMS.keys() - LEARNERS)))
 def test_it_learns(norm: str) -> None:
     torch.manual_seed(1)
     net = ConvNet(config(channels=1, classes=2, norm=NORMS[norm]))

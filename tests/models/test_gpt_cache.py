@@ -43,7 +43,7 @@ def test_a_prompt_and_then_token_by_token(form: str, prompt: int) -> None:
     torch.testing.assert_close(decoded, logits, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     form=st.sampled_from(list(FORMS)),
     cuts=st.sets(st.integers(1, CONTEXT - 1)),
@@ -93,7 +93,7 @@ def test_decoding_can_be_traced_whole() -> None:
     model, logits = model_and_logits("llama")
     traced = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
-        for chunks in ([4, 1, 1, 1], [6, 1, 1], [7, 2]):
+        for chunks in ([4, 1, 1], [7, 2]):
             memory = model.new_cache(2)
             parts = [traced(part, cache=memory) for part in TOKENS[:, : sum(chunks)].split(chunks, dim=1)]
             torch.testing.assert_close(torch.cat(parts, dim=1), logits[:, : sum(chunks)], rtol=1e-9, atol=1e-9)

@@ -10,8 +10,8 @@ from normscope.blocks.mlp import ACTIVATIONS
 from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT
-from normscope.models.presets import PRESETS
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, every_preset, made, tiny
+from tests.pairs import chiefly
 from tests.support import close_all, gradients, random_tokens, safe_bfloat16
 
 ROUND = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]).repeat(2)[: CONTEXT + 1].expand(4, -1)
@@ -113,7 +113,7 @@ def step(model: GPT, run: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [*PRESETS, "group-norm"])
+@pytest.mark.parametrize("form", chiefly(["nanochat", "group-norm"], ["gpt2", "llama"]))
 def test_it_can_be_traced_whole(form: str) -> None:
     """No graph break anywhere: not in the checks, not in the norms."""
     torch.compiler.reset()
@@ -122,7 +122,7 @@ def test_it_can_be_traced_whole(form: str) -> None:
     close_all(step(model, traced), step(model, model.loss), 1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
 def test_compiled_it_is_the_same_model() -> None:
     torch.compiler.reset()

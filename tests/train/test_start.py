@@ -42,7 +42,7 @@ def test_a_prepared_folder_is_used_where_it_is(tmp_path: Path, text: Path) -> No
     run = start(tmp_path / "run", [corpus.folder], RECIPE)
     assert run.config.corpus == str(tmp_path / "tokens")
     assert run.config.model.vocab_size == corpus.tokenizer.vocab_size
-    assert names(run.folder) == [".lock", "config.json", "tokenizer.json"]
+    assert names(run.folder) == ["config.json", "manifest.json", "tokenizer.json"]
 
 
 def test_a_prepared_folder_inside_the_run_moves_with_it(tmp_path: Path, text: Path) -> None:

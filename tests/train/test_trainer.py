@@ -16,6 +16,7 @@ from normscope.models.presets import gpt2, llama, nanochat, preset
 from normscope.train.config import TrainConfig
 from normscope.train.optimisers.team import gradient_norm
 from normscope.train.trainer import Trainer
+from tests.pairs import chiefly
 from tests.support import random_tokens, scramble
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "context": 8, "depth": 2, "width": 16, "heads": 2}
@@ -202,9 +203,19 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
-def test_compiled_it_learns_the_same() -> None:
+@pytest.mark.parametrize("backend", chiefly(["aot_eager"], ["inductor"]))
+def test_compiled_it_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default without inductor, which takes a minute to make C++ of the graph."""
     torch.compiler.reset()
+    compile_with, asked = torch.compile, []
+
+    def compiling(function: Any) -> Any:
+        asked.append(function)
+        return compile_with(function, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compiling)
     plain, compiled = new_trainer(), new_trainer(compile=True)
+    assert len(asked) == 1
     for _ in range(2):
         assert plain.step().loss == pytest.approx(compiled.step().loss, rel=1e-4)
 

@@ -92,6 +92,12 @@ def look(make: Make, seed: int = 0) -> Record:
     return x.record
 
 
+def largest(record: Record) -> float:
+    """The largest finite number among all outputs and gradients."""
+    signals = (signal for module in record.modules for signal in (module.output, module.gradient))
+    return max((signal.largest for signal in signals if signal is not None), default=0.0)
+
+
 Objective = Callable[[], Tensor]
 
 

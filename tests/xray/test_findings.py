@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from normscope.xray.findings import SEVERITIES, Finding, find
 from normscope.xray.record import (
@@ -286,7 +286,6 @@ records = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
 @given(records)
 def test_no_record_makes_them_fail(made: Record) -> None:
     found = find(made)

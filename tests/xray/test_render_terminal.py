@@ -15,7 +15,7 @@ from normscope.xray.render.terminal import render_rich, render_text
 from tests.xray.made_records import findings, names, plain, seen, signal, strange_records, transformer
 
 GOLDEN = Path(__file__).parent / "golden"
-seeded = settings(derandomize=True, deadline=None, max_examples=60)
+seeded = settings(derandomize=True, deadline=None, max_examples=30)
 
 wrongs = st.tuples(names, st.sampled_from(SEVERITIES), names)
 

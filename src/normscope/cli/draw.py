@@ -157,9 +157,9 @@ def _show(drawing: "Drawing", svg: Path | None) -> None:
     if svg is not None:
         _save(svg, drawing.svg)
     elif sys.stdout.isatty():
-        from rich.console import Console
+        from normscope.display.console import SafeConsole
 
-        Console().print(drawing.rich, soft_wrap=True)
+        SafeConsole().print(drawing.rich, soft_wrap=True)
     else:
         print(drawing.text)
 
@@ -187,9 +187,9 @@ def _scope(command: DrawScope) -> None:
     if command.svg is not None:
         _save(command.svg, draw_svg(command.scope, shape, **sizes))
     elif sys.stdout.isatty():
-        from rich.console import Console
+        from normscope.display.console import SafeConsole
 
-        Console().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
+        SafeConsole().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
     else:
         print(draw(command.scope, shape, **sizes))
 

@@ -47,10 +47,12 @@ class Watching:
         if self.tensorboard:
             from normscope.train.observers.tensorboard import TensorBoard
 
+            run.inside.has("tensorboard")  # refuses a link
             found.append(TensorBoard(run.folder / "tensorboard"))
         if self.wandb != "off":
             from normscope.train.observers.weights_and_biases import WeightsAndBiases
 
+            run.inside.has("wandb")
             found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
         return found
 
@@ -61,12 +63,13 @@ def preparation() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from normscope.display.console import SafeConsole
+
     columns = (TextColumn("reading text"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=SafeConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

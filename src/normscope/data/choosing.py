@@ -43,7 +43,7 @@ def check_choice(tokenizer: str | Path, vocab_size: int | None) -> None:
             f"vocab_size={vocab_size!r} is for the tokenizer 'bpe': the size of {str(tokenizer)!r} is what it is\n"
             f"fix: leave vocab_size out, or tokenizer='bpe'"
         )
-    if tokenizer not in KINDS:
+    if not isinstance(tokenizer, str) or tokenizer not in KINDS:
         load_tokenizer(tokenizer)
 
 

@@ -3,12 +3,12 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import check_flags, check_seed
+from normscope.checks import as_path, brief, check_flags, check_seed
 from normscope.data.choosing import AUTO, check_choice, choose_tokenizer, special_names
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
@@ -18,9 +18,22 @@ from normscope.data.survey import Survey, survey
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.workplace import workplace
 from normscope.data.writing import write_corpus
-from normscope.errors import FileError
+from normscope.errors import DtypeError, FileError
 
 _LITTLE = 100_000
+
+
+def source_names(sources: object) -> list[str | Path]:
+    """One path, or several, as a list of them; anything else is refused."""
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    if not isinstance(sources, Iterable):
+        raise DtypeError(f"text is read from paths, each a str or a Path, but got {brief(sources)}")
+    names = list(sources)
+    for name in names:
+        if name != PIPED:
+            as_path(name, "a text")
+    return names
 
 
 def prepare(
@@ -68,7 +81,8 @@ def prepare(
     check_choice(tokenizer, vocab_size)
     check_flags(allow_special=allow_special)
     special = special_names(tokenizer) if allow_special else ()
-    names = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    as_path(folder, "a corpus")
+    names = source_names(sources)
     with _piped_in(folder) if PIPED in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
         reading = Reading(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)

@@ -1,10 +1,10 @@
 """Text in, text out, as it is written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from normscope.blocks.checks import check_config
-from normscope.checks import check_flags, check_positive, check_seed
+from normscope.checks import brief, check_flags, check_positive, check_seed
 from normscope.data.tokenizers import Ids, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import Weights
@@ -183,6 +183,8 @@ def generate_text(
         seed=seed,
         weights=weights,
     )
+    if stream is not None and not callable(stream):
+        raise DtypeError(f"stream is a function of a text's number and a piece of it, but got {brief(stream)}")
     known = _checked_prompts(prompts)
     check_fit(model, tokenizer)
     check_flags(allow_special=allow_special)
@@ -210,9 +212,28 @@ def check_fit(model: GPT, tokenizer: Tokenizer) -> None:
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}\n"
             f"fix: use the tokenizer that the model was trained with"
         )
+    if config.vocab_size > rounded_up(tokenizer.vocab_size):
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}, more than "
+            f"rounding up explains: it was trained with another tokenizer\n"
+            f"fix: use the tokenizer that the model was trained with"
+        )
+
+
+def rounded_up(vocabulary: int) -> int:
+    """The largest vocabulary that a model has for a tokenizer of this size: matrices are fast at round sizes.
+
+    Usual are multiples of 64 or 128; the largest share in use is a hundredth (Pythia has 50,688 for 50,254).
+
+    >>> rounded_up(50_257), rounded_up(65), rounded_up(1)
+    (51262, 128, 64)
+    """
+    return max(-(-vocabulary // 64) * 64, vocabulary + vocabulary // 50)
 
 
 def _checked_prompts(prompts: str | Sequence[str]) -> list[str]:
+    if not isinstance(prompts, Iterable):
+        raise DtypeError(f"prompts are texts, but got {brief(prompts)}\nfix: prompts=['Once upon'], for instance")
     known = [prompts] if isinstance(prompts, str) else list(prompts)
     for prompt in known:
         if not isinstance(prompt, str):

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from normscope.kernels.loading import are_compiled
+from normscope.kernels.loading import are_compiled, kernels
+from normscope.kernels.switch import form_for
 
 
 def opening_notices(
@@ -31,6 +32,6 @@ def opening_notices(
         notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
     if changes:
         notices.append(f"{', '.join(changes)}: from here on the numbers may differ in their last bits")
-    if device.type == "cpu" and not are_compiled():
+    if device.type == "cpu" and form_for() == "fused" and kernels("rows") is not None and not are_compiled():
         notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
     return notices

@@ -1,5 +1,6 @@
 """From text and a recipe to a run that is ready to be trained."""
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from normscope.blocks.checks import check_config
+from normscope.checks import as_path, brief
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.prepare import prepare
+from normscope.data.prepare import prepare, source_names
 from normscope.data.reading import Progress
 from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
@@ -17,6 +20,7 @@ from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.files import make_folder
 from normscope.models.presets import preset
+from normscope.own_folder import OwnFolder
 from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
@@ -24,7 +28,7 @@ from normscope.train.lock import LOCK_NAME, locked
 from normscope.train.needs import refuse_too_large
 from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
-from normscope.train.run import Run, RunConfig, fingerprint, refuse_run
+from normscope.train.run import CONFIG, Run, RunConfig, fingerprint, refuse_run
 
 _DATA = "data"
 
@@ -53,10 +57,17 @@ def start(
         prompt: what samples during the training begin with.
         progress: is told how many bytes have been read, of how many.
     """
-    folder = Path(folder)
+    folder, sources = as_path(folder, "a run"), source_names(sources)
+    check_config(recipe, Recipe, "a run", ", or with recipe()")
+    for name, settings in (("model", model), ("train", train)):
+        if not isinstance(settings, Mapping | None):
+            raise ConfigError(f"{name}={brief(settings)} must be a dictionary of settings")
+    if not isinstance(prompt, str):
+        raise ConfigError(f"prompt={brief(prompt)} must be a text")
     if "vocab_size" in (model or {}):
         raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
     settings = {**recipe.model, **(model or {})}
+    _refuse_unknown(train or {})
     # Whatever can be refused is, before hours of preparation and not after.
     training = TrainConfig(**{**recipe.train, **(train or {})})
     device = resolve_device(training.device)
@@ -80,6 +91,13 @@ def start(
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(TrainConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"training has no setting {brief(name)}\nfix: use one of {', '.join(known)}")
+
+
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """A folder for this process alone. After an error nothing that was made is left, unless by one that was killed."""
@@ -100,10 +118,12 @@ def _refuse_other_things(folder: Path) -> None:
     """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
     refuse_run(folder)  # again, for another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
-    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME, TOKENIZER_NAME)]
-    if (folder / _DATA).is_dir():
-        inside = [path.name for path in (folder / _DATA).iterdir()]
-        strange += [f"{_DATA}/{name}" for name in inside if name not in tokens and not name.startswith(".")]
+    usual = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG}  # the last two of a process that was killed before the manifest
+    own = OwnFolder(folder)
+    strange = [name for name in own.names() if name not in usual or not own.has(name)]
+    data = own / _DATA
+    inside = [name for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)]
+    strange += [f"{_DATA}/{name}" for name in inside]
     if strange:
         raise FileError(
             f"{folder} is not empty: it has {', '.join(sorted(strange)[:3])}\n"

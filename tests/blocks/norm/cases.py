@@ -113,8 +113,18 @@ CASES = (
     Case("instance3d-single", ns.InstanceNorm3d, nn.InstanceNorm3d, (3, 2, 3, 2), (3,)),
 )
 
+CASES_BY_NAME = {case.name: case for case in CASES}
+DTYPES_BY_NAME = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
+MODES = {"train": True, "eval": False}
+
+
+def mostly_on(path: str) -> pytest.MarkDecorator:
+    """For tests that do not depend on the path, or hardly: by default they run on this one alone."""
+    paths = [name if name == path else pytest.param(name, marks=pytest.mark.exhaustive) for name in PATHS]
+    return pytest.mark.parametrize("path", paths, indirect=True, scope="module")
+
+
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
 def close(ours: Tensor | None, peer: Tensor | None, tolerance: float, what: str) -> None:

@@ -16,9 +16,7 @@ Array = NDArray[np.float64]
 Key = tuple[int, ...]
 
 # The examples are the same on every run, and no example is judged by how long it takes.
-fixed = settings(
-    derandomize=True, deadline=None, database=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow]
-)
+fixed = settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim.swa_utils import update_bn
 
 import normscope as ns
-from tests.blocks.norm.cases import Case, close, close_states, every_case, randn
+from tests.blocks.norm.cases import Case, close, close_states, every_case, mostly_on, randn
+
+pytestmark = mostly_on("fused")
 
 
 @every_case

@@ -8,6 +8,9 @@ import torch
 
 import normscope as ns
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
+from tests.blocks.norm.cases import mostly_on
+
+pytestmark = mostly_on("fused")
 
 # What is called, with which arguments, what it raises, and a word of the message.
 Mistake = tuple[Any, tuple[Any, ...], dict[str, Any], type[NormscopeError], str]

@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 import normscope as ns
-from tests.blocks.norm.cases import TOLERANCE, Case, close, close_states, close_step, every_case, randn
+from tests.blocks.norm.cases import TOLERANCE, Case, close, close_states, close_step, every_case, mostly_on, randn
+
+pytestmark = mostly_on("fused")
 
 DROP_INS: list[tuple[type[nn.Module], type[nn.Module]]] = [
     (ns.LayerNorm, nn.LayerNorm),

@@ -10,14 +10,16 @@ import normscope as ns
 from normscope.errors import NormscopeError
 from tests.blocks.norm.cases import (
     CASES,
+    CASES_BY_NAME,
+    DTYPES_BY_NAME,
     TOLERANCE,
     Case,
     close,
     close_states,
     close_step,
     every_case,
-    every_dtype,
 )
+from tests.pairs import every_pair
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -32,9 +34,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@every_case
-@every_dtype
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_pair(case=CASES_BY_NAME, dtype=DTYPES_BY_NAME, layout=LAYOUTS.keys())
 def test_train_then_eval(case: Case, dtype: torch.dtype, layout: str) -> None:
     ours, peer = case.pair(dtype)
     for batch in range(2):  # two, so that what the first one left behind is used

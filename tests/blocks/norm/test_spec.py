@@ -7,6 +7,9 @@ import pytest
 import normscope as ns
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS, NoNorm, as_norm, build_norm
 from normscope.errors import ConfigError, NormscopeError
+from tests.blocks.norm.cases import mostly_on
+
+pytestmark = mostly_on("fused")
 
 UNUSUAL: dict[str, Any] = {
     "statistic": "rms",

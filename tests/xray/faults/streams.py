@@ -15,9 +15,12 @@ from tests.xray.tasks import classify, count_up, images, predict
 
 @fault("stream-grows", "blocks.9", ["exploding-gradients", "attention-collapsed", "loss-above-chance"])
 def decoder_without_norms() -> Scene:
-    """Every branch is as large as the stream, and so is the way back; queries, keys and head are given thousands."""
+    """Every branch is as large as the stream, and so is the way back; queries, keys and head are given thousands.
+
+    With a gain of 1.4 the gradients reach 1e32, and whether they overflow is up to the order of torch's sums.
+    """
     model: Any = Decoder(depth=10, norm=lambda width: nn.Identity())
-    he(model, gain=1.4)
+    he(model, gain=1.1)
     return running(model, predict(model))
 
 

@@ -1,0 +1,33 @@
+"""A pytest plugin: which vector registers are in the machine code of every kernel that the tests made numba compile.
+
+Written, as JSON, to the file that NORMSCOPE_MACHINE_CODE names: {"module.function": ["xmm", "ymm"], ...}.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from numba.core.dispatcher import Dispatcher
+
+
+def registers(assembly: str) -> list[str]:
+    """The kinds of vector registers that are named in it."""
+    return sorted(set(re.findall(r"%([xyz]mm)\d", assembly)))
+
+
+def compiled_kernels() -> dict[str, list[str]]:
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("normscope.kernels.fused."):
+            for function in vars(module).values():
+                if isinstance(function, Dispatcher) and function.py_func.__module__ == name:
+                    used = {kind for text in function.inspect_asm().values() for kind in registers(text)}
+                    if function.overloads:
+                        found[f"{name}.{function.py_func.__name__}"] = sorted(used)
+    return found
+
+
+def pytest_sessionfinish() -> None:
+    Path(os.environ["NORMSCOPE_MACHINE_CODE"]).write_text(json.dumps(compiled_kernels()))

@@ -1,0 +1,91 @@
+"""The suite on other processors, with more threads and without numba: each in a process of its own.
+
+By default a few tests of each kind; `make test-all` runs whole folders.
+"""
+
+import faulthandler
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.portability.machine_code import registers
+from tests.portability.processors import PROCESSORS, REGISTERS, missing
+
+ROOT = Path(__file__).parents[2]
+
+KEY_TESTS = [
+    "tests/kernels/test_rows.py::test_errors_are_no_larger_than_torchs",
+    "tests/kernels/test_rows.py::test_threads_do_not_change_a_bit",
+    "tests/blocks/norm/test_hard_inputs.py::test_float64_too",
+    "tests/blocks/norm/test_worked_examples.py",
+]
+"""Of what is fast and depends on the instruction set."""
+
+NUMERIC = ["tests/kernels", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/xray"]
+"""Where numbers are computed and compared."""
+
+WITHOUT_KERNELS = [
+    "tests/blocks/test_attention_cache.py", "tests/blocks/test_attention_padding.py", "tests/blocks/test_block.py",
+    "tests/blocks/norm/test_definition.py", "tests/blocks/norm/test_identities.py", "tests/blocks/norm/test_mask.py",
+    "tests/blocks/norm/test_parity.py", "tests/models", "tests/train/test_trainer.py", "tests/train/test_loop.py",
+    "--deselect=tests/train/test_loop.py::test_other_surroundings_are_told",  # that the kernels are on, before
+]  # fmt: skip
+"""Tests that hold whichever form computes, and import no kernel themselves."""
+
+
+def run_tests(selection: list[str], folder: Path, *options: str, **environment: str) -> None:
+    """Run some tests in a process with that environment and a cache of compiled code of its own."""
+    faulthandler.cancel_dump_traceback_later()  # whole folders take longer than any one test may; each has its watchdog
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    quietly = ["-p", "no:xdist", "-p", "no:cacheprovider", "--tb=short", f"--basetemp={folder / 'tmp'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *quietly, *options, *selection],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**inherited, "NUMBA_CACHE_DIR": str(folder / "numba"), **environment},
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def run_on(processor: str, selection: list[str], folder: Path) -> None:
+    if reason := missing(processor):
+        pytest.skip(reason)
+    report = folder / "machine_code.json"
+    environment = {**PROCESSORS[processor], "NORMSCOPE_MACHINE_CODE": str(report)}
+    run_tests(selection, folder, "-p", "tests.portability.machine_code", **environment)
+    kernels = json.loads(report.read_text())
+    assert kernels["normscope.kernels.fused.rows.forward"]
+    if processor in REGISTERS:
+        foreign = {name: used for name, used in kernels.items() if set(used) - REGISTERS[processor]}
+        assert foreign == {}
+        assert any(max(REGISTERS[processor]) in used for used in kernels.values())  # the widest is used
+
+
+def test_key_tests_on_a_processor_without_avx512(tmp_path: Path) -> None:
+    run_on("avx2", KEY_TESTS, tmp_path)
+
+
+def test_registers_are_found_in_machine_code() -> None:
+    assert registers("vaddps %zmm1, %zmm2, %zmm31\n movaps %xmm0, (%rax)") == ["xmm", "zmm"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_on_other_processors(processor: str, tmp_path: Path) -> None:
+    # The kernels' own tests say themselves with how many threads they run.
+    run_on(processor, [name for name in NUMERIC if "threads" not in processor or name != "tests/kernels"], tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("how", ["turned off", "not installed"])
+def test_without_kernels(how: str, tmp_path: Path) -> None:
+    if how == "turned off":
+        run_tests(WITHOUT_KERNELS, tmp_path, NORMSCOPE_KERNELS="steps")
+    else:
+        notice = "ignore:the fused kernels are not available:RuntimeWarning"
+        run_tests(WITHOUT_KERNELS, tmp_path, "-p", "tests.portability.without_numba", "-W", notice)
