@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli.options import Flag
-from normscope.cli.writing import shown
+from normscope.cli.writing import show_whole
 from normscope.data.reading import Progress
 from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
@@ -100,7 +100,8 @@ def _show_samples(run: Run) -> None:
     model, tokenizer = load_run(run.folder)
     texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
     for text in texts:
-        print(f"\n{shown(text.prompt + text.text)}")
+        print()
+        show_whole(text.prompt + text.text)
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

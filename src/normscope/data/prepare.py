@@ -8,13 +8,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import as_path, brief, check_seed
-from normscope.data.choosing import check_choice, choose_tokenizer
+from normscope.checks import as_path, brief, check_flags, check_seed
+from normscope.data.choosing import AUTO, check_choice, choose_tokenizer, special_names
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
 from normscope.data.sources import PIPED, find_sources
 from normscope.data.split import Assigned, check_split, choose_split
 from normscope.data.survey import Survey, survey
+from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.workplace import workplace
 from normscope.data.writing import write_corpus
 from normscope.errors import DtypeError, FileError
@@ -45,6 +46,7 @@ def prepare(
     seed: int = 0,
     split: Literal["seed", "tail"] = "seed",
     share: float | None = None,
+    allow_special: bool = False,
     progress: Progress | None = None,
 ) -> Corpus:
     """Read text, split it, turn it into tokens, and write these to a folder; a text larger than the memory will do.
@@ -55,12 +57,15 @@ def prepare(
     Args:
         sources: files, folders, patterns such as "books/*.txt", or "-" for what is piped in.
         folder: where the corpus goes.
-        tokenizer: "characters", "bytes", "bpe", or the path of a tokenizer.json.
+        tokenizer: "characters", "bytes", "bpe", the path of a tokenizer.json, or "auto", which takes what suits the
+            text: bpe, with fewer tokens for a short text; characters for a very short one, and for Chinese and others
+            with many characters of several bytes.
         vocab_size: how many tokens "bpe" learns; 2048 unless told otherwise.
         column: where the text is in .jsonl and .parquet files.
         seed: decides which pieces are held out.
         split: "seed" holds out pieces from everywhere, "tail" the end of the text.
         share: of the text that is held out; by default a tenth, or a megabyte if that is less.
+        allow_special: whether <|endoftext|> in the text, and the names of other special tokens, stand for these tokens.
         progress: is told how many bytes have been read, of how many.
 
     >>> import tempfile
@@ -74,13 +79,15 @@ def prepare(
     check_seed(seed=seed)
     check_split(split, share)
     check_choice(tokenizer, vocab_size)
+    check_flags(allow_special=allow_special)
+    special = special_names(tokenizer) if allow_special else ()
     as_path(folder, "a corpus")
     names = source_names(sources)
     with _piped_in(folder) if PIPED in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
-        reading = Reading(files, passes=3 if tokenizer == "bpe" else 2, progress=progress)
+        reading = Reading(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
         seen = survey(reading.pieces())
-        parts = choose_split(split, seed, share, seen, reading.glance)
+        parts = choose_split(split, seed, share, seen, reading.glance, special)
 
         def texts() -> Assigned:
             return parts.assign(reading.pieces())
@@ -88,11 +95,14 @@ def prepare(
         def glance() -> Assigned:
             return parts.assign(reading.glance())
 
-        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, glance)
+        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen, texts, glance, special)
+        if tokenizer == AUTO and isinstance(chosen, CharacterTokenizer):
+            reading.skip()  # there was nothing to learn
         return write_corpus(
             Path(folder),
             texts(),
             chosen,
+            special=special,
             settings={
                 "tokenizer": str(tokenizer),
                 "vocab_size": vocab_size,
@@ -100,6 +110,7 @@ def prepare(
                 "seed": seed,
                 "split": split,
                 "share": share,
+                "allow_special": allow_special,
             },
             sources=reading.fingerprints,
             notices=(*notices, *more, *_if_little(seen)),

@@ -60,5 +60,9 @@ class Store:
         }
         write_atomically(self._path(trial), json.dumps(signed(content)) + "\n")
 
+    def forget(self, trial: Trial) -> None:
+        """Let a trial be run again."""
+        self._path(trial).unlink(missing_ok=True)
+
     def _path(self, trial: Trial) -> Path:
         return self.trials / f"{trial.key}.json"

@@ -40,6 +40,7 @@ def start(
     *,
     column: str = "text",
     share: float | None = None,
+    allow_special: bool = False,
     model: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
     prompt: str = "",
@@ -51,7 +52,7 @@ def start(
         folder: the run's, which must not hold one yet.
         sources: files, folders and patterns; or one folder that `prepare` wrote; nothing for the built-in stories.
         recipe: the settings.
-        column, share: see `prepare`.
+        column, share, allow_special: see `prepare`.
         model, train: settings that override the recipe's.
         prompt: what samples during the training begin with.
         progress: is told how many bytes have been read, of how many.
@@ -76,7 +77,7 @@ def start(
     refuse_too_large(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # how many tokens, the text says
     refuse_run(folder)
     with _claimed(folder):
-        corpus = _corpus(folder, sources, recipe, training.seed, column, share, progress)
+        corpus = _corpus(folder, sources, recipe, training.seed, column, share, allow_special, progress)
         corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
@@ -137,6 +138,7 @@ def _corpus(
     seed: int,
     column: str,
     share: float | None,
+    allow_special: bool,
     progress: Progress | None,
 ) -> Corpus:
     if is_prepared(sources):
@@ -154,6 +156,7 @@ def _corpus(
         seed=seed,
         split=recipe.split,
         share=share,
+        allow_special=allow_special,
         progress=progress,
     )
 

@@ -95,10 +95,15 @@ class LibraryTokenizer(Tokenizer):
         self._unknown = _unknown_token(settings["model"], library)
         self._in_bytes = (settings["decoder"] or {}).get("type") == "ByteLevel"
 
-    def encode(self, text: str) -> Tokens:
-        return self.encode_many([text])[0]
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        added = self._library.get_added_tokens_decoder().items()
+        return super().special_tokens | {one.content: token for token, one in added if one.special}
 
-    def encode_many(self, texts: Sequence[str]) -> list[Tokens]:
+    def _encode(self, text: str) -> Tokens:
+        return self._encode_many([text])[0]
+
+    def _encode_many(self, texts: Sequence[str]) -> list[Tokens]:
         for text in texts:
             self._check(text)
         try:
@@ -203,8 +208,9 @@ class _WordStream(TextStream):
             return ""
         return self._give(whole)
 
-    def finish(self) -> str:
-        return self._give(self._library.decode(self._before + self._waiting))
+    def finish(self, *, cut: bool = False) -> str:
+        rest = self._give(self._library.decode(self._before + self._waiting))
+        return rest.rstrip("\N{REPLACEMENT CHARACTER}") if cut else rest
 
     def _newest(self, before: Sequence[int]) -> list[int]:
         """As few of the newest tokens as have a text that is whole: the last one, or the bytes of a last character."""
