@@ -96,7 +96,7 @@ def _cycle(key: int, number: int, context: int, starts: int) -> _Cycle:
     keys = np.full(context, key_of(key, number), dtype=np.uint64)
     offsets = permuted(np.arange(context), context, keys)
     sizes = (starts - offsets + context - 1) // context  # none, if the text ends before the offset
-    return _Cycle(offsets, sizes, np.cumsum(sizes) - sizes, mixed(keys + np.arange(context, dtype=np.uint64)))
+    return _Cycle(offsets, sizes, np.cumsum(sizes) - sizes, mixed(keys ^ np.arange(context, dtype=np.uint64)))
 
 
 def windows(tokens: TokenFile | TokenArray, context: int, batch: int) -> Iterator[Pair]:
