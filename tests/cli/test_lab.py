@@ -112,7 +112,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
     assert out.count("seeds, ") == 1
     assert "harmonic-glorot          exact     ! damaged\n" in out
     assert "truncation-shrinks       exact     takes seconds\n" in out
-    assert errors.startswith(f"note: left out: {damaged} is damaged")
+    assert errors.startswith(f"note: left out: {damaged} is not valid")
     assert f"fix: normscope lab run harmonic-glorot --out {lab}\n" in errors
     code, out, errors = entered(["lab", "report", "--out", str(lab)], capsys)
     assert code == 0

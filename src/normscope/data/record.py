@@ -18,7 +18,7 @@ RECORD_NAME = "corpus.json"
 Dtype = Annotated[str, Meta(pattern="^uint(8|16|32)$")]
 Count = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Setting = str | int | float | None
+Setting = str | bool | int | float | None
 _FIX = "prepare the corpus anew"
 
 
