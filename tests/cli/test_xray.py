@@ -148,10 +148,10 @@ def test_an_x_ray_that_cannot_begin_says_why(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
-        raise OSError("no room for hooks")
+        raise RuntimeError("no room for hooks")
 
     monkeypatch.setattr("normscope.xray.modules.ModuleWatch.start", fail)
-    with pytest.raises(OSError, match="no room for hooks"):
+    with pytest.raises(RuntimeError, match="no room for hooks"):
         entered(["xray", "mine.py:good"], capsys)
 
 

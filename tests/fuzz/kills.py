@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from normscope.cli import main
@@ -60,15 +61,18 @@ class Kills:
         return "harmless" if trained(ended, folder) == self.right else "silent"
 
 
-def _killed(act: object, seconds: float, number: signal.Signals) -> None:
+def _killed(act: Callable[[], int], seconds: float, number: signal.Signals) -> None:
     """Run a function in another process, and end that after so many seconds."""
+    usual = signal.signal(signal.SIGINT, signal.SIG_DFL)  # or Python's own work after the fork would be interrupted
     process = os.fork()
     if process == 0:
         code = 1
         try:
-            code = act()  # type: ignore[operator]
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            code = act()
         finally:
             os._exit(code)
+    signal.signal(signal.SIGINT, usual)
     time.sleep(seconds)
     os.kill(process, number)
     os.waitpid(process, 0)

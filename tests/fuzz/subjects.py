@@ -181,8 +181,9 @@ class Bench:
 
     def _judge(self, subject: Subject, reader: Reader, ended: Ended, folder: Path) -> str:
         code, right = self._result(subject, reader)
-        if ended.code not in (0, 1) or ended.errors.startswith("error: "):
-            return "detected" if ended.errors.startswith("error: ") else "traceback"
+        refused = re.search(r"^error: ", ended.errors, re.MULTILINE) is not None
+        if ended.code not in (0, 1) or refused:
+            return "detected" if refused else "traceback"
         try:
             same = (ended.code, reader.result(ended, folder)) == (code, right)
         except (OSError, ValueError, StopIteration):
