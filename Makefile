@@ -15,7 +15,7 @@ checks=$$(mktemp); $(MAKE) --no-print-directory lint types >$$checks 2>&1 & besi
 $(1); tests=$$?; wait $$beside; others=$$?; cat $$checks; rm -f $$checks; exit $$((tests > others ? tests : others))
 endef
 
-.PHONY: help train tour test test-all mutants lab bench lint types format clean
+.PHONY: help train tour test test-all fuzz mutants lab bench lint types format clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -34,6 +34,9 @@ test-all: $(READY)  ## the same with the exhaustive tests, which take longer
 
 mutants: $(READY)  ## break the core in a hundred small ways, and see which the tests notice; N=500 for more
 	@$(BIN)/python -m tests.mutation $(if $(N),--count $(N))
+
+fuzz: $(READY)  ## damaged files, wrong arguments and kills, counted into docs/robustness.md; SECONDS=N for longer
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) --page docs/robustness.md
 
 lab: $(READY)  ## put the field's claims to the test, in a quarter of an hour, into docs/lab; BUDGET=full takes a night
 	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab

@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normscope.checks import SEEDS, check_above_zero, check_flags, check_positive, check_seed, is_number, is_whole
+from normscope.checks import (
+    LARGEST,
+    SEEDS,
+    check_above_zero,
+    check_count,
+    check_flags,
+    check_positive,
+    check_seed,
+    is_number,
+    is_whole,
+)
 from normscope.errors import ConfigError
 
 
@@ -56,3 +66,16 @@ def test_what_is_no_seed_is_refused(seed: Any) -> None:
 
 def test_the_largest_seed_is_one() -> None:
     check_seed(seed=SEEDS - 1)
+
+
+def test_what_no_float_or_json_could_hold_is_refused_in_few_words() -> None:
+    for check in (check_positive, check_count):
+        check(size=LARGEST)
+        with pytest.raises(ConfigError, match=r"^size=9007199254740993 must be at most 2\^53"):
+            check(size=LARGEST + 1)
+        with pytest.raises(ConfigError, match=r"^size=a number of 5001 digits must be"):
+            check(size=10**5000)
+    with pytest.raises(ConfigError, match=r"rate=a number of 401 digits must be a finite number"):
+        check_above_zero(rate=10**400)
+    with pytest.raises(ConfigError, match=r"^size='x{79}\.\.\. must be"):
+        check_positive(size="x" * 10**6)  # type: ignore[arg-type]

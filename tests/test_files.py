@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError, NormscopeError
-from normscope.files import AtomicFile, cannot_write, write_atomically
+from normscope.files import AtomicFile, cannot_write, is_partial, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -84,7 +84,7 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FileError) as caught:
         write_atomically(tmp_path / "a.txt", "")
     message = f"cannot write {tmp_path / 'a.txt'}: {tmp_path} is read-only here\nfix: choose another folder"
@@ -127,7 +127,11 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "open", lambda *_: FullFile())
+    def full(number: int, _: str) -> FullFile:
+        os.close(number)
+        return FullFile()
+
+    monkeypatch.setattr(os, "fdopen", full)
     with (
         pytest.raises(FileError, match=r"cannot write .*a\.bin: the disk is full"),
         AtomicFile(tmp_path / "a.bin") as file,
@@ -151,3 +155,11 @@ def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str)
     """Whoever meets it: this file, checkpoints, or the metrics."""
     path = tmp_path / "a"
     assert str(cannot_write(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
+
+
+def test_a_file_that_is_not_finished_is_known_by_its_name(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.json"):
+        [name] = [path.name for path in tmp_path.iterdir()]
+        assert is_partial(name)
+    assert not is_partial("a.json")
+    assert not is_partial(".notes.part")

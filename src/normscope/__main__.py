@@ -1,8 +1,6 @@
 """`python -m normscope` is `normscope`."""
 
-import sys
-
-from normscope.cli import main
+from normscope.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -48,12 +48,20 @@ class DtypeError(NormscopeError, TypeError):
     """A tensor, or an argument, of the wrong type."""
 
 
+class DeviceError(NormscopeError, RuntimeError):
+    """Tensors that are to be computed with together, on different devices."""
+
+
 class ConfigError(NormscopeError, ValueError):
     """Settings that do not fit together, found when they are made and not in the middle of a run."""
 
 
 class FutureLeakError(ConfigError):
     """A norm in a causal model whose statistics would see tokens that are still to come."""
+
+
+class TransformError(NormscopeError, RuntimeError):
+    """A tool of torch's (an exporter, a tracer, torch.func) that a layer does not support, and what to use instead."""
 
 
 class TokenError(NormscopeError, IndexError):

@@ -98,6 +98,9 @@ def test_what_learns_nothing_is_not_compared(tmp_path: Path, capsys: pytest.Capt
     assert "No difference" not in out
     assert "No difference" not in (tmp_path / "report.html").read_text()
     assert said.count("2 of 2") == 2
+    timing = "ms/step is processor time on one core, measured with one run at a time"
+    assert timing in said
+    assert timing in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("here", "steps")
@@ -115,8 +118,24 @@ def test_runs_are_counted_and_what_is_timed_before_them_is_not(
 
 
 @pytest.mark.usefixtures("here")
-def test_too_little_time_is_told_with_what_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
+def test_too_little_time_is_told_with_what_it_takes_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.00001", "--out", str(folder)]
     code, _, errors = entered(command, capsys)
     assert code == 2
-    assert re.search(r"error: 24 runs do not fit into 0.001 minutes\nfix: --minutes \d+, or fewer", errors)
+    message = r"error: 24 runs of at least 40 steps do not fit into 1e-05 minutes\nfix: --minutes \d+, or fewer"
+    assert re.search(message, errors)
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_too_little_time_by_the_proper_timing_is_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been a busy moment: the next try measures again."""
+    monkeypatch.setattr("normscope.cli.compare.refuse_hopeless", lambda *_: None)
+    command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
+    assert entered(command, capsys)[0] == 2
+    assert not list(tmp_path.glob("trials/*.json"))

@@ -202,7 +202,7 @@ def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"the folder {tmp_path} and --preset nanochat\nfix: leave one of them out" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
     assert main(["draw", "model", str(tmp_path)]) == 2
-    assert "its config.json is no JSON, " in capsys.readouterr().err
+    assert "config.json is not JSON: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

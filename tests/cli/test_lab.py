@@ -68,7 +68,10 @@ def test_a_claim_is_run_listed_and_reported(one_claim: OneClaim, capsys: pytest.
     assert entered(command, capsys) == (0, out, "")  # nothing is run twice
     assert {path: path.stat().st_mtime_ns for path in folder.glob("trials/*.json")} == kept
     listed = entered(["lab", "list", "--out", str(folder)], capsys)[1]
-    assert re.search("variance-by-depth        exact     ✓ supported  quick, 2 seeds, [1-9][0-9]* s\n", listed)
+    assert re.search(
+        "variance-by-depth        exact     ✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, [1-9][0-9]* s\n",
+        listed,
+    )
     assert max(map(len, listed.splitlines())) <= 80
     assert "older" not in listed
     code, out, errors = entered(["lab", "report", "--out", str(folder), "--markdown"], capsys)
@@ -107,7 +110,10 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
     save_outcome(lab, dataclasses.replace(outcome, rule="Supported if the moon is full."))
     code, out, errors = entered(["lab", "list", "--out", str(lab)], capsys)
     assert code == 0
-    assert re.search("✓ supported  quick, 2 seeds, .* s\n     older: the claim has changed since; run it again\n", out)
+    assert re.search(
+        "✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, .* s\n     older: the claim has changed since; run it",
+        out,
+    )
     assert out.count("seeds, ") == 1
     assert "harmonic-glorot          exact     ! damaged\n" in out
     assert "truncation-shrinks       exact     takes seconds\n" in out

@@ -59,7 +59,9 @@ def test_a_run_is_no_text(in_folder: Path, trained_run: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("command", ["train", "prepare"])
 def test_the_help_says_how_many_tokens_bpe_learns(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = typed(f"{command} --help", capsys)
-    assert f"How many tokens bpe learns; {DEFAULT_VOCAB_SIZE} unless told otherwise." in " ".join(out.split())
+    assert f"How many tokens bpe learns; {DEFAULT_VOCAB_SIZE} unless told otherwise, fewer with auto" in " ".join(
+        out.split()
+    )
     assert Recipe("nanochat").vocab_size == DEFAULT_VOCAB_SIZE
 
 
@@ -82,3 +84,32 @@ def test_a_folder_for_the_tokens_is_needed(in_folder: Path, capsys: pytest.Captu
     code, _, errors = typed("prepare milk.txt", capsys)
     assert code == 2
     assert "--out FOLDER" in errors
+
+
+def test_what_suits_the_text_is_taken_unless_told_otherwise(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = typed("prepare milk.txt --out tokens", capsys)
+    assert f"{open_corpus('tokens').tokenizer.vocab_size} tokens, characters\n" in out
+    assert "note: tokens are the " in out
+    _, out, _ = typed("prepare milk.txt --out more --vocab-size 260", capsys)
+    assert "vocabulary            260 tokens, bpe" in out
+
+
+def test_a_special_token_in_the_text_is_text_unless_it_is_allowed(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "prepare milk.txt --tokenizer bytes --split tail --out"
+    text = Path("milk.txt").read_text()
+    Path("milk.txt").write_text(f"one<|endoftext|>two<|end|>{text}")
+    typed(f"{words} plain", capsys)
+    plain = open_corpus("plain")
+    assert plain.tokenizer.decode(plain.train.window(0, 26)) == "one<|endoftext|>two<|end|>"
+    assert plain.record.train.documents == 1
+    typed(f"{words} special --allow-special", capsys)
+    special = open_corpus("special")
+    end = special.tokenizer.end
+    assert special.train.window(0, 8).tolist() == [*b"one", end, *b"two", end]
+    assert special.record.train.documents == 2
+    parts = special.record.train, special.record.validation
+    assert sum(part.bytes for part in parts) == len(f"onetwo{text}".encode())

@@ -68,13 +68,13 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nothing", "nothing is not a run: it has no config.json\nfix: name a folder that `train` made"),
+        ("nothing", "nothing is not a run: it is not there\nfix: name a folder that `train` made"),
         ("milk.txt", "milk.txt is not a run"),
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
         ("r --until 5", "but the run is at step 6 already\nfix: a later step, or --from-step"),
         ("r --from-step 3", "there are others, at step 4 and 6: go on from one with --from-step"),
-        ("r --from-step -2", "there are others, at step 4 and 6"),
+        ("r --from-step -2", "--from-step -2 must be a whole number, zero or more"),
     ],
 )
 def test_what_cannot_go_on_is_refused(run: Run, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:

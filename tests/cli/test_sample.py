@@ -96,3 +96,15 @@ def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: py
         file.write_bytes(whole)
     assert "model.safetensors was cut short" in errors
     assert "at step 4: go on from one with --from-step, or sample it with --checkpoint" in errors
+
+
+@pytest.mark.parametrize("command", ["sample", "xray"])
+def test_a_checkpoint_without_its_manifest_is_told_of(
+    command: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained_run, tmp_path / "run")
+    (tmp_path / "run/checkpoints/00000004/manifest.json").unlink()
+    arguments = [command, str(tmp_path / "run"), "--checkpoint", "last"]
+    code, _, errors = entered(arguments, capsys)
+    assert code in (0, 1)
+    assert "note: the checkpoint of step 4 is not whole (no manifest), and is passed over" in errors

@@ -49,7 +49,7 @@ def test_a_damaged_file_is_not_given_to_transformers(bert: Path, capsys: pytest.
     (bert / "model.safetensors").write_bytes(whole[:1000])
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert could not be read as a Hugging Face model: ")
+    assert errors.startswith("error: bert/model.safetensors could not be read: ")
     assert "transformers cannot" not in errors
     assert "\nfix: download it again" in errors
 
@@ -58,7 +58,7 @@ def test_a_folder_without_weights(bert: Path, capsys: pytest.CaptureFixture[str]
     (bert / "model.safetensors").unlink()
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert could not be read as a Hugging Face model: No such file")
+    assert errors.startswith("error: bert/model.safetensors could not be read: there is no bert/model.safetensors")
     assert errors.count("\n") == 2  # the error, the fix
 
 
@@ -66,7 +66,7 @@ def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pyte
     (bert / "model.safetensors").rename(bert / "other.safetensors")
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert could not be read as a Hugging Face model: ")
+    assert errors.startswith("error: bert/model.safetensors could not be read: ")
     assert "And transformers cannot read bert either: " in errors
     assert errors.count("\nfix: ") == 1
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from normscope.data.batches import Batches, windows
 from normscope.data.token_file import TokenFile
@@ -23,18 +24,32 @@ sizes = {"length": st.integers(2, 400), "context": st.integers(1, 40), "batch": 
 
 @settings(seeded, max_examples=40)
 @given(**sizes, seed=st.integers(0, 2**64 - 1))
-def test_each_window_once_an_epoch(length: int, context: int, batch: int, seed: int) -> None:
+def test_an_epoch_takes_adjacent_windows_once(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
         return
-    batches = Batches(np.arange(length), context, batch, seed)
-    epochs = 3
-    rows = np.concatenate([batches.batch(i)[0] for i in range(-(-epochs * batches.windows // batch))])
-    for epoch in range(epochs):
-        starts = np.sort(rows[epoch * batches.windows : (epoch + 1) * batches.windows, 0])
-        assert 0 <= starts[0] < 2 * context
-        assert (np.diff(starts) == context).all(), "the windows lie side by side"
-        assert starts[-1] + context < length
-    assert batches.windows >= length // context - 1
+    starts = first_tokens(Batches(np.arange(length), context, batch, seed), 3 * (length - context)).tolist()
+    while starts:
+        offset = starts[0] % context
+        wanted = list(range(offset, length - context, context))
+        assert sorted(starts[: len(wanted)]) == wanted
+        starts = starts[len(wanted) :]
+
+
+@settings(seeded, max_examples=40)
+@given(**sizes, seed=st.integers(0, 2**64 - 1))
+def test_every_start_comes_once_in_each_cycle(length: int, context: int, batch: int, seed: int) -> None:
+    if length < context + 1:
+        return
+    starts = length - context
+    seen = first_tokens(Batches(np.arange(length), context, batch, seed), 3 * starts)
+    for cycle in seen.reshape(3, starts):
+        assert sorted(cycle.tolist()) == list(range(starts))
+
+
+def first_tokens(batches: Batches, windows: int) -> NDArray[np.int64]:
+    """The first token of so many windows, from the beginning of the run."""
+    numbers = range(-(-windows // batches.size))
+    return np.concatenate([batches.batch(i)[0][:, 0] for i in numbers])[:windows]
 
 
 @seeded
@@ -76,12 +91,11 @@ def test_the_same_in_every_process() -> None:
         "print(Batches(np.arange(10_000), 4, 2, seed=7).batch(12_345)[0].tolist(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "[[3297, 3298, 3299, 3300], [8497, 8498, 8499, 8500]] False\n"
+    assert done.stdout == "[[557, 558, 559, 560], [7449, 7450, 7451, 7452]] False\n"
 
 
 def test_the_epoch_grows_with_the_batches() -> None:
-    batches = Batches(np.arange(1000), context=9, batch=11)
-    assert batches.windows == 110
+    batches = Batches(np.arange(999), context=9, batch=11)  # 110 windows an epoch
     assert [batches.epoch(i) for i in (0, 5, 10, 25)] == [0.0, 0.5, 1.0, 2.5]
 
 

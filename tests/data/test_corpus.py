@@ -94,13 +94,28 @@ def test_a_tokenizer_of_another_size_than_the_record_says(folder: Path) -> None:
     assert "it has 257 tokens, not the 300 of corpus.json" in fault(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe"])
-def test_a_record_that_cannot_be_read(content: bytes, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"[]", "is not valid: expected `object`, got `array`"),
+    ],
+)
+def test_a_record_that_cannot_be_read(content: bytes, words: str, folder: Path) -> None:
     (folder / "corpus.json").write_bytes(content)
-    assert fault(folder).startswith(f"{folder / 'corpus.json'} is damaged: it cannot be read")
+    assert fault(folder).startswith(f"{folder / 'corpus.json'} {words}")
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "another"}'])
+def test_a_record_without_its_checksum(folder: Path) -> None:
+    record = json.loads((folder / "corpus.json").read_text())
+    del record["checksum"]
+    (folder / "corpus.json").write_text(json.dumps(record))
+    assert "corpus.json is damaged: it has no checksum" in fault(folder)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"format": "another"}'])
 def test_a_record_of_something_else(content: str, folder: Path) -> None:
     (folder / "corpus.json").write_text(content)
     assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a corpus of normscope's")
@@ -115,6 +130,10 @@ def test_a_record_of_another_version(folder: Path) -> None:
     "change",
     [
         lambda record: record.pop("train"),
+        lambda record: record.update(colour="red"),
+        lambda record: record["train"].update(tokens=-1),
+        lambda record: record["train"].update(tokens=True),
+        lambda record: record["train"].update(sha256="0"),
         lambda record: record["train"].pop("tokens"),
         lambda record: record["train"].update(tokens="many"),
         lambda record: record.update(dtype="float32"),
@@ -126,4 +145,4 @@ def test_a_record_of_another_version(folder: Path) -> None:
 )
 def test_a_record_with_something_missing_or_wrong(change: Callable[[dict[str, Any]], object], folder: Path) -> None:
     change_record(folder, change)
-    assert "corpus.json is damaged: something is missing or wrong in it: " in fault(folder)
+    assert "corpus.json is not valid: " in fault(folder)

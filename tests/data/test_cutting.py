@@ -57,3 +57,17 @@ def test_words_are_the_same_in_the_pieces_as_in_the_whole() -> None:
     assert len(pieces) > 20
     in_pieces = [token for piece in pieces for token in tokenizer.encode(piece).tolist()]
     assert in_pieces == tokenizer.encode(text).tolist()
+
+
+@seeded
+@given(
+    parts=st.lists(st.sampled_from(["<|end|>", "a", "b ", "\n", "<", "<|", "end"]), max_size=30),
+    size=st.integers(8, 20),
+    steps=st.integers(1, 9),
+)
+def test_words_that_are_to_stay_whole_do(parts: list[str], size: int, steps: int) -> None:
+    text = "".join(parts)
+    pieces = list(cut(iter([*(text[i : i + steps] for i in range(0, len(text), steps)), None]), size, ["<|end|>"]))
+    assert pieces == list(cut(iter([text, None]), size, ["<|end|>"]))
+    assert "".join(piece for piece in pieces if piece is not None) == text
+    assert sum(piece.count("<|end|>") for piece in pieces if piece is not None) == text.count("<|end|>")

@@ -127,6 +127,7 @@ def test_the_record_says_what_was_asked_for(poem: Path, tmp_path: Path) -> None:
         "seed": 5,
         "split": "seed",
         "share": 0.25,
+        "allow_special": False,
     }
     assert (record["format"], record["version"], record["tokenizer"]) == ("normscope corpus", 1, "bytes")
     assert record["dtype"] == "uint16"
@@ -135,7 +136,7 @@ def test_the_record_says_what_was_asked_for(poem: Path, tmp_path: Path) -> None:
 
 
 def test_progress_goes_from_nothing_to_all(poem: Path, tmp_path: Path) -> None:
-    for tokenizer, passes in (("bytes", 2), ("bpe", 3), (saved(like_gpt2(), tmp_path), 2)):
+    for tokenizer, passes in (("bytes", 2), ("bpe", 3), ("auto", 3), (saved(like_gpt2(), tmp_path), 2)):
         told: list[tuple[int, int]] = []
         prepare(poem, tmp_path / "out", tokenizer=tokenizer, progress=lambda *now, told=told: told.append(now))
         total = passes * len(POEM.encode())
@@ -256,3 +257,20 @@ def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"cannot make the folder .*file/out: .*\nfix: choose another place"):
         prepare(write(tmp_path / "texts", a=POEM), tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("split", ["seed", "tail"])
+def test_no_special_name_is_cut(tmp_path: Path, split: Any) -> None:
+    """In a text without spaces, which is cut anywhere else: all of them are ends, and nothing of them is text."""
+    text = write(tmp_path / "texts", a="猫犬<|endoftext|>" * 4000)
+    for share in (0.1, 0.1001, 0.1002):
+        corpus = prepare(
+            text, tmp_path / "out", tokenizer="bpe", vocab_size=270, split=split, share=share, allow_special=True
+        )
+        parts = [part.window(0, len(part)) for part in (corpus.train, corpus.validation)]
+        ends = sum((part == corpus.tokenizer.end).sum() for part in parts)
+        assert 4000 <= ends <= 4002  # where the text ends, a part may be in the middle of a document
+        assert {corpus.tokenizer.decode(part) for part in parts} <= {"猫犬" * n for n in range(4000)}
+        assert "endoftext" not in corpus.tokenizer.to_json()
+        assert corpus.record.train.documents + corpus.record.validation.documents == ends
+        assert corpus.record.train.bytes + corpus.record.validation.bytes == 4000 * 6

@@ -119,3 +119,11 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     for start in range(0, len(file) - 64, 2**14):
         file.windows(np.array([start]), 64)
     assert resident() - before < 16 * 2**20
+
+
+def test_a_pipe_or_device_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.bin")
+    (tmp_path / "zero.bin").symlink_to("/dev/zero")
+    for name, kind in (("train.bin", "a pipe"), ("zero.bin", "a device")):
+        with pytest.raises(FileError, match=f"cannot read .*{name}: it is {kind}, not a regular file\nfix: "):
+            TokenFile(tmp_path / name, "uint8", 1)

@@ -81,7 +81,6 @@ def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
         if node.is_module
     ]
     idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and name != "nanochat")}
-    # Paths of what is shared are those of the first place: all the calls of the rotary positions have one.
     assert sorted(ours) == sorted(entry for entry in seen if entry[0] not in idle)
 
 

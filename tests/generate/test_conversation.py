@@ -10,10 +10,12 @@ from normscope.generate.conversation import Conversation
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings, generate_text
 from tests.data.tokenizers.examples import like_llama
+from tests.generate.test_text import parrot
 from tests.generate.writers import BYTES, LETTERS, always, writer
 from tests.support import every_refusal
 
 MODEL = writer(context=64)
+GREEDY = SamplingConfig(temperature=0.0)
 
 
 def talk(**settings: Any) -> Conversation:
@@ -134,3 +136,11 @@ def test_what_cannot_be_said_changes_nothing() -> None:
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
+
+
+def test_half_a_character_is_not_remembered() -> None:
+    """The model would see it before the next words, of which the user knows nothing."""
+    text = "a€".encode()[:-1]
+    conversation = Conversation(parrot(text), BYTES, TextSettings(max_new_tokens=3, sampling=GREEDY))
+    assert "".join(conversation.say("")) == "a"
+    assert conversation.turns[0].tokens == (ord("a"),)

@@ -62,8 +62,8 @@ def _turned_otherwise(model: Any) -> None:
 
 
 def _other_tables(model: Any) -> None:
-    rotary = model.blocks[0].attention.rotary
-    rotary.sin = -rotary.sin
+    for block in model.blocks:
+        block.attention.rotary.sin = -block.attention.rotary.sin
 
 
 def _other_cap(model: GPT) -> None:

@@ -1,5 +1,6 @@
 """Text: pieces that add up to it, stop strings over several tokens, characters over several bytes, beginnings."""
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ def bytes_writer() -> GPT:
 def test_bytes_become_characters_when_they_are_whole() -> None:
     found, pieces = streamed(bytes_writer(), BYTES, ["", "é"], samples=3, max_new_tokens=60)
     for text, joined in zip(found, pieces, strict=True):
-        assert text.text == joined == bytes(text.tokens).decode("utf-8", "replace")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        assert text.text == joined == decoder.decode(bytes(text.tokens), final=text.stopped_by != "length")
     assert any("\N{REPLACEMENT CHARACTER}" in text.text for text in found)
     assert max(token for text in found for token in text.tokens) < BYTES.vocab_size  # of the model's 300
 
@@ -85,10 +87,35 @@ def test_a_character_comes_in_one_piece_and_at_once() -> None:
     assert heard == ["a", "b", "€", "𝄞", "é"]
 
 
-def test_half_a_character_at_the_end_is_shown_as_one_that_is_missing() -> None:
-    text = "a€".encode()[:-1]
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_half_a_character_at_the_end_of_a_text_that_was_cut_off_is_left_out(missing: int) -> None:
+    text = "a𝄞".encode()[:-missing]
     (found,), (pieces,) = streamed(parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0)
-    assert found.text == pieces == "a\N{REPLACEMENT CHARACTER}"
+    assert found.text == pieces == "a"
+    assert found.tokens == list(text)
+    assert found.stopped_by == "length"
+
+
+def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
+    """What comes after it, a letter or the end of the text, says that its rest will not come."""
+    half = "€".encode()[:-1]
+    (found,) = generate_text(parrot(half + b"a"), BYTES, "", max_new_tokens=3, temperature=0.0)
+    assert found.text == "\N{REPLACEMENT CHARACTER}a"
+    model = parrot(half)
+    with torch.no_grad():
+        model.head.weight[BYTES.end, half[-1]] = 1.0  # type: ignore[union-attr]
+    (found,) = generate_text(model, BYTES, "", max_new_tokens=9, temperature=0.0)
+    assert (found.text, found.stopped_by) == ("\N{REPLACEMENT CHARACTER}", "end")
+
+
+def test_a_special_token_in_a_prompt_is_text_unless_it_is_allowed() -> None:
+    prompt, model = "a<|endoftext|>", bytes_writer()
+    plain, special, ended = (
+        generate_text(model, BYTES, text, max_new_tokens=8, allow_special=allowed)[0]
+        for text, allowed in ((prompt, False), (prompt, True), ("a<|end|>", True))
+    )
+    assert plain.tokens != special.tokens == ended.tokens
+    assert special.prompt == prompt
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -158,7 +185,9 @@ def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
         found, pieces = streamed(model, tokenizer, prompt, samples=4, max_new_tokens=12)
         for text, joined in zip(found, pieces, strict=True):
             whole = tokenizer.decode([*tokenizer.encode(prompt), *text.tokens])
-            assert text.text == joined == whole[len(prompt) :]
+            assert text.text == joined
+            mark = "\N{REPLACEMENT CHARACTER}"  # which is left out where the text was cut off
+            assert joined.rstrip(mark) == whole[len(prompt) :].rstrip(mark)
     model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
     (text,) = generate_text(model, tokenizer, "cat", max_new_tokens=2, temperature=0.0)
     assert text.text == " the the"

@@ -1,6 +1,7 @@
 """Folders, settings and weights that cannot be read are refused by name."""
 
 import json
+import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from normscope.cli import main
 from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, WeightsError
 from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
 from tests.interop.checkpoints import made
@@ -100,16 +102,16 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("more", WeightsError, "no place for 1 of the weights: score.weight", besides("gpt2", **{"score.weight": LOOSE})),
     ("another-head", WeightsError, "lm_head.weight", besides("gpt2", **{"lm_head.weight": torch.zeros(97, 48)})),
     ("vast", WeightsError, r"instead of floats of \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
-    ("vaster", WeightsError, "cannot be made with the sizes", settings("llama", vocab_size=10**30)),
-    ("vast-width", WeightsError, "cannot be made with the sizes", settings("llama", hidden_size=6 * 10**30)),
+    ("vaster", ConfigError, "must be at most 2\\^53", settings("llama", vocab_size=10**30)),
+    ("vast-width", ConfigError, "must be at most 2\\^53", settings("llama", hidden_size=6 * 10**30)),
     ("activation-list", WeightsError, "is not known here", settings("gpt2", activation_function=["gelu"])),
     ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
     ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
     ("deeper", WeightsError, "lacks 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "got something else", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "got something else", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
-    ("no-folder", DtypeError, "from a folder.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
-    ("number", DtypeError, "from a folder.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
+    ("no-folder", DtypeError, "as a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
+    ("number", DtypeError, "as a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
 )
 def test_a_model_that_does_not_fit(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
@@ -126,7 +128,7 @@ def refused(folder: Path, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
         load_huggingface(folder)
     assert str(folder) in str(caught.value)
-    assert "It needs config.json and model.safetensors\nfix: " in str(caught.value)
+    assert "\nfix: download it again" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -155,24 +157,23 @@ def test_a_truncated_file(folder: Path, keep: int) -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"model_type": '])
 def test_a_truncated_config(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text, encoding="utf-8")
-    refused(folder, "could not be read")
+    refused(folder, "config.json is not JSON")
 
 
 def test_a_config_that_is_no_text(folder: Path) -> None:
     (folder / "config.json").write_bytes(b"\xff\xfe\x00")
-    refused(folder, "could not be read")
+    refused(folder, "config.json is not UTF-8")
 
 
 def test_a_config_that_is_no_dictionary(folder: Path) -> None:
     (folder / "config.json").write_text("[1, 2]", encoding="utf-8")
-    with pytest.raises(WeightsError, match="got something else"):
-        load_huggingface(folder)
+    refused(folder, "config.json is not valid: expected `object`, got `array`")
 
 
 @pytest.mark.parametrize("index", [[], {}, {"weight_map": 3}, {"weight_map": {"a": 3}}], ids=str)
 def test_a_broken_index(folder: Path, index: Any) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    refused(folder, "could not be read")
+    refused(folder, "index.json is not valid: ")
 
 
 def test_an_index_that_names_a_file_that_is_not_there(folder: Path) -> None:
@@ -187,3 +188,45 @@ def test_an_index_cannot_reach_out_of_the_folder(folder: Path, tmp_path_factory:
     index = {"weight_map": {"wte.weight": str(elsewhere)}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     refused(folder, "stolen")
+
+
+class Payload:
+    """A pickle that writes a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.write_text, (self.path, "code was run")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model-00001-of-00002.bin"])
+def test_no_pickle_is_opened(kind: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, trace = tmp_path / "model", tmp_path / "trace"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, "architectures": ["BertModel"]}))
+    (folder / name).write_bytes(pickle.dumps(Payload(trace)))
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"wte.weight": name}}))
+    with pytest.raises(WeightsError, match=r"a pickle, which can run any code.*\nfix: if you trust it"):
+        load_huggingface(folder)
+    assert main(["xray", str(folder)]) == 2
+    assert "a pickle, which can run any code when it is opened" in capsys.readouterr().err
+    (folder / "model.safetensors").write_bytes(b"")  # beside it, nothing else is opened either
+    assert main(["xray", str(folder)]) == 2
+    assert not trace.exists()
+
+
+def test_no_code_in_the_folder_is_run(tmp_path: Path) -> None:
+    folder, trace = tmp_path / "model", tmp_path / "trace"
+    folder.mkdir()
+    settings = {
+        "model_type": "evil",
+        "architectures": ["Evil"],
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Evil"},
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "evil.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
+    assert main(["xray", str(folder)]) == 2
+    assert not trace.exists()

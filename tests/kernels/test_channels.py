@@ -229,5 +229,16 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
         else Channels("columns", 1 if name == "batch" else 6, 8, 858 if name == "batch" else 143, 1, shared=False)
     )
     weight, bias = (randn((8,), seed, torch.float32).requires_grad_() for seed in (1, 2))
-    given = (image(memory).requires_grad_(), weight, bias, None, None, None, at.numbers(), 1e-5, True)
+    given = (
+        image(memory).requires_grad_(),
+        weight,
+        bias,
+        None,
+        None,
+        None,
+        at.numbers(),
+        1e-5,
+        True,
+        memory != "contiguous",
+    )
     torch.library.opcheck(torch.ops.normscope.norm_channels.default, given)

@@ -11,9 +11,9 @@ IMAGE = (4, 6, 5, 7)
 
 def plan_and_gain(
     scope: str, affine: str | None, shape: tuple[int, ...], **sizes: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
     plan = Scope.parse(scope).bind(shape, **sizes)
-    return plan.split_shape, plan.kept, plan.along(Axes.parse(affine).names) if affine else ()
+    return plan.split_shape, plan.roles, plan.along(Axes.parse(affine).names) if affine else ()
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_what_is_over_rows(scope: str, affine: str | None, shape: tuple[int, ...
 def test_channels(
     scope: str, affine: str | None, shape: tuple[int, ...], sizes: dict[str, int], expected: Channels | None
 ) -> None:
-    split, kept, along = plan_and_gain(scope, affine, shape, **sizes)
-    assert channels_of(split, kept, along, tuple(range(len(split)))) == expected
+    split, roles, along = plan_and_gain(scope, affine, shape, **sizes)
+    assert channels_of(split, roles, along, tuple(range(len(split)))) == expected
 
 
 def test_channels_last() -> None:
@@ -63,11 +63,12 @@ def test_channels_last() -> None:
     plan = Scope.parse("n (g [c]) [h w]").bind(IMAGE, g=2)
     order = in_memory(x, plan)
     assert order == (0, 3, 4, 1, 2)
-    found = channels_of(plan.split_shape, plan.kept, plan.along(("g", "c")), order)
+    gain = plan.along(("g", "c"))
+    found = channels_of(plan.split_shape, plan.roles, gain, order)
     assert found == Channels("columns", 4, 6, 35, 3, shared=False)
-    assert channel_dimensions(plan.split_shape, order, found) == [1, 2]
+    assert channel_dimensions(plan.split_shape, plan.roles, gain, order) == [1, 2]
     # A gain over c h w would have to be read in another order than the image lies in.
-    assert channels_of(IMAGE, (0,), (1, *IMAGE[1:]), (0, 2, 3, 1)) is None
+    assert channels_of(IMAGE, "krrr", (1, *IMAGE[1:]), (0, 2, 3, 1)) is None
 
 
 def test_what_does_not_lie_densely() -> None:

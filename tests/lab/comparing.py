@@ -36,6 +36,7 @@ def compared(
     found: Runs,
     tuned: Mapping[str, Mapping[float, float]] | None = None,
     seconds: Sequence[float] | None = None,
+    workers: int = 1,
     **model: Any,
 ) -> Comparison:
     """A comparison with these runs, all of models alike but for `model`, whose values are one for each variant."""
@@ -47,7 +48,7 @@ def compared(
         for i, name in enumerate(found.variants)
     }
     times = dict(zip(found.variants, seconds or [1.0] * len(found.variants), strict=True))
-    return Comparison(found, settings, tuned or {}, steps=100, seconds=times)
+    return Comparison(found, settings, tuned or {}, steps=100, seconds=times, workers=workers)
 
 
 def plan(depths: Sequence[int] = (1, 2), **changes: Any) -> Plan:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from normscope.errors import ConfigError
 from normscope.lab.compare import pacing
 from normscope.lab.compare.pacing import FEWEST_STEPS, Pace, measure_pace, paces_of, steps_for
+from normscope.lab.compare.table import timing
 from tests.lab.comparing import Simulated, plan
 
 DEPTHS = (1, 2, 3)
@@ -43,7 +45,7 @@ def test_a_comparison_ends_in_time_and_makes_use_of_it(
 
 def test_too_little_time_is_told_with_what_would_do() -> None:
     paces = [Pace(0.1, 1.0), Pace(0.3, 2.0)]
-    with pytest.raises(ConfigError, match=r"10 runs do not fit into 0\.5 minutes") as refused:
+    with pytest.raises(ConfigError, match=r"10 runs of at least 40 steps do not fit into 0\.5 minutes") as refused:
         steps_for(paces, [5], 30.0, workers=1)
     minutes = int(re.search(r"--minutes (\d+)", str(refused.value))[1])  # type: ignore[index]
     assert minutes == 2  # 5 * (5 + 14) = 95 seconds of 40 steps each
@@ -78,7 +80,7 @@ def test_the_pace_is_what_the_clock_says(
     found = measure_pace({}, seed=0)
     (pace,) = paces_of([found])
     assert (pace.step, pace.besides) == pytest.approx((slower * step, slower * besides))
-    assert pace.spent == pytest.approx(slower * clock.core)
+    assert pace.spent == pytest.approx(slower * (clock.core - 4.0 - besides - step))  # without the first run
     assert clock.steps <= 220
 
 
@@ -101,3 +103,10 @@ def test_one_slow_moment_is_shared_by_all() -> None:
     quiet = {"step": 0.01, "besides": 0.1, "core": 1.0, "wall": 1.0, "spent": 2.0}
     first, second = paces_of([{**quiet, "wall": 3.0}, quiet])
     assert (first.step, first.besides) == (second.step, second.besides) == pytest.approx((0.02, 0.2))
+
+
+def test_a_step_is_timed_without_what_comes_before_and_after_it() -> None:
+    found = Simulated(2, step={1: 0.01, 2: 0.02}, besides={1: 1.0, 2: 3.0}).run(plan((1, 2)))
+    assert list(found.seconds.values()) == pytest.approx([0.01 * found.steps, 0.02 * found.steps])
+    assert "measured with 2 runs at once" in timing(found)
+    assert "measured with one run at a time" in timing(replace(found, workers=1))

@@ -9,12 +9,14 @@ import pytest
 
 from normscope.errors import FileError
 from normscope.lab.outcome import Outcome
+from normscope.lab.report.caveats import caveats
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.notices import notices
 from normscope.lab.report.page import lab_page
 from normscope.lab.report.terminal import claims_in_words, outcomes_in_words
 from normscope.lab.report.words import (
     OLDER,
+    WITHDRAWN,
     deciding,
     effect_in_words,
     line_in_words,
@@ -203,6 +205,66 @@ def test_older_verdicts_are_counted_apart() -> None:
     ]
 
 
+def test_a_withdrawn_claim_shows_its_figures_and_why_but_no_verdict() -> None:
+    outcome, why = made_outcome(), "The measure was wrong."
+    claim = made_claim(withdrawn=why)
+    for text in everywhere(outcome, withdrawn=why):
+        assert text.count(why) == 2  # in the table and in the section
+        assert WITHDRAWN in text.lower()
+        assert claim.meaning["supported"] not in text
+        assert "parts hold" not in text
+        assert "✓" not in text
+        assert effect_in_words(outcome.answers[0]) in text
+    listed = " ".join(claims_in_words([(claim, outcome)]).split())
+    told = " ".join(outcomes_in_words([(claim, outcome)]).split())
+    assert f"– {WITHDRAWN}" in listed
+    assert "– withdrawn 1 made-up to be redone: The measure was wrong." in told
+    for text in (listed, told):
+        assert why in text
+        assert "supported" not in text
+    page = lab_page([(claim, outcome), (made_claim(number=2), outcome)])
+    assert re.findall(r"<dt>(\w+)</dt><dd>(\d)</dd>", page)[0] == ("supported", "1")
+    assert ("withdrawn", "1") in re.findall(r"<dt>(\w+)</dt><dd>(\d)</dd>", page)
+
+
+def test_how_many_parts_hold_stands_beside_every_verdict() -> None:
+    first, second = made_outcome().answers
+    mixed = made_outcome(answers=(dataclasses.replace(first, verdict="contradicted"), second), verdict="contradicted")
+    for text in (
+        *everywhere(mixed),
+        claims_in_words([(made_claim(), mixed)]),
+        outcomes_in_words([(made_claim(), mixed)]),
+    ):
+        assert "1 of 2 parts hold" in text
+    alone = made_outcome(answers=(first,))
+    assert "1 of 1 part holds" in claims_in_words([(made_claim(), alone)])
+
+
+def test_what_to_know_before_relying_on_any_of_it_stands_at_the_top() -> None:
+    settings = {name: {**one, "batch": 4, "model": {"context": 8}} for name, one in made_outcome().settings.items()}
+    runs = made_runs()
+    figures = {
+        name: [{**run, "steps": 2 * (1 + place)} for run in runs.figures[name]] for place, name in enumerate(settings)
+    }
+    outcome = made_outcome(settings=settings, runs=dataclasses.replace(runs, figures=figures))
+    claims = [
+        made_claim(revised="the line lay on the answer", first_verdict="contradicted"),
+        made_claim(number=2, revised="a part of its design"),
+        made_claim(number=3, withdrawn="It was wrong."),
+    ]
+    found = [(claim, outcome) for claim in claims]
+    for text, begins in ((lab_page(found), "<table"), (lab_markdown(found)["README.md"], "| | claim")):
+        top = text[: text.index(begins)]
+        assert "2 of these 3 designs were changed after a first run" in top
+        assert "1 verdict came out otherwise afterwards: 1 (then contradicted)" in top
+        assert "The verdict on claim 3 is withdrawn until redone" in top
+        assert "saw 6.40 to 12.8 bytes of it for each of their parameters" in top  # 2 steps of 4 x 8 bytes, and 4 steps
+        below = text[len(top) :]
+        assert "Changed after a first run with seeds 0 to 4: the line lay on the answer." in below
+        assert "The verdict of the first run was: contradicted." in below
+    assert caveats([(made_claim(), made_outcome())]) == {}
+
+
 @pytest.mark.parametrize("charts", [made_claim().charts, lambda runs: runs.figures["rms"], lambda runs: 1 / 0])
 def test_variants_that_were_renamed_end_no_report(charts: Any) -> None:
     outcome = made_outcome()
@@ -233,7 +295,7 @@ def test_the_method_says_what_the_intervals_do_not_hold() -> None:
 
 def test_the_terminal_lists_budget_and_seeds_and_tells_failures() -> None:
     listed = claims_in_words([(made_claim(), made_outcome(seconds=265.7))])
-    assert "made-up                  trained   ✓ supported  quick, 4 seeds, 266 s\n" in listed
+    assert "made-up                  trained   ✓ supported, 2 of 2 parts hold\n     quick, 4 seeds, 266 s\n" in listed
     assert "those of one core" in listed
     assert "made-up                  trained   takes minutes\n" in claims_in_words([(made_claim(), None)])
     assert "made-up                  trained   ! damaged\n" in claims_in_words([(made_claim(), FileError("damaged"))])

@@ -24,6 +24,9 @@ SPECS: list[NormSpec | str | None] = [
 ]
 
 
+NORM = config_to_json(nanochat())["norm"]
+
+
 def through_json(config: GPTConfig) -> GPTConfig:
     return config_from_json(json.loads(json.dumps(config_to_json(config), allow_nan=False)))
 
@@ -52,9 +55,11 @@ def test_a_model_made_from_it_has_the_same_weights() -> None:
     ("change", "words"),
     [
         ({"colour": "red"}, "has the unknown setting 'colour'\nfix: use the normscope that wrote it"),
-        ({"depth": None}, "depth=None"),
-        ({"norm": {"scope": "... [d]", "colour": "red"}}, "has a 'norm' that is not a norm"),
-        ({"norm": {"scope": "... [d"}}, "never closed"),
+        ({"depth": None}, "expected `int`, got `null` at `depth`"),
+        ({"activation": ["relu"]}, "expected `str`, got `array` at `activation`"),
+        ({"norm": {**NORM, "colour": "red"}}, "the norm's config has the unknown setting 'colour'"),
+        ({"norm": {**NORM, "scope": "... [d"}}, "never closed"),
+        ({"norm": {**NORM, "sizes": 5}}, "got `int` at `norm.sizes`"),
         ({"qk_norm": "rms"}, "has a 'qk_norm' that is not a norm"),
     ],
 )

@@ -150,9 +150,13 @@ def test_copies_and_state_dicts_carry_the_model_over(form: str) -> None:
     assert torch.equal(model(TOKENS), logits)
 
 
-def test_a_copy_keeps_the_layers_one_rotary_shared() -> None:
-    twin = copy.deepcopy(made("nanochat"))
-    assert sum(isinstance(m, Rotary) for m in twin.modules()) == 1
+def test_the_layers_rotary_tables_lie_in_one_place() -> None:
+    model = made("nanochat")
+    for twin in (model, copy.deepcopy(model)):
+        rotaries = [m for m in twin.modules() if isinstance(m, Rotary)]
+        assert len(rotaries) == twin.config.depth > 1
+        assert len({rotary.cos.data_ptr() for rotary in rotaries}) == 1
+        assert len({rotary.sin.data_ptr() for rotary in rotaries}) == 1
 
 
 def test_none_of_the_rotary_tables_is_saved() -> None:

@@ -89,7 +89,7 @@ def test_a_norm_that_is_given_in_full_keeps_its_bias() -> None:
 def test_nanochat_features() -> None:
     model = GPT(tiny("nanochat"))
     assert model.position is None
-    assert sum(isinstance(m, Rotary) for m in model.modules()) == 1  # one for all the layers
+    assert sum(isinstance(m, Rotary) for m in model.modules()) == model.config.depth
     assert isinstance(model.embedding_norm, Norm)
     norms = [m for m in model.modules() if isinstance(m, Norm)]
     assert len(norms) == 1 + 2 * (2 + 2) + 1  # the embedding's, two a block and q's and k's, the last

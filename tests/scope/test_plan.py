@@ -16,6 +16,7 @@ LAYER_NORM = Plan(
     kept=(0, 1),
     count=8,
     statistics_shape=(2, 5),
+    roles="kkr",
 )
 LAYER_NORM_OF_IMAGES = Plan(
     shape=(2, 6, 3, 4),
@@ -25,6 +26,7 @@ LAYER_NORM_OF_IMAGES = Plan(
     kept=(0,),
     count=72,
     statistics_shape=(2,),
+    roles="krrr",
 )
 BATCH_NORM = Plan(
     shape=(2, 6, 3, 4),
@@ -34,6 +36,7 @@ BATCH_NORM = Plan(
     kept=(1,),
     count=24,
     statistics_shape=(6,),
+    roles="rkrr",
 )
 INSTANCE_NORM = Plan(
     shape=(2, 6, 3, 4),
@@ -43,6 +46,7 @@ INSTANCE_NORM = Plan(
     kept=(0, 1),
     count=12,
     statistics_shape=(2, 6),
+    roles="kkrr",
 )
 GROUP_NORM = Plan(
     shape=(2, 6, 3, 4),
@@ -52,6 +56,7 @@ GROUP_NORM = Plan(
     kept=(0, 1),
     count=24,
     statistics_shape=(2, 3),
+    roles="kkrrr",
 )
 
 

@@ -15,7 +15,8 @@ NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, b
 
 
 def test_weights_are_counted_and_not_made() -> None:
-    assert weights_memory(MODEL) == 12 * GPT(MODEL).parameter_count()
+    rotary = 32 * (64 // 2)  # two tables of cosines and sines, each for half of a head
+    assert weights_memory(MODEL) == 4 * (3 * GPT(MODEL).parameter_count() + rotary)
     assert weights_memory(nanochat(width=10**13, heads=1)) > 10**18
 
 
@@ -58,3 +59,16 @@ def test_only_what_cannot_fit_is_refused(
     else:
         with pytest.raises(ConfigError, match=f"there is not enough memory: .*\nfix: {fix}"):
             refuse_too_large(MODEL, config)
+
+
+def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPatch) -> None:
+    def built(*_: object) -> None:
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(GPT, "__init__", built)
+    train = TrainConfig(steps=1, batch=8, device="cpu")
+    with pytest.raises(ConfigError, match=r"not enough memory: .* of 12\.\d E parameters take .* EB, and 8 windows"):
+        refuse_too_large(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
+    monkeypatch.setattr(needs, "memory_free", lambda: None)
+    with pytest.raises(ConfigError, match=r"too large: depth=99999 "):
+        refuse_too_large(nanochat(depth=99_999, width=8, heads=1), train)

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.errors import CheckpointError, ConfigError, FileError
+from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError
+from normscope.own_folder import OwnFolder
 from normscope.train.checkpoints import Checkpoints
 from normscope.train.lock import locked
 from normscope.train.loop import train
-from normscope.train.run import Run, refuse_other_config
+from normscope.train.manifest import write_manifest
+from normscope.train.restoring import refuse_other_config
+from normscope.train.run import Run
+from normscope.train.trained import load_run
 from tests.train.small_run import new_run
 
 
@@ -94,27 +98,56 @@ def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None
         Run.create(tmp_path / "file" / "below", run.config, run.folder / "tokenizer.json")
 
 
-@pytest.mark.parametrize("folder", ["nothing", "empty"])
-def test_what_is_no_run_is_refused(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("nothing", "nothing is not a run: it is not there"),
+        ("empty", "empty is not a run: it has no config.json"),
+        ("file", "file is not a run: it is a file"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, folder: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match=rf"{folder} is not a run: it has no config.json\nfix: name a folder"):
-        Run.open(tmp_path / folder)
+    (tmp_path / "file").write_text("")
+    for name in (tmp_path / folder, str(tmp_path / folder)):
+        with pytest.raises(FileError, match=rf"{words}\nfix: name a folder"):
+            Run.open(name)
+
+
+@pytest.mark.parametrize("folder", [None, 5, b"run", ["run"]])
+def test_what_is_no_path_is_refused(folder: Any) -> None:
+    for use in (load_run, Run.open):
+        with pytest.raises(DtypeError, match="is given as a path, a str or a Path, but got"):
+            use(folder)
+
+
+@pytest.mark.parametrize("checkpoint", [None, 6.0, True, ["best"], b"best"])
+def test_what_is_no_checkpoint_is_refused(run: Run, checkpoint: Any) -> None:
+    with pytest.raises(DtypeError, match="best, last or the number of a step, but got"):
+        load_run(run.folder, checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", ["5", -1, "", "\u0664", "best ", 10**30])
+def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"has no checkpoint .*\nfix: choose one of best, last, 4, 6"):
+        load_run(run.folder, checkpoint)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[]", "holds list, not an object"),
+        ("[]", "expected `object`, got `array`"),
         ("{", "Expecting property name"),
         ("\x00", "Expecting value"),
-        ('{"format": 99}', "has format 1, but this one 99"),
-        ('{"format": 1}', "it lacks 'corpus'"),
-        ('{"format": 1, "corpus": {}}', "it lacks 'folder'"),
+        ('{"format": 99}', "has format 2, but this one 99"),
+        ('{"format": 2}', "object missing required field `normscope`"),
+        ('{"format": 2, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
     ],
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=rf"config.json is not the config of a run: .*{words}.*\nfix: put it back"):
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    with pytest.raises(ConfigError, match=rf"config.json is not .*{words}.*\nfix: put it back"):
         Run.open(tmp_path)
 
 
@@ -133,6 +166,7 @@ def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
     content = run.config.to_json()
     content[section] |= change
     (tmp_path / "config.json").write_text(json.dumps(content))
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
     with pytest.raises(ConfigError, match=words):
         Run.open(tmp_path)
 
@@ -154,7 +188,7 @@ def test_a_checkpoint_that_is_dropped_while_it_is_read(
     """The training goes on at the same time, and the newest is taken instead."""
     run = new_run(tmp_path, steps=9, save_every=2, evaluate_every=2)
     train(run, until=2)
-    true_load, other = Checkpoints.load, Run.open(run.folder)
+    true_load, other = Checkpoints.open, Run.open(run.folder)
 
     def load(self: Checkpoints, step: int) -> Any:
         if step == 2 and self is run.checkpoints:
@@ -162,7 +196,7 @@ def test_a_checkpoint_that_is_dropped_while_it_is_read(
             shutil.rmtree(self.path(2), ignore_errors=True)
         return true_load(self, step)
 
-    monkeypatch.setattr(Checkpoints, "load", load)
+    monkeypatch.setattr(Checkpoints, "open", load)
     assert run.load_model(which)[1] == {"best": run.checkpoints.best(), "last": 8}[which] != 2
     (run.checkpoints.path(8) / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="was cut short"):  # and damage is damage

@@ -42,7 +42,7 @@ def test_a_prepared_folder_is_used_where_it_is(tmp_path: Path, text: Path) -> No
     run = start(tmp_path / "run", [corpus.folder], RECIPE)
     assert run.config.corpus == str(tmp_path / "tokens")
     assert run.config.model.vocab_size == corpus.tokenizer.vocab_size
-    assert names(run.folder) == [".lock", "config.json", "tokenizer.json"]
+    assert names(run.folder) == ["config.json", "manifest.json", "tokenizer.json"]
 
 
 def test_a_prepared_folder_inside_the_run_moves_with_it(tmp_path: Path, text: Path) -> None:
@@ -131,3 +131,15 @@ def test_what_a_killed_preparation_left_is_no_hindrance(tmp_path: Path, text: Pa
     (data / ".validation.bin.0123.part").write_bytes(b"")
     run = start(tmp_path / "run", [text], RECIPE)
     assert len(run.corpus(verify=True).train) > 1000
+
+
+def test_what_a_kill_left_half_written_is_no_hindrance(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.config.json.0123456789abcdef.part").write_text("{")
+    start(tmp_path / "run", [text], RECIPE, share=0.02)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/.notes.part").write_text("mine")
+    with pytest.raises(FileError, match=r"is not empty: it has \.notes\.part"):
+        start(tmp_path / "other", [text], RECIPE, share=0.02)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.errors import FileError
+from normscope.files import signed
 from normscope.xray.probe import Xray
 from normscope.xray.record import Loss, Module, Record, Signal, Step, Units
 from normscope.xray.storing import load_record, save_record
@@ -88,8 +89,9 @@ def changed(tmp_path: Path, change: Any) -> Path:
     path = tmp_path / "xray.json"
     save_record(real_record(), path)
     content = json.loads(path.read_text())
+    del content["checksum"]
     change(content)
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(signed(content)))
     return path
 
 
@@ -108,11 +110,11 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda c: c.update(modules={}), "modules is dict, and should be a list"),
         (lambda c: c["modules"].append(3), r"modules\[\d+\] is 3, and should be an object"),
         (lambda c: c["modules"][0]["output"].update(rms="big"), r"\[0\].output.rms is 'big', and should be a number"),
-        (lambda c: c["modules"][0]["output"].update(rms=10**400), r"\[0\].output.rms is a number that is too large"),
+        (lambda c: c["modules"][0]["output"].update(rms=10**400), "has an integer of more than 64 bits: 10000"),
         (lambda c: c["modules"][0]["output"].pop("mean"), r"it lacks modules\[0\].output.mean"),
         (lambda c: c["modules"][0].update(is_function=0), r"is_function is 0, and should be true or false"),
         (lambda c: c["modules"][0].update(inputs=[[1, "2"]]), r"modules\[0\].inputs\[0\]\[1\] is '2'"),
-        (lambda c: c["modules"][0].update(calls=10**30), r"modules\[0\].calls is a number that is too large"),
+        (lambda c: c["modules"][0].update(calls=2**63), r"modules\[0\].calls is a number that is too large"),
         (lambda c: c["modules"][0].update(prints=[1.0, 2.0]), r"modules\[0\].prints has 2 items, and should have 4"),
         (lambda c: _attention(c).update(heads=0), r"attention.heads is 0, and should be how many"),
         (lambda c: c["steps"][0].update(when=1), r"it has steps\[0\].when"),
@@ -130,25 +132,36 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: Any, words: str | None) 
         assert "\nfix: " in str(refused.value)
 
 
+def test_a_figure_that_was_altered_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "xray.json"
+    save_record(real_record(), path)
+    content = json.loads(path.read_text())
+    content["modules"][0]["calls"] = 7
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="its checksum is not the one it was written with"):
+        load_record(path)
+
+
 def test_one_that_is_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "xray.json"
     save_record(real_record(), path)
     whole = path.read_bytes()
     for length in range(40, len(whole) - 3, len(whole) // 20):
         path.write_bytes(whole[:length])
-        with pytest.raises(FileError, match="is an x-ray that is cut short or damaged"):
+        with pytest.raises(FileError, match="is not JSON"):
             load_record(path)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is not an x-ray: it is not JSON"),
-        (b"hello", "is not an x-ray: it is not JSON"),
-        (b"\xff\xfe\x00", "is not an x-ray: it is not text"),
-        (b"[]", "is not an x-ray"),
-        (b'{"format": NaN}', "is not an x-ray: it is not JSON"),
-        (b"[" * 100_000, "is not an x-ray: it is not JSON"),
+        (b"", "is not JSON"),
+        (b"hello", "is not JSON"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
+        (b"[]", "is not valid: expected `object`, got `array`"),
+        (b"{}", "is not an x-ray"),
+        (b'{"format": NaN}', "has NaN, which JSON does not allow"),
+        (b"[" * 100_000, "is nested more than 64 levels deep"),
     ],
 )
 def test_what_is_no_record_is_refused(tmp_path: Path, content: bytes, words: str) -> None:

@@ -15,12 +15,14 @@ from normscope.blocks.norm.spec import NormSpec, as_norm
 from normscope.blocks.places import Start, furthest, places
 from normscope.blocks.qk import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
 from normscope.kernels.attention import attend, by_torch, seen
+from normscope.kernels.symbolic import is_known
 
 
-class Attention(nn.Module):
+class Attention(BaseModule):
     r"""Multi-head attention, with grouped queries, rotary positions, QK-norm, a window and a cache as options.
 
     Formula:
@@ -38,7 +40,7 @@ class Attention(nn.Module):
         kv_heads: how many heads of keys and values, which groups of query heads share; None is as many as `heads`.
         head_dim: the size of a head; None is width / heads.
         causal: whether a token sees only itself and those before it.
-        rotary: turns queries and keys by their position; one object may serve all the layers of a model.
+        rotary: turns queries and keys by their position.
         qk_norm: a norm over each head's queries and keys: a name, a scope or a `NormSpec`.
         window: how many tokens back a token sees, itself included; None is all.
         bias, dropout, init, role, depth: as for the MLP; dropout falls on the attention weights and on the output.
@@ -100,9 +102,11 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        if is_traced(x):
+            return self._as_leaf(x, mask, cache)
         check_stream(x, "attention")
         b, s, _ = x.shape
-        check_mask(mask, (b, s))
+        check_mask(mask, x, (b, s))
         if mask is not None:
             # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
             x = x.where(mask[:, :, None], 0.0)
@@ -145,18 +149,19 @@ class Attention(nn.Module):
         return cache.start
 
     def _plainly_causal(self, s: int, start: Start, mask: Tensor | None) -> bool:
-        windowed = self.window is not None and self.window < furthest(start) + s
-        # Lengths are asked about in a branch: in a graph for any length `s > 1` is a symbol, and torch's flag is not.
-        if s <= 1 or start != 0 or windowed:
+        if is_known(s <= 1) or start != 0 or self._is_windowed(furthest(start) + s):
             return False
         return self.causal and mask is None
+
+    def _is_windowed(self, total: int) -> bool:
+        """Whether the window may hide some of so many tokens."""
+        return self.window is not None and not is_known(total <= self.window)
 
     def _visible(self, s: int, start: Start, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
         total, equal = furthest(start) + s, not isinstance(start, tuple)
-        windowed = self.window is not None and self.window < total
-        newest_only = self.causal and s == 1  # one query, at the end: it sees all there is
-        if mask is None and equal and not windowed and (not self.causal or newest_only or start == 0):
+        newest_only = self.causal and is_known(s == 1)  # one query, at the end: it sees all there is
+        if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
         query = places(start, s, device)[..., None]
         query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ

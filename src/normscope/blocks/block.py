@@ -14,6 +14,7 @@ from normscope.blocks.mlp import MLP, named_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import NormOf, named_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_flags, check_positive
 
 
@@ -81,7 +82,7 @@ class BlockConfig:
             norm.build((None, None, *sizes), device="meta")
 
 
-class Block(nn.Module):
+class Block(BaseModule):
     r"""A transformer block: attention, where tokens look at each other, and an MLP, where each thinks by itself.
 
     Formula:
@@ -97,7 +98,7 @@ class Block(nn.Module):
 
     Args:
         config: what the block is made of.
-        rotary: the rotary positions of its attention, which all the blocks of a model share.
+        rotary: the rotary positions of its attention.
 
     Example:
         >>> import torch
@@ -145,8 +146,10 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        if is_traced(x):
+            return self._as_leaf(x, mask, cache)
         check_stream(x, "a block")
-        check_mask(mask, x.shape[:2])
+        check_mask(mask, x, x.shape[:2])
         attention = partial(self.attention, mask=mask, cache=cache)
         return self.wiring.join(x, attention, self.mlp, [NormOf(norm, mask) for norm in self.norms])
 

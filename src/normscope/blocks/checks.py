@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from normscope.checks import is_number
-from normscope.errors import ConfigError, DtypeError, ShapeError, TokenError
+from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
+from normscope.kernels.normalize import check_dense
 
 Choice = TypeVar("Choice")
 
@@ -23,6 +24,17 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
     return dtype
+
+
+def check_device(device: torch.device | str | None) -> None:
+    """Refuse what is not a device that this torch has."""
+    if device is None:
+        return
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or ["torch does not have it"])[0]
+        raise ConfigError(f"device={device!r:.80} cannot be used here: {reason:.200}\nfix: device='cpu'") from None
 
 
 def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
@@ -58,6 +70,7 @@ def check_tensor(x: object, taker: object) -> None:
 def check_stream(x: Tensor, taker: str) -> None:
     """Refuse what is not (batch, tokens, width)."""
     check_tensor(x, taker)
+    check_dense(x, taker)
     if x.dim() != 3:
         raise ShapeError(f"{taker} takes (batch, tokens, width), but got shape {tuple(x.shape)}")
 
@@ -78,6 +91,7 @@ def autocasts(device: torch.device) -> bool:
 
 def check_tokens(tokens: Tensor, taker: object, *, rank: int | None = None) -> None:
     check_tensor(tokens, taker)
+    check_dense(tokens, taker)
     if tokens.dtype not in (torch.int64, torch.int32):
         raise DtypeError(f"{taker} takes token ids of int64 or int32, but got {tokens.dtype}; use tokens.long()")
     if rank is not None and tokens.dim() != rank:
@@ -95,10 +109,24 @@ def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: in
     return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}{also}")
 
 
-def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
+def check_same_device(what: str, device: torch.device, wanted: torch.device) -> None:
+    if device != wanted:
+        raise DeviceError(
+            f"{what} is on {device}, but what it goes with is on {wanted}\nfix: move it with .to({str(wanted)!r})"
+        )
+
+
+def check_mask_tensor(mask: Tensor, x: Tensor) -> None:
+    """Refuse a mask that cannot be laid along x, whatever its shape."""
+    check_dense(mask, "the mask")
+    check_same_device("the mask", mask.device, x.device)
+
+
+def check_mask(mask: Tensor | None, x: Tensor, shape: tuple[int, ...]) -> None:
     if mask is None:
         return
     check_tensor(mask, "a mask")
+    check_mask_tensor(mask, x)
     wanted = f"the mask must be boolean, True where a token is real, of shape {tuple(shape)}"
     if tuple(mask.shape) != tuple(shape):
         raise ShapeError(f"{wanted}, but got {mask.dtype} of shape {tuple(mask.shape)}")
@@ -108,6 +136,7 @@ def check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
 
 def check_images(images: Tensor, channels: int, size: int) -> None:
     check_tensor(images, "the model")
+    check_dense(images, "the model")
     if images.dim() != 4 or tuple(images.shape[1:]) != (channels, size, size):
         raise ShapeError(
             f"the model takes images of shape (n, {channels}, {size}, {size}), but got {tuple(images.shape)}"

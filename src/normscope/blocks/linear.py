@@ -1,17 +1,31 @@
 """Linear and Embedding: torch's layers, with a start that keeps the signal's size."""
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dtype, check_tensor, check_tokens, check_type_of, unknown_token
+from normscope.blocks.checks import (
+    check_device,
+    check_dtype,
+    check_same_device,
+    check_tensor,
+    check_tokens,
+    check_type_of,
+    unknown_token,
+)
 from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
+from normscope.blocks.transforms import BaseModule, Quantizable, is_traced
 from normscope.checks import check_above_zero, check_positive, is_whole
 from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.kernels.normalize import check_dense
+
+# Besides dense ones, torch multiplies these with a matrix.
+_MULTIPLIED = (torch.strided, torch.jagged, torch.sparse_csr)
 
 
-class Linear(nn.Linear):
+class Linear(Quantizable, BaseModule, nn.Linear):
     r"""A linear map, y = x W^T + b, with weights N(0, 2/(d_in + d_out)) cut at three sigma. The bias starts at zero.
 
     Formula:
@@ -41,6 +55,8 @@ class Linear(nn.Linear):
         Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks".
     """
 
+    known_as = nn.Linear
+
     def __init__(
         self,
         in_features: int,
@@ -55,6 +71,7 @@ class Linear(nn.Linear):
     ) -> None:
         check_positive(in_features=in_features, out_features=out_features, depth=depth)
         check_dtype(dtype)
+        check_device(device)
         # Before torch's constructor, because that one ends by calling reset_parameters.
         self.init, self.role, self.depth = named_initialisation(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -65,7 +82,11 @@ class Linear(nn.Linear):
             nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input)
         check_tensor(input, self)
+        if input.layout not in _MULTIPLIED or (input.is_nested and input.layout is torch.strided):
+            check_dense(input, self)
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise ShapeError(
                 f"{self!r} takes tensors whose last dimension is {self.in_features}, but got {tuple(input.shape)}"
@@ -78,7 +99,7 @@ class Linear(nn.Linear):
         return f"d_in={self.in_features}, d_out={self.out_features}, bias={bias}, init={self.init.name}"
 
 
-class Embedding(nn.Embedding):
+class Embedding(Quantizable, BaseModule, nn.Embedding):
     r"""A table of vectors, one for each token, that starts as N(0, 1) cut at +-3.
 
     Formula:
@@ -107,6 +128,8 @@ class Embedding(nn.Embedding):
         Bengio et al. 2003, "A Neural Probabilistic Language Model".
     """
 
+    known_as = nn.Embedding
+
     def __init__(
         self,
         num_embeddings: int,
@@ -126,6 +149,7 @@ class Embedding(nn.Embedding):
     ) -> None:
         check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_dtype(dtype)
+        check_device(device)
         if padding_idx is not None and not (
             is_whole(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
         ):
@@ -167,7 +191,10 @@ class Embedding(nn.Embedding):
         self._fill_padding_idx_with_zero()
 
     def forward(self, input: Tensor) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input)
         check_tokens(input, self)
+        check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read anything
         try:
             return super().forward(input)
         except IndexError:
@@ -177,6 +204,26 @@ class Embedding(nn.Embedding):
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         entries = "places" if self.role == "position" else "vocab"
         return f"{entries}={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
+
+
+def with_torch_layers(model: nn.Module) -> nn.Module:
+    """A copy of a model whose `Linear` and `Embedding` layers are torch's own, for tools that ask for the exact type.
+
+    They compute the same; only the checks are gone.
+
+    >>> import torch
+    >>> model = nn.Sequential(Linear(2, 3), nn.ReLU())
+    >>> with_torch_layers(model)
+    Sequential(
+      (0): Linear(in_features=2, out_features=3, bias=True)
+      (1): ReLU()
+    )
+    """
+    plain = copy.deepcopy(model)
+    for module in plain.modules():
+        if type(module) in (Linear, Embedding):  # a subclass may do anything
+            module.__class__ = module.known_as  # type: ignore[assignment]
+    return plain
 
 
 def _check_table(table: Tensor, taker: str) -> None:

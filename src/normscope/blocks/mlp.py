@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_dropout, choose
 from normscope.blocks.initialisation import Initialisation, Role
 from normscope.blocks.linear import Linear
+from normscope.blocks.transforms import BaseModule
 from normscope.checks import check_flags, check_positive
 from normscope.kernels.activations import activate
 
@@ -74,7 +75,7 @@ def default_hidden(width: int, activation: str) -> int:
     return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of eight, which matrix multiplications like
 
 
-class MLP(nn.Module):
+class MLP(BaseModule):
     r"""The feed-forward half of a block: what a token does with what attention brought it. It never mixes tokens.
 
     Formula:

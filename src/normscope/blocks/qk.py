@@ -32,5 +32,5 @@ def _is_rms_of_each_head(norm: nn.Module | None, x: Tensor) -> TypeGuard[Norm]:
         return False
     if norm.statistic != "rms" or norm.state is not None or norm.bias is not None:
         return False
-    plan, along, _ = norm._lay_out(x.shape)
-    return plan.reduced == (3,) and plan.split_shape == plan.shape and along in ((), (1, 1, 1, x.shape[-1]))
+    plan, _, _ = norm._lay_out(x.shape)
+    return plan.roles == "kkkr" and (norm.axes is None or norm.axes.names == plan.names[3:])

@@ -1,20 +1,23 @@
 """Rotary positions: queries and keys are turned by an angle that grows with their place."""
 
+import copy
 from collections.abc import Callable
 from numbers import Integral
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normscope.blocks.checks import check_tensor
 from normscope.blocks.places import Start, furthest, places
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_positive
 from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.kernels.normalize import check_dense
 from normscope.kernels.positions import turn
 
 
-class Rotary(nn.Module):
+class Rotary(BaseModule):
     r"""Turns pairs of features by position * base^(-i/half), so that q.k depends on how far apart the two stand.
 
     Formula:
@@ -86,6 +89,8 @@ class Rotary(nn.Module):
         return self
 
     def forward(self, x: Tensor, start: Start) -> Tensor:
+        if is_traced(x):
+            return self._as_leaf(x, start)
         return turn(x, *self.tables(x, start))
 
     def tables(self, x: Tensor, start: Start) -> tuple[Tensor, Tensor]:
@@ -94,6 +99,7 @@ class Rotary(nn.Module):
         They are (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if each row begins at its own place.
         """
         check_tensor(x, self)
+        check_dense(x, self)
         if not x.is_floating_point():
             raise DtypeError(f"{self} takes a tensor of floats, but got {x.dtype}")
         starts = start if isinstance(start, tuple) else (start,)
@@ -115,6 +121,21 @@ class Rotary(nn.Module):
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"
+
+
+def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> list[Rotary]:
+    """A `Rotary` for each layer of a model, whose tables lie in the same memory until the model is converted.
+
+    Not one for all: its buffers would have a name for each layer, and torch.func.functional_call, which swaps tensors
+    by name, would be given several values for one.
+    """
+    first = Rotary(head_dim, context, base)
+    found = [first]
+    for _ in range(layers - 1):
+        other = copy.deepcopy(first)
+        other.cos, other.sin = first.cos.detach(), first.sin.detach()
+        found.append(other)
+    return found
 
 
 def check_is_rotary(rotary: object) -> None:

@@ -5,13 +5,15 @@ A new command is a line in `COMMANDS` and a file with a function `main(arguments
 
 import difflib
 import importlib
-import io
-import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from normscope._version import __version__
+from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
 
 COMMANDS = {
@@ -34,18 +36,45 @@ COMMANDS = {
 SHORT = {"-n": "samples"}
 """The options of one letter, and what each sets."""
 
-WRONG_USE, INTERRUPTED, CLOSED_PIPE = 2, 130, 141  # the exit codes that shells expect: 128 + the signal's number
+WRONG_USE, NOT_WRITTEN, INTERRUPTED, CLOSED_PIPE = 2, 74, 130, 141
+"""The exit codes that shells expect: sysexits' EX_IOERR, and 128 + the number of the signal."""
+
+
+def program() -> NoReturn:
+    """What the `normscope` command runs: `main`, and no traceback if a signal comes while Python starts or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the process at once: an import that is broken off is no use
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command in COMMANDS:
+        with suppress(ImportError):  # told by `main`
+            importlib.import_module(COMMANDS[command][0])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code = main()
+    except KeyboardInterrupt:  # a second one, while the first was told of
+        code = INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without the drawing characters shows '?', not a traceback
+    with guarded_streams() as out:
+        code = _run_safely(given)
+        with suppress(BrokenPipeError):
+            out.flush()  # here, where it can still be told that this failed
+        if isinstance(out.failure, BrokenPipeError):
+            return CLOSED_PIPE
+        if out.failure is not None:
+            print(f"error: the output could not be written: {_reason(out.failure)}", file=sys.stderr)
+            return code or NOT_WRITTEN
+        return code
+
+
+def _run_safely(given: Sequence[str]) -> int:
+    """Run a command; what a user or the system did wrong becomes a message and an exit code."""
     try:
-        code = _run(given)
-        sys.stdout.flush()  # here, where a closed pipe can still be caught
+        return _run(given)
     except NormscopeError as error:
         print(f"error: {_as_typed(str(error), given)}", file=sys.stderr)
         return WRONG_USE
@@ -54,10 +83,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print()  # after the ^C, where the shell goes on
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes once more when it ends, and that must not fail in its turn.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-    return code
+    except SystemExit as end:  # after the help
+        return end.code if isinstance(end.code, int) else 0
+    except (OSError, MemoryError) as error:  # of the machine, at a place where nothing better can be said
+        print(f"error: {_reason(error)}", file=sys.stderr)
+        return NOT_WRITTEN
+
+
+def _reason(error: OSError | MemoryError) -> str:
+    """The system's error as a sentence.
+
+    >>> _reason(OSError(36, "File name too long", "x" * 300))[:60]
+    'File name too long: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'
+    """
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory{f': {error}' if str(error) else ''}"
+    name = f": {error.filename!s:.200}" if error.filename is not None else ""
+    return f"{error.strerror or error or type(error).__name__}{name}"
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -2,18 +2,20 @@
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
+from normscope.cli.chat_settings import SETTINGS
 from normscope.cli.options import read_arguments
-from normscope.cli.writing import Writing, shown
+from normscope.cli.writing import Display, Writing, show_whole
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.conversation import Conversation
+from normscope.generate.text import TextSettings
 
-HELP = "/undo takes the last turn back, /reset begins anew, /text shows all, /help this, /quit or Ctrl-D ends"
+GREETING = "/help lists the commands, /quit or Ctrl-D ends"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are no text become '?', not a traceback
     talk = Conversation(model, tokenizer, command.settings())
-    print(HELP)
+    print(GREETING)
     while True:
         try:
             line = input("> ")
@@ -51,20 +53,63 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _turn(talk: Conversation, line: str) -> None:
-    if line == "/undo":
-        print(f"took back {talk.undo().said!r}")
-    elif line == "/reset":
-        talk.reset()
-    elif line == "/text":
-        print(shown(talk.text) or "nothing was said yet")
-    elif line == "/help":
-        print(HELP)
-    elif line.startswith("/"):
-        word = line.split()[0]
-        raise ConfigError(f"there is no command {word!r}\nfix: {HELP}")
-    else:
-        for piece in talk.say(line):
-            print(shown(piece), end="", flush=True)
-        print()
-        for notice in talk.turns[-1].notices:
-            print(f"note: {notice}", file=sys.stderr)
+    if line.startswith("/"):
+        command, _, value = line.partition(" ")
+        _obey(talk, command, value.strip())
+        return
+    answer, display = talk.say(line), Display()
+    try:
+        for piece in answer:
+            display.show(piece)
+    finally:  # also what was said before an interruption
+        display.flush()
+    print()
+    for notice in talk.turns[-1].notices:
+        print(f"note: {notice}", file=sys.stderr)
+
+
+def _obey(talk: Conversation, command: str, value: str) -> None:
+    if command in SETTINGS:
+        setting = SETTINGS[command]
+        if value:
+            talk.settings = setting.changed(talk.settings, value)
+        print(f"{setting.name} {setting.value(talk.settings)}")
+        return
+    if command not in _COMMANDS:
+        raise ConfigError(f"there is no command {command!r}\nfix: /help lists them")
+    if value:
+        raise ConfigError(f"{command} takes no value, but got {value!r}\nfix: {command} alone")
+    _COMMANDS[command](talk)
+
+
+def _undo(talk: Conversation) -> None:
+    print(f"took back {talk.undo().said!r}")
+
+
+def _show_text(talk: Conversation) -> None:
+    show_whole(talk.text or "nothing was said yet")
+
+
+def _help(talk: Conversation) -> None:
+    print(help_text(talk.settings))
+
+
+_COMMANDS: dict[str, Callable[[Conversation], None]] = {
+    "/undo": _undo,
+    "/reset": Conversation.reset,
+    "/text": _show_text,
+    "/help": _help,
+}
+
+
+def help_text(settings: TextSettings) -> str:
+    """All commands, and the settings as they are."""
+    lines = [
+        ("/undo", "take the last turn back"),
+        ("/reset", "begin anew"),
+        ("/text", "show all that was said"),
+        *((f"{name} {one.metavar}", f"{one.help}; now {one.value(settings)}") for name, one in SETTINGS.items()),
+        ("/help", "show this"),
+        ("/quit", "end, as Ctrl-D does"),
+    ]
+    return "\n".join(f"{command:15} {words}" for command, words in lines)

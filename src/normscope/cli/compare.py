@@ -14,11 +14,12 @@ from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
 from normscope.files import make_folder, write_atomically
-from normscope.lab.compare.pacing import measure_pace
+from normscope.lab.compare.estimate import refuse_hopeless
+from normscope.lab.compare.pacing import TooLittleTimeError, measure_pace
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
-from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step
-from normscope.lab.compare.table import heading, notices, table
+from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step, pace_trials
+from normscope.lab.compare.table import heading, notices, table, timing
 from normscope.lab.compare.variants import combinations, refuse_impossible
 from normscope.lab.compare.words import sentence
 from normscope.lab.laboratory import Hands
@@ -109,6 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     found = _compare(command, plan)
     ranked = ranking(found.runs)
     print(f"{paragraph(heading(found))}\n\n{table(found, ranked)}\n\n{paragraph(sentence(ranked))}")
+    print(paragraph(f"note: {timing(found)}"))
     for notice in notices(found, ranked):
         print(paragraph(f"note: {notice}"))
     path = command.out / "report.html"
@@ -127,11 +129,14 @@ def _plan(command: Compare) -> Plan:
     given = {name: getattr(command, name) for name in names}
     choices = {name: _values(name, text) for name, text in given.items() if text is not None}
     base, rates = {"preset": command.preset}, _rates(command.lr)
-    refuse_impossible(combinations(choices, base, STORIES))  # before a folder is made
+    variants = combinations(choices, base, STORIES)
+    refuse_impossible(variants)  # before a folder is made
+    plan = Plan(variants, rates, command.lr == AUTO, command.seeds, command.minutes, workers)
+    refuse_hopeless(list(variants.values()), plan.stages, 60 * command.minutes, workers)
     make_folder(command.out)
-    text = STORIES if command.data is None else keep_text(command.data, Store(command.out).texts)
-    variants = combinations(choices, base, text)
-    return Plan(variants, rates, command.lr == AUTO, command.seeds, command.minutes, workers)
+    if command.data is None:
+        return plan
+    return replace(plan, variants=combinations(choices, base, keep_text(command.data, Store(command.out).texts)))
 
 
 def _values(name: str, text: str) -> list[Any]:
@@ -168,6 +173,9 @@ def _compare(command: Compare, plan: Plan) -> Comparison:
     finally:
         workers.close()
     for error in schedule.errors.values():
+        if isinstance(error, TooLittleTimeError):  # the machine may have more time for it the next time
+            for trial in pace_trials(plan):
+                store.forget(trial)
         raise error
     return found["comparison"]
 

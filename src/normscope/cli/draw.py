@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
+from normscope.checks import brief
 from normscope.cli.options import Flag, Name, read_arguments
 from normscope.errors import ConfigError
 from normscope.explain.scope_drawing import draw, draw_rich, draw_svg
@@ -20,6 +21,8 @@ from normscope.files import write_atomically
 if TYPE_CHECKING:
     from normscope.explain.drawing.drawing import Drawing
 
+_MOST_DIGITS = 15
+"""Of a size: a tensor of 10^15 numbers has petabytes."""
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")]
 
 
@@ -157,9 +160,9 @@ def _show(drawing: "Drawing", svg: Path | None) -> None:
     if svg is not None:
         _save(svg, drawing.svg)
     elif sys.stdout.isatty():
-        from rich.console import Console
+        from normscope.display.console import SafeConsole
 
-        Console().print(drawing.rich, soft_wrap=True)
+        SafeConsole().print(drawing.rich, soft_wrap=True)
     else:
         print(drawing.text)
 
@@ -187,9 +190,9 @@ def _scope(command: DrawScope) -> None:
     if command.svg is not None:
         _save(command.svg, draw_svg(command.scope, shape, **sizes))
     elif sys.stdout.isatty():
-        from rich.console import Console
+        from normscope.display.console import SafeConsole
 
-        Console().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
+        SafeConsole().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
     else:
         print(draw(command.scope, shape, **sizes))
 
@@ -207,16 +210,19 @@ def _shape(text: str) -> tuple[int, ...]:
             break
     if not re.fullmatch(r"\s*\d+(\s*[,x]\s*\d+)*\s*", inner, re.ASCII):
         raise ConfigError(f"a shape is whole numbers with commas between them, but got {text!r}\nfix: --shape 2,4,3,3")
-    return tuple(int(size) for size in re.findall(r"\d+", inner))
+    sizes = re.findall(r"\d+", inner)
+    if max(map(len, sizes)) > _MOST_DIGITS:
+        raise ConfigError(f"a size of {max(map(len, sizes))} digits is no tensor's\nfix: --shape 2,4,3,3")
+    return tuple(map(int, sizes))
 
 
 def _sizes(texts: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, _, size = text.partition("=")
-        if not re.fullmatch(r"-?\d+", size, re.ASCII):
-            problem = f"a size is the name of an axis, '=' and a whole number, but got {text!r}"
-            raise ConfigError(f"{problem}\nfix: {name or 'g'}=2")
+        if not re.fullmatch(rf"-?\d{{1,{_MOST_DIGITS}}}", size, re.ASCII):
+            problem = f"a size is the name of an axis, '=' and a whole number, but got {brief(text)}"
+            raise ConfigError(f"{problem}\nfix: {brief(name)[1:-1] or 'g'}=2")
         if name in sizes:
             raise ConfigError(f"the size of axis {name!r} is given twice\nfix: give it once")
         sizes[name] = int(size)

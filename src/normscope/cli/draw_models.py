@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from normscope.cli.train import Model, model_settings
 from normscope.errors import ConfigError, NormscopeError
 from normscope.explain.drawing.drawing import Drawing, draw_model
 from normscope.interop.huggingface import load_huggingface
+from normscope.json_files import read_json
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig
 from normscope.models.gpt import GPT, GPTConfig
@@ -114,13 +114,8 @@ def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
         what = "is a file, and no model's folder" if folder.exists() else "is not there"
         close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
         raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{folder}/config.json cannot be read: {error.strerror}\nfix: {fix}") from error
-    except ValueError as error:
-        raise ConfigError(f"{folder} is no model's folder: its config.json is no JSON, {error}\nfix: {fix}") from error
-    is_theirs = isinstance(settings, dict) and "model_type" in settings
+    settings = read_json(folder / "config.json", dict[str, Any], fix=fix, error=ConfigError)
+    is_theirs = "model_type" in settings
     model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
     return _draw(model, str(folder), shape, inside)
 
@@ -225,7 +220,8 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
     width, heads = settings["width"], settings["heads"]
     check_positive(width=width, heads=heads)
     if settings["head_dim"] is None and width % heads:
-        near = min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: abs(n - heads))
+        some = range(1, min(width, 4096) + 1)  # more heads than any model has need no advice
+        near = min((n for n in some if width % n == 0), key=lambda n: abs(n - heads))
         raise ConfigError(f"a width of {width} cannot be shared among {heads} heads\nfix: --model heads={near}")
 
 

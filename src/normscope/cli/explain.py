@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     tensor = None if command.input is None else read_tensor(command.input)
     worked = explanation(command.topic, tensor, **options)
     if sys.stdout.isatty():
-        from rich.console import Console
+        from normscope.display.console import SafeConsole
 
-        console = Console(highlight=False)
+        console = SafeConsole(highlight=False)
         width = max(NARROWEST, min(console.width, WIDTH))
         console.print(render_rich(worked, width), soft_wrap=True)
     else:

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from normscope.display.console import SafeConsole
 from normscope.lab.remaining import Remaining, work_of
 from normscope.lab.schedule import Watch
 from normscope.lab.trial import Done, Trial
@@ -113,5 +113,5 @@ def _shown(remaining: Remaining, several: bool) -> Iterator[Watch]:
         yield Lines(remaining, several)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
         yield Bar(remaining, several, progress)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
@@ -22,7 +23,8 @@ def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], des
     """The command that was meant. What cannot be read is refused; help ends the program, as tyro does it."""
     box = io.StringIO()
     try:
-        with contextlib.redirect_stderr(box):
+        styled = getattr(sys.stdout, "rich_proxied_file", sys.stdout)  # the help has colors of its own
+        with contextlib.redirect_stderr(box), contextlib.redirect_stdout(styled):
             return tyro.cli(
                 kind,
                 prog=f"normscope {name}",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from normscope.cli.options import Number, Whole, read_arguments
+from normscope.cli.options import Flag, Number, Whole, read_arguments
 from normscope.cli.training import preparation
 from normscope.data.prepare import prepare
 from normscope.data.room import refuse_taken_folder
@@ -26,11 +26,14 @@ class Prepare:
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     """Where the tokens go."""
 
-    tokenizer: Annotated[str, tyro.conf.arg(metavar="NAME")] = "bpe"
-    """characters, bytes, bpe, or the path of a tokenizer.json."""
+    tokenizer: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
+    """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: Whole = None
-    """How many tokens bpe learns; 2048 unless told otherwise."""
+    """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
+
+    allow_special: Flag = False
+    """Let <|endoftext|> in the text end a document, and other special names stand for their tokens."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
@@ -58,6 +61,7 @@ def main(arguments: Sequence[str]) -> None:
             seed=command.seed,
             split=command.split,
             share=command.share,
+            allow_special=command.allow_special,
             progress=progress,
         )
     for name, part in (("training", corpus.record.train), ("validation", corpus.record.validation)):

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import read_arguments
-from normscope.cli.writing import Writing, shown
+from normscope.cli.options import Flag, read_arguments
+from normscope.cli.writing import Display, Writing, show_whole
 from normscope.generate.text import Writer
 
 
@@ -25,24 +25,37 @@ class Sample(Writing):
     samples: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 1
     """How many texts for each prompt."""
 
+    allow_special: Flag = False
+    """Let <|endoftext|> and the names of other special tokens in a prompt stand for these tokens."""
+
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Sample, "sample", arguments)
     prompts = command.prompt or ("",)
     settings = command.settings()
     model, tokenizer = command.load()
-    writer = Writer(model, tokenizer, tokenizer.encode_many(prompts), settings, samples=command.samples)
+    encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
+    writer = Writer(model, tokenizer, encoded, settings, samples=command.samples)
     rows = writer.generation.rows
-    alone = len(rows) == 1
-    if alone:  # as it is written; of several, each when it is whole
-        print(shown(prompts[0]), end="", flush=True)
-    for _, piece in writer:
-        if alone:
-            print(shown(piece), end="", flush=True)
-    if alone:
-        print()
+    if len(rows) == 1:
+        _show_as_it_comes(prompts[0], writer)
     else:
+        for _ in writer:
+            pass
         for number, (row, text) in enumerate(zip(rows, writer.texts, strict=True), 1):
-            print(f"--- {number} of {len(rows)} ---\n{shown(prompts[row.prompt] + text)}\n")
+            print(f"--- {number} of {len(rows)} ---")
+            show_whole(prompts[row.prompt] + text)
+            print()
     for notice in dict.fromkeys(notice for row in rows for notice in row.notices):
         print(f"note: {notice}", file=sys.stderr)
+
+
+def _show_as_it_comes(prompt: str, writer: Writer) -> None:
+    display = Display()
+    display.show(prompt)
+    try:
+        for _, piece in writer:
+            display.show(piece)
+    finally:  # also what was written before an interruption
+        display.flush()
+    print()

@@ -9,6 +9,7 @@ import tyro
 
 from normscope.cli.options import Flag, Name, Number, Whole, read_arguments
 from normscope.cli.training import Watching, preparation, watch_and_train
+from normscope.data.choosing import learns_bpe
 from normscope.errors import ConfigError
 from normscope.train.config import OnNaN, OptimiserName, Precision
 from normscope.train.recipes import Recipe, overridden, recipe
@@ -22,10 +23,10 @@ class Text:
     """What is read, and how it becomes tokens."""
 
     tokenizer: Name = None
-    """characters, bytes, bpe, or the path of a tokenizer.json."""
+    """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: Whole = None
-    """How many tokens bpe learns; 2048 unless told otherwise."""
+    """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
@@ -35,6 +36,9 @@ class Text:
 
     share: Number = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
+
+    allow_special: Flag = False
+    """Let <|endoftext|> in the text end a document, and other special names stand for their tokens."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,8 @@ def main(arguments: Sequence[str]) -> int:
         vocab_size=command.text.vocab_size,
         split=command.text.split,
     )
+    if learns_bpe(chosen.tokenizer, command.text.vocab_size):
+        chosen = overridden(chosen, tokenizer="bpe")
     _refuse_idle_settings(command, chosen)
     command.watching.check()
     folder = _new_folder(command) if command.out is None else command.out
@@ -211,6 +217,7 @@ def main(arguments: Sequence[str]) -> int:
             chosen,
             column=command.text.column,
             share=command.text.share,
+            allow_special=command.text.allow_special,
             model=model_settings(command.gpt),
             train=_train_settings(command),
             prompt=command.prompt,
@@ -222,13 +229,13 @@ def main(arguments: Sequence[str]) -> int:
 def _refuse_idle_settings(command: Train, chosen: Recipe) -> None:
     """Refuse what would be passed over in silence: a prepared folder has its tokens, and stories come as they are."""
     settings = {f"--{name.replace('_', '-')}": value for name, value in vars(command.text).items() if name != "column"}
-    given = [name for name, value in settings.items() if value is not None]
+    given = [name for name, value in settings.items() if value is not None and value is not False]
     if is_prepared(command.sources):
         problem = f"{command.sources[0]} is prepared: its text is tokens already"
         idle = given
     elif not command.sources:
         problem = "the built-in stories have their own validation stories"
-        idle = [name for name in given if name in ("--split", "--share")]
+        idle = [name for name in given if name in ("--split", "--share", "--allow-special")]
     else:
         problem, idle = "", []
     if "--vocab-size" in given and chosen.tokenizer != "bpe" and not idle:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli.options import Flag
-from normscope.cli.writing import shown
+from normscope.cli.writing import show_whole
 from normscope.data.reading import Progress
 from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
@@ -47,10 +47,12 @@ class Watching:
         if self.tensorboard:
             from normscope.train.observers.tensorboard import TensorBoard
 
+            run.inside.has("tensorboard")  # refuses a link
             found.append(TensorBoard(run.folder / "tensorboard"))
         if self.wandb != "off":
             from normscope.train.observers.weights_and_biases import WeightsAndBiases
 
+            run.inside.has("wandb")
             found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
         return found
 
@@ -61,12 +63,13 @@ def preparation() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from normscope.display.console import SafeConsole
+
     columns = (TextColumn("reading text"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=SafeConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -97,7 +100,8 @@ def _show_samples(run: Run) -> None:
     model, tokenizer = load_run(run.folder)
     texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
     for text in texts:
-        print(f"\n{shown(text.prompt + text.text)}")
+        print()
+        show_whole(text.prompt + text.text)
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

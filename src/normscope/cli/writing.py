@@ -1,5 +1,6 @@
 """What `sample` and `chat` share: which model, and how its tokens are chosen."""
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,13 @@ from normscope.checks import check_positive
 from normscope.cli.options import Number, Whole
 from normscope.data.tokenizers import Tokenizer
 from normscope.display.words import printable
+from normscope.display.wrapping import WordWrap
 from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings
 from normscope.models.gpt import GPT
+from normscope.train.lock import is_locked
+from normscope.train.run import Run
 from normscope.train.trained import load_run
 
 
@@ -72,7 +76,39 @@ class Writing:
         )
 
     def load(self) -> tuple[GPT, Tokenizer]:
+        tell_unfinished(Run.open(self.run))
         return load_run(self.run, self.checkpoint)
+
+
+def tell_unfinished(run: Run) -> None:
+    """Say that a later checkpoint than the last whole one is passed over, unless it is being written right now."""
+    steps = run.checkpoints.unfinished()
+    if steps and not is_locked(run.folder):
+        which = " and ".join(map(str, steps))
+        print(f"note: the checkpoint of step {which} is not whole (no manifest), and is passed over", file=sys.stderr)
+
+
+class Display:
+    """Prints what a model writes, piece by piece: wrapped between words on a terminal, as it is into a file or pipe."""
+
+    def __init__(self) -> None:
+        self._wrap = WordWrap(shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+    def show(self, piece: str) -> None:
+        text = shown(piece)
+        print(text if self._wrap is None else self._wrap.push(text), end="", flush=True)
+
+    def flush(self) -> None:
+        """Print what was held back."""
+        print("" if self._wrap is None else self._wrap.finish(), end="", flush=True)
+
+
+def show_whole(text: str) -> None:
+    """Print a text that is there already."""
+    display = Display()
+    display.show(text)
+    display.flush()
+    print()
 
 
 def shown(text: str) -> str:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import difflib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -16,8 +15,9 @@ from normscope.cli.train import Sizes, model_settings
 from normscope.cli.xray_function import is_function
 from normscope.cli.xray_subject import Subject, of_function, of_huggingface, of_preset, of_run
 from normscope.cli.xray_taking import Form, Passes, take
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, FileError
 from normscope.files import write_atomically
+from normscope.json_files import read_json
 from normscope.models.presets import PRESETS
 from normscope.xray.diff import compare
 from normscope.xray.findings import find
@@ -180,10 +180,9 @@ def _no_target(target: str) -> ConfigError:
 
 def _is_huggingface(folder: Path) -> bool:
     try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return "model_type" in read_json(folder / "config.json", dict[str, Any], fix="")
+    except FileError:
         return False
-    return isinstance(content, dict) and "model_type" in content
 
 
 def _given(*groups: Source | Passes | Form | Sizes) -> list[str]:

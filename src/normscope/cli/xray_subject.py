@@ -1,33 +1,45 @@
 """What an x-ray is taken of: a model, the batches it is given, and what can be done with it."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from normscope.checks import check_seed
+from normscope.cli.writing import tell_unfinished
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
+from normscope.json_files import read_json
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
+from normscope.models.size import MOST_BLOCKS
 from normscope.train.config import TrainConfig
+from normscope.train.needs import refuse_too_large
 from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.team import Team
 from normscope.train.recipes import recipe
 from normscope.train.run import Run
+from normscope.train.sealed import specs
 from normscope.xray.tensors import tensors_in
 
 TEXTS = 4
 """How many windows of text a batch has."""
 _RATE = 1e-3
 _OWN_FUNCTION = "write a function that returns the model and a batch, and name it: path/to/file.py:function"
+
+
+class _Settings(Struct):
+    """What is read here of a config.json of Hugging Face's."""
+
+    architectures: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +68,11 @@ class Subject:
 def of_run(folder: Path, checkpoint: str) -> Subject:
     """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
     run = Run.open(folder)
+    tell_unfinished(run)
     model, done = run.load_model(checkpoint)
-    tensors, _ = run.checkpoints.load(done)
-    corpus, train = run.corpus(), run.config.train
+    corpus, train = run.corpus(verify=["validation"]), run.config.train
     team = Team(model, train)
-    team.load(tensors["optimiser"])
+    team.load(run.checkpoints.open(done).tensors("optimiser", specs(team.expected() if done else {})))
     several = list(_first(windows(corpus.validation, model.config.context, TEXTS), 64))
 
     def batch(number: int) -> tuple[Tensor, Tensor]:
@@ -77,9 +89,12 @@ def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: i
     """The model that `normscope train --preset NAME` begins with, on random tokens."""
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
+    train = TrainConfig(**{**chosen.train, "batch": TEXTS, "device": "cpu"})
+    refuse_too_large(config, train)
+    check_seed(seed=seed)
     torch.manual_seed(seed)
     model = GPT(config)
-    team = Team(model, TrainConfig(**chosen.train))
+    team = Team(model, train)
     tokens = _random_tokens(config.vocab_size, config.context, seed)
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: team.step(1.0))
 
@@ -89,7 +104,7 @@ def of_huggingface(folder: Path, seed: int) -> Subject:
     try:
         model = load_huggingface(folder)
     except WeightsError as error:
-        if isinstance(error.__cause__, SafetensorError) or not _has_weights(folder):
+        if isinstance(error.__cause__, SafetensorError) or not _has_safetensors(folder):
             raise  # a damaged file is nothing that transformers could read, and neither is one that is not there
         return _of_transformers(folder, seed, error)
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
@@ -138,18 +153,21 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     except ImportError:
         why = str(refusal).partition("\nfix: ")[0]
         raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
-    names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or ["AutoModel"]
-    kind = getattr(transformers, str(names[0]), transformers.AutoModel)
+    _refuse_absurd_sizes(folder)
+    kind = _class_of(transformers, folder)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model = kind.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        # Neither a pickle of weights nor Python code in the folder is ever run.
+        model = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False)
+        batch = _made_up(model, seed)
+    except NormscopeError:
+        raise
+    except Exception as error:  # whatever transformers raises of settings that it did not expect
         why, _, fix = str(refusal).partition("\nfix: ")
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WeightsError(
             f"{why}. And transformers cannot read {folder} either: {reason}\nfix: {fix or _OWN_FUNCTION}"
         ) from error
-    batch = _made_up(model, seed)
     if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
         batch["labels"] = batch["input_ids"]
     notices: dict[str, None] = {}
@@ -160,9 +178,29 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     return Subject(str(folder), model, loss, _adam(model), notices=notices)
 
 
-def _has_weights(folder: Path) -> bool:
-    """Whether there is a file of weights, whole or in shards, of those that transformers reads."""
-    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
+def _class_of(transformers: Any, folder: Path) -> Any:
+    """The model's class, if config.json names one of transformers'; else transformers looks for one itself."""
+    names = read_json(folder / "config.json", _Settings, fix=_OWN_FUNCTION).architectures or [""]
+    try:
+        kind = getattr(transformers, names[0], None)
+    except Exception:  # one that cannot be imported here
+        kind = None
+    return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
+
+
+def _refuse_absurd_sizes(folder: Path) -> None:
+    """Transformers would build for hours, or ask for all the memory, before it found out that no weight fits."""
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_OWN_FUNCTION)
+    for name, value in settings.items():
+        if isinstance(value, int) and value > (MOST_BLOCKS if "layer" in name else 2**31):
+            raise WeightsError(
+                f"{folder}/config.json has {name}={value}, which no model has\nfix: download it again; {_OWN_FUNCTION}"
+            )
+
+
+def _has_safetensors(folder: Path) -> bool:
+    """Whether there is a file of weights that can be read without running what is in it."""
+    return any(path.suffix == ".safetensors" for path in folder.iterdir())
 
 
 def _made_up(model: Any, seed: int) -> dict[str, Tensor]:

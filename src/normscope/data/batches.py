@@ -1,6 +1,8 @@
 """Tokens to batches: for training in a new order each epoch, for validation all of them once."""
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +20,10 @@ Pair = tuple[NDArray[np.int64], NDArray[np.int64]]
 class Batches:
     """The batches of a training run, each a formula of the seed and its number: a run goes on from any step.
 
-    An epoch cuts the tokens into windows of `context`, from another start each time, and takes each window once, in
-    an order of its own. A batch may begin in one epoch and end in the next.
+    An epoch cuts the tokens into adjacent windows of `context` tokens and takes each once, in random order. Each epoch
+    cuts at another offset, and `context` epochs together use every offset once. Such a cycle takes every position
+    that a window can start at exactly once, so no part of a short text is seen more often than another. A batch may
+    begin in one epoch and end in the next.
 
     Args:
         tokens: a file of tokens, or an array.
@@ -31,8 +35,8 @@ class Batches:
     >>> inputs, targets = batches.batch(123)
     >>> inputs.shape, np.array_equal(targets, inputs + 1)
     ((4, 8), True)
-    >>> batches.windows, batches.epoch(62)
-    (124, 2.0)
+    >>> batches.starts, batches.epoch(62)  # 124 windows an epoch
+    (992, 2.0)
     """
 
     def __init__(self, tokens: TokenFile | TokenArray, context: int, batch: int, seed: int = 0) -> None:
@@ -46,25 +50,53 @@ class Batches:
             )
         self.tokens = tokens
         self.context, self.size, self.seed = int(context), int(batch), int(seed)
-        # One window fewer than there could be, so that an epoch can start anywhere in the first, and all are alike.
-        self.windows = max(1, len(tokens) // self.context - 1)
-        self._starts = len(tokens) - self.windows * self.context
-        self._key = np.uint64(key_of("batches", self.seed))
+        self.starts = len(tokens) - self.context
+        """How many positions a window can start at; its last target must be there too."""
+        self._key = key_of("batches", self.seed)
 
     def batch(self, number: int) -> Pair:
         """Batch `number`, from 0 on: inputs and targets, (batch, context) each."""
         if not is_whole(number, least=0):
             raise ConfigError(f"the number of a batch is a whole number from 0 on, but got {number!r}")
-        places = np.arange(self.size, dtype=np.int64) + int(number) * self.size
-        epochs, places = np.divmod(places, self.windows)
-        keys = mixed(self._key ^ mixed(epochs.astype(np.uint64)))
-        first = (mixed(keys) % np.uint64(self._starts)).astype(np.int64)
-        starts = first + permuted(places, self.windows, keys) * self.context
+        cycles, places = np.divmod(np.arange(self.size, dtype=np.int64) + int(number) * self.size, self.starts)
+        starts = np.empty_like(places)
+        for cycle in np.unique(cycles):
+            here = cycles == cycle
+            starts[here] = self._starts_in(int(cycle), places[here])
         return _pair(_rows(self.tokens, starts, self.context + 1))
 
     def epoch(self, number: int) -> float:
         """How often the tokens have been seen when batch `number` begins."""
-        return number * self.size / self.windows
+        return number * self.size * self.context / self.starts
+
+    def _starts_in(self, number: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the windows at these places of a cycle start."""
+        cycle = _cycle(self._key, number, self.context, self.starts)
+        # The last epoch that begins at or before the place; one without windows begins where the next does.
+        epochs = np.searchsorted(cycle.before, places, side="right") - 1
+        windows, sizes = places - cycle.before[epochs], cycle.sizes[epochs]
+        for size in np.unique(sizes):  # two at most
+            same = sizes == size
+            windows[same] = permuted(windows[same], int(size), cycle.keys[epochs[same]])
+        starts: NDArray[np.int64] = cycle.offsets[epochs] + windows * self.context
+        return starts
+
+
+class _Cycle(NamedTuple):
+    """The epochs of a cycle: offset, number of windows, number of windows before, and key of each."""
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    before: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+
+
+@lru_cache(maxsize=16)
+def _cycle(key: int, number: int, context: int, starts: int) -> _Cycle:
+    keys = np.full(context, key_of(key, number), dtype=np.uint64)
+    offsets = permuted(np.arange(context), context, keys)
+    sizes = (starts - offsets + context - 1) // context  # none, if the text ends before the offset
+    return _Cycle(offsets, sizes, np.cumsum(sizes) - sizes, mixed(keys ^ np.arange(context, dtype=np.uint64)))
 
 
 def windows(tokens: TokenFile | TokenArray, context: int, batch: int) -> Iterator[Pair]:

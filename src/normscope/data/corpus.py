@@ -1,9 +1,10 @@
 """A prepared folder, opened: tokens to train on and tokens to validate with."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import check_flags
+from normscope.checks import as_path, check_flags
 from normscope.data.fingerprints import sha256_of
 from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, read_record
 from normscope.data.split import PARTS, Part
@@ -49,13 +50,15 @@ class Corpus:
         return self.record.floor_bits_per_byte
 
 
-def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:
+def open_corpus(folder: str | Path, *, verify: bool | Collection[Part] = False) -> Corpus:
     """The corpus in a folder that `prepare` wrote.
 
-    Sizes are checked always; `verify=True` reads every byte and checks it too.
+    Sizes are checked always; `verify=True` reads every byte and checks it too, or those of the parts that are named.
     """
-    check_flags(verify=verify)
-    folder = Path(folder)
+    if isinstance(verify, str) or not isinstance(verify, Collection):
+        check_flags(verify=verify)
+        verify = PARTS if verify else ()
+    folder = as_path(folder, "a corpus")
     if not folder.is_dir():
         raise FileError(f"there is no folder {folder}\nfix: prepare a corpus there first")
     if not (folder / RECORD_NAME).is_file():
@@ -64,8 +67,8 @@ def open_corpus(folder: str | Path, *, verify: bool = False) -> Corpus:
         raise FileError(f"{folder} {problem} (it has no {RECORD_NAME})\nfix: prepare the corpus anew")
     record = read_record(folder / RECORD_NAME)
     tokenizer = _tokenizer(folder / TOKENIZER_NAME, record)
-    train = _tokens(folder / part_name("train"), record.train, record.dtype, verify)
-    validation = _tokens(folder / part_name("validation"), record.validation, record.dtype, verify)
+    train = _tokens(folder / part_name("train"), record.train, record.dtype, "train" in verify)
+    validation = _tokens(folder / part_name("validation"), record.validation, record.dtype, "validation" in verify)
     return Corpus(folder, tokenizer, train, validation, record)
 
 

@@ -1,31 +1,47 @@
 """Long documents in smaller pieces, cut where it hurts least."""
 
+from collections.abc import Sequence
+
 from normscope.data.readers import Pieces
 
 
-def cut(pieces: Pieces, size: int) -> Pieces:
+def cut(pieces: Pieces, size: int, whole: Sequence[str] = ()) -> Pieces:
     """The same documents, in pieces of at most `size` characters: a document that is no longer stays whole.
 
     Where it is cut depends on the document alone, and not on the pieces in which it came. A cut is after a line, else
-    before a space, else anywhere.
+    before a space, else anywhere; but never inside of the words that are to stay whole.
 
     >>> list(cut(iter(["one two\\nthr", "ee four", None, "five", None]), size=9))
     ['one two\\n', 'three', ' four', None, 'five', None]
     """
-    text = ""
+    text, ahead = "", max(map(len, whole), default=0)
     for piece in pieces:
+        # A word that begins before the place of a cut has to be there in full before it is known to be one.
+        text, room = (text, size) if piece is None else (text + piece, size + ahead)
+        start = 0
+        while len(text) - start > room:
+            stop = before_words(text, _place(text, start + size // 2, start + size), whole, start)
+            yield text[start:stop]
+            start = stop
+        text = text[start:]
         if piece is None:
             if text:
                 yield text
             yield None
             text = ""
-            continue
-        text, start = text + piece, 0
-        while len(text) - start > size:
-            stop = _place(text, start + size // 2, start + size)
-            yield text[start:stop]
-            start = stop
-        text = text[start:]
+
+
+def before_words(text: str, place: int, words: Sequence[str], start: int = 0) -> int:
+    """The place of a cut, moved before a word that it would go through, or behind one that begins at `start`.
+
+    >>> before_words("one<|end|>two", 6, ["<|end|>"]), before_words("<|end|>two", 3, ["<|end|>"])
+    (3, 7)
+    """
+    for word in words:
+        at = text.find(word, max(start, place - len(word) + 1), place + len(word) - 1)
+        if 0 <= at < place:
+            return at if at > start else at + len(word)
+    return place
 
 
 def _place(text: str, first: int, last: int) -> int:

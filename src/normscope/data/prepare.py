@@ -3,23 +3,37 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import check_seed
-from normscope.data.choosing import check_choice, choose_tokenizer
+from normscope.checks import as_path, brief, check_flags, check_seed
+from normscope.data.choosing import AUTO, check_choice, choose_tokenizer, special_names
 from normscope.data.corpus import Corpus
 from normscope.data.reading import Progress, Reading
 from normscope.data.sources import PIPED, find_sources
 from normscope.data.split import Assigned, check_split, choose_split
 from normscope.data.survey import Survey, survey
+from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.workplace import workplace
 from normscope.data.writing import write_corpus
-from normscope.errors import FileError
+from normscope.errors import DtypeError, FileError
 
 _LITTLE = 100_000
+
+
+def source_names(sources: object) -> list[str | Path]:
+    """One path, or several, as a list of them; anything else is refused."""
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    if not isinstance(sources, Iterable):
+        raise DtypeError(f"text is read from paths, each a str or a Path, but got {brief(sources)}")
+    names = list(sources)
+    for name in names:
+        if name != PIPED:
+            as_path(name, "a text")
+    return names
 
 
 def prepare(
@@ -32,6 +46,7 @@ def prepare(
     seed: int = 0,
     split: Literal["seed", "tail"] = "seed",
     share: float | None = None,
+    allow_special: bool = False,
     progress: Progress | None = None,
 ) -> Corpus:
     """Read text, split it, turn it into tokens, and write these to a folder; a text larger than the memory will do.
@@ -42,12 +57,15 @@ def prepare(
     Args:
         sources: files, folders, patterns such as "books/*.txt", or "-" for what is piped in.
         folder: where the corpus goes.
-        tokenizer: "characters", "bytes", "bpe", or the path of a tokenizer.json.
+        tokenizer: "characters", "bytes", "bpe", the path of a tokenizer.json, or "auto", which takes what suits the
+            text: bpe, with fewer tokens for a short text; characters for a very short one, and for Chinese and others
+            with many characters of several bytes.
         vocab_size: how many tokens "bpe" learns; 2048 unless told otherwise.
         column: where the text is in .jsonl and .parquet files.
         seed: decides which pieces are held out.
         split: "seed" holds out pieces from everywhere, "tail" the end of the text.
         share: of the text that is held out; by default a tenth, or a megabyte if that is less.
+        allow_special: whether <|endoftext|> in the text, and the names of other special tokens, stand for these tokens.
         progress: is told how many bytes have been read, of how many.
 
     >>> import tempfile
@@ -61,12 +79,15 @@ def prepare(
     check_seed(seed=seed)
     check_split(split, share)
     check_choice(tokenizer, vocab_size)
-    names = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    check_flags(allow_special=allow_special)
+    special = special_names(tokenizer) if allow_special else ()
+    as_path(folder, "a corpus")
+    names = source_names(sources)
     with _piped_in(folder) if PIPED in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
-        reading = Reading(files, passes=3 if tokenizer == "bpe" else 2, progress=progress)
+        reading = Reading(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
         seen = survey(reading.pieces())
-        parts = choose_split(split, seed, share, seen, reading.glance)
+        parts = choose_split(split, seed, share, seen, reading.glance, special)
 
         def texts() -> Assigned:
             return parts.assign(reading.pieces())
@@ -74,11 +95,14 @@ def prepare(
         def glance() -> Assigned:
             return parts.assign(reading.glance())
 
-        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, glance)
+        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen, texts, glance, special)
+        if tokenizer == AUTO and isinstance(chosen, CharacterTokenizer):
+            reading.skip()  # there was nothing to learn
         return write_corpus(
             Path(folder),
             texts(),
             chosen,
+            special=special,
             settings={
                 "tokenizer": str(tokenizer),
                 "vocab_size": vocab_size,
@@ -86,6 +110,7 @@ def prepare(
                 "seed": seed,
                 "split": split,
                 "share": share,
+                "allow_special": allow_special,
             },
             sources=reading.fingerprints,
             notices=(*notices, *more, *_if_little(seen)),

@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from normscope.data.fingerprints import Fingerprint
 from normscope.errors import FileError
-from normscope.files import is_altered, signed
+from normscope.files import signed
+from normscope.json_files import LARGE, convert, read_json, unsigned
 
 FORMAT, VERSION = "normscope corpus", 1
 RECORD_NAME = "corpus.json"
-DTYPES = ("uint8", "uint16", "uint32")
-
+Dtype = Annotated[str, Meta(pattern="^uint(8|16|32)$")]
+Count = Annotated[int, Meta(ge=0)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Setting = str | int | float | None
+_FIX = "prepare the corpus anew"
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,10 @@ class PartRecord:
         sha256: the checksum of its file.
     """
 
-    tokens: int
-    bytes: int
-    documents: int
-    sha256: str
+    tokens: Count
+    bytes: Count
+    documents: Count
+    sha256: Sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +58,9 @@ class CorpusRecord:
     """
 
     tokenizer: str
-    vocab_size: int
-    dtype: str
-    tokenizer_sha256: str
+    vocab_size: Annotated[int, Meta(ge=1)]
+    dtype: Dtype
+    tokenizer_sha256: Sha256
     train: PartRecord
     validation: PartRecord
     sources: tuple[Fingerprint, ...] = ()
@@ -71,65 +76,18 @@ class CorpusRecord:
 
 def read_record(path: Path) -> CorpusRecord:
     """What a corpus.json says; anything else is refused."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise _damaged(path, f"it cannot be read: {error}") from None
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE)
+    if content.get("format") != FORMAT:
         raise FileError(f"{path} is not a corpus of normscope's\nfix: name a folder that was prepared by it")
     if content.get("version") != VERSION:
         raise FileError(
-            f"{path} has version {content.get('version')!r} of the format, but version {VERSION} is known here\n"
+            f"{path} has version {content.get('version')!r:.40} of the format, but version {VERSION} is known here\n"
             f"fix: prepare the corpus anew, or use the normscope that wrote it"
         )
-    if is_altered(content):
-        raise _damaged(path, "its checksum is not the one it was written with")
-    try:
-        return _record(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"something is missing or wrong in it: {error}") from None
-
-
-def _record(content: dict[str, Any]) -> CorpusRecord:
-    settings = _take(content, "settings", dict)
-    for name in settings:
-        _take(settings, name, *get_args(Setting))
-    record = CorpusRecord(
-        tokenizer=_take(content, "tokenizer", str),
-        vocab_size=_take(content, "vocab_size", int),
-        dtype=_take(content, "dtype", str),
-        tokenizer_sha256=_take(content, "tokenizer_sha256", str),
-        train=_part(_take(content, "train", dict)),
-        validation=_part(_take(content, "validation", dict)),
-        sources=tuple(_fingerprint(source) for source in _take(content, "sources", list)),
-        settings=settings,
-        notices=tuple(str(notice) for notice in _take(content, "notices", list)),
-        floor_bits_per_byte=_take(content, "floor_bits_per_byte", float, type(None)),
-        expected_floor_bits_per_byte=_take(content, "expected_floor_bits_per_byte", float, type(None)),
-    )
-    if record.dtype not in DTYPES:
-        raise ValueError(f"dtype {record.dtype!r}")
-    return record
-
-
-def _part(content: dict[str, Any]) -> PartRecord:
-    tokens, size, documents = (_take(content, name, int) for name in ("tokens", "bytes", "documents"))
-    return PartRecord(tokens, size, documents, _take(content, "sha256", str))
-
-
-def _fingerprint(content: dict[str, Any]) -> Fingerprint:
-    name, path, sha256 = (_take(content, name, str) for name in ("name", "path", "sha256"))
-    return Fingerprint(name, path, _take(content, "size", int), _take(content, "mtime_ns", int), sha256)
-
-
-def _take(content: dict[str, Any], name: str, *kinds: type) -> Any:
-    value = content[name]
-    if not isinstance(value, kinds):
-        raise TypeError(f"{name!r} is {value!r:.40}")
-    return value
-
-
-def _damaged(path: Path, why: str) -> FileError:
-    return FileError(f"{path} is damaged: {why}\nfix: prepare the corpus anew")
+    content = unsigned(content, name=str(path), fix=_FIX)
+    del content["format"], content["version"]
+    names = {field.name for field in fields(CorpusRecord)}
+    if content.keys() != names:
+        wrong = ", ".join(sorted(content.keys() ^ names))
+        raise FileError(f"{path} is not valid: {wrong:.60} is missing, or not known here\nfix: {_FIX}")
+    return convert(content, CorpusRecord, name=str(path), fix=_FIX)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from normscope.checks import is_number
-from normscope.data.cutting import cut
+from normscope.data.cutting import before_words, cut
 from normscope.data.readers import Pieces
 from normscope.data.shuffle import key_of
 from normscope.data.survey import Survey
@@ -38,16 +38,18 @@ class SeedSplit:
         share: of the pieces that are held out.
         piece: how many characters a piece has at most.
         exception: a piece that goes to the other part than its hash says, because that part would be empty.
+        whole: words that are never cut.
     """
 
     seed: int
     share: float
     piece: int
     exception: int | None = None
+    whole: tuple[str, ...] = ()
 
     def assign(self, pieces: Pieces) -> Assigned:
         numbers = iter(range(2**63))
-        return _with_ends(cut(pieces, self.piece), lambda _: self.part(next(numbers)))
+        return _with_ends(cut(pieces, self.piece, self.whole), lambda _: self.part(next(numbers)))
 
     def part(self, number: int) -> Part:
         held_out = self._hash(number) < self.share
@@ -58,7 +60,7 @@ class SeedSplit:
         found: set[Part] = set()
         nearest, distance = 0, 2.0  # the piece whose hash is nearest to the border
         number = -1
-        for number, _ in enumerate(text for text in cut(pieces, self.piece) if text is not None):
+        for number, _ in enumerate(text for text in cut(pieces, self.piece, self.whole) if text is not None):
             found.add(self.part(number))
             if len(found) == len(PARTS):
                 return self
@@ -79,10 +81,12 @@ class TailSplit:
     Args:
         border: how many characters are for training.
         ends: whether documents end; one text that is split in two does not.
+        whole: words that are never cut.
     """
 
     border: int
     ends: bool
+    whole: tuple[str, ...] = ()
 
     def assign(self, pieces: Pieces) -> Assigned:
         seen = 0
@@ -92,7 +96,7 @@ class TailSplit:
             seen += len(text)
             return "train" if seen <= self.border else "validation"
 
-        assigned = _with_ends(self._at_the_border(cut(pieces, LONGEST_PIECE)), part_of)
+        assigned = _with_ends(self._at_the_border(cut(pieces, LONGEST_PIECE, self.whole)), part_of)
         return assigned if self.ends else ((part, text) for part, text in assigned if text is not None)
 
     def _at_the_border(self, pieces: Pieces) -> Pieces:
@@ -101,17 +105,24 @@ class TailSplit:
         for text in pieces:
             if text is None:
                 yield None
-            elif 0 < left < len(text):
-                yield text[:left]
-                yield text[left:]
+            elif 0 < (place := before_words(text, min(left, len(text)), self.whole)) < len(text):
+                yield text[:place]
+                yield text[place:]
                 left = 0
             else:
                 yield text
                 left -= min(left, len(text))
 
 
-def choose_split(how: str, seed: int, share: float | None, survey: Survey, glance: Callable[[], Pieces]) -> Split:
-    """The split that was asked for, with both parts non-empty.
+def choose_split(
+    how: str,
+    seed: int,
+    share: float | None,
+    survey: Survey,
+    glance: Callable[[], Pieces],
+    whole: tuple[str, ...] = (),
+) -> Split:
+    """The split that was asked for, with both parts non-empty; no cut goes through the words that are to stay whole.
 
     By default a tenth is held out, or a megabyte if that is less: every validation pass reads all of it.
     """
@@ -125,8 +136,8 @@ def choose_split(how: str, seed: int, share: float | None, survey: Survey, glanc
         border = int(survey.characters * (1 - share))
         if not 0 < border < survey.characters:
             raise _too_small(f"share={share} of {survey.characters} characters leaves a part empty")
-        return TailSplit(border, ends=survey.documents > 1)
-    return SeedSplit(seed, share, piece_size(survey)).with_both_parts(glance())
+        return TailSplit(border, survey.documents > 1, whole)
+    return SeedSplit(seed, share, piece_size(survey), whole=whole).with_both_parts(glance())
 
 
 def piece_size(survey: Survey) -> int:

@@ -75,7 +75,7 @@ def prepare_stories(
                 (part, text) for part, file in zip(PARTS, files, strict=True) for text in Reading([file], 1).pieces()
             )
 
-        chosen, notices = choose_tokenizer(tokenizer, vocab_size, seen.alphabet, texts, texts)
+        chosen, notices = choose_tokenizer(tokenizer, vocab_size, seen, texts, texts)
         return write_corpus(
             Path(folder),
             texts(),

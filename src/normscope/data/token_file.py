@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from normscope.checks import is_whole
 from normscope.data.tokenizers.base import Tokens
 from normscope.errors import FileError, ShapeError
+from normscope.files import open_regular
+from normscope.json_files import raised_as
 
 
 class TokenFile:
@@ -37,13 +39,11 @@ class TokenFile:
         self.path = Path(path)
         self.dtype = np.dtype(dtype)
         self.bytes = text_bytes
-        try:
+        with raised_as(FileError, "prepare the corpus anew"), open_regular(self.path) as file:
             # The file stays open: it is the same one to the end, even if another takes its place meanwhile.
-            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            weakref.finalize(self, os.close, self._file)
-            size = os.fstat(self._file).st_size
-        except OSError as error:
-            raise FileError(f"cannot read {path}: {error.strerror}\nfix: prepare the corpus anew") from error
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        size = os.fstat(self._file).st_size
         self.tokens, rest = divmod(size, self.dtype.itemsize)
         if rest:
             raise FileError(

@@ -1,7 +1,7 @@
 """Text to a prepared folder: tokens on disk, and last of all the record that makes the folder whole."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.fingerprints import Fingerprint, sha256_of
 from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, Setting
 from normscope.data.split import PARTS, Assigned, Part
-from normscope.data.tokenizers.base import Tokenizer, Tokens
+from normscope.data.tokenizers.base import Tokenizer, Tokens, split_at
 from normscope.data.workplace import workplace
 from normscope.files import AtomicFile, cannot_write, write_atomically
 
@@ -28,13 +28,20 @@ class _PartWriter:
         self._dtype = tokenizer.dtype.newbyteorder("<")
         self._end = np.array([tokenizer.end])
         self._tokens = self._bytes = self._documents = 0
+        self._ended = False
 
     def add(self, tokens: Tokens, text: str) -> None:
+        """Take tokens, and what of their text is text."""
         self._bytes += len(text.encode())
+        self._documents += int((tokens == self._end).sum())  # none, unless special tokens are allowed in the text
+        self._ended = bool(len(tokens)) and tokens[-1] == self._end[0]
         self._write(tokens)
 
     def end_document(self) -> None:
+        if self._ended:  # by a special token in the text itself
+            return
         self._documents += 1
+        self._ended = True
         self._write(self._end)
 
     def record(self) -> PartRecord:
@@ -54,18 +61,22 @@ def write_corpus(
     tokenizer: Tokenizer,
     *,
     settings: Mapping[str, Setting],
+    special: Collection[str] = (),
     sources: tuple[Fingerprint, ...] = (),
     notices: tuple[str, ...] = (),
     floor: float | None = None,
     expected_floor: float | None = None,
 ) -> Corpus:
-    """Write a prepared folder. An older one in its place stays whole until all of the new one is on the disk."""
+    """Write a prepared folder. An older one in its place stays whole until all of the new one is on the disk.
+
+    `special` are names in the text that stand for special tokens.
+    """
     with workplace(folder) as place:
         with ExitStack() as files:
             writers = {
                 part: _PartWriter(files.enter_context(AtomicFile(place / part_name(part))), tokenizer) for part in PARTS
             }
-            _write_tokens(assigned, tokenizer, writers)
+            _write_tokens(assigned, tokenizer, writers, special)
         tokenizer.save(place / TOKENIZER_NAME)
         record = CorpusRecord(
             tokenizer=tokenizer.kind,
@@ -85,25 +96,34 @@ def write_corpus(
     return open_corpus(folder)
 
 
-def _write_tokens(assigned: Assigned, tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter]) -> None:
+def _write_tokens(
+    assigned: Assigned, tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter], special: Collection[str]
+) -> None:
     waiting: list[tuple[Part, str | None]] = []
     size = 0
     for part, text in assigned:
         waiting.append((part, text))
         size += 1 if text is None else len(text)
         if size >= _AT_A_TIME:
-            _flush(waiting, tokenizer, writers)
+            _flush(waiting, tokenizer, writers, special)
             waiting, size = [], 0
-    _flush(waiting, tokenizer, writers)
+    _flush(waiting, tokenizer, writers, special)
 
 
-def _flush(waiting: list[tuple[Part, str | None]], tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter]) -> None:
-    encoded = iter(tokenizer.encode_many([text for _, text in waiting if text is not None]))
+def _flush(
+    waiting: list[tuple[Part, str | None]],
+    tokenizer: Tokenizer,
+    writers: Mapping[Part, _PartWriter],
+    special: Collection[str],
+) -> None:
+    texts = [text for _, text in waiting if text is not None]
+    encoded = iter(tokenizer.encode_many(texts, allow_special=bool(special)))
     for part, text in waiting:
         if text is None:
             writers[part].end_document()
         else:
-            writers[part].add(next(encoded), text)
+            plain = "".join(part for part in split_at(text, special) if part not in special) if special else text
+            writers[part].add(next(encoded), plain)
 
 
 def _move(place: Path, folder: Path) -> None:

@@ -6,11 +6,13 @@ import math
 def count(number: float) -> str:
     """A number of things, in three digits.
 
-    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18)]
-    ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G', '1.00 E']
+    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18, 10**30)]
+    ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G', '1.00 E', '1.0e+30']
     """
     if not math.isfinite(number):
         return "?"
+    if abs(number) >= 1e21:
+        return f"{number:.1e}"
     for unit in ("", " k", " M", " G", " T", " P", " E"):
         if abs(number) < 999.5 or unit == " E":
             break
@@ -18,6 +20,19 @@ def count(number: float) -> str:
     if not unit:
         return f"{number:.0f}"
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}{unit}"
+
+
+def size(bytes_: float) -> str:
+    """An amount of memory.
+
+    >>> [size(n) for n in (512 * 2**20, 3 * 2**30, 5 * 2**40, 2**80)]
+    ['512 MB', '3.0 GB', '5.0 TB', '1.0e+06 EB']
+    """
+    for unit, power in (("MB", 20), ("GB", 30), ("TB", 40), ("PB", 50), ("EB", 60)):
+        amount = bytes_ / 2**power
+        if amount < 1024:
+            return f"{amount:.0f} MB" if unit == "MB" else f"{amount:.1f} {unit}"
+    return f"{amount:.1e} EB"
 
 
 def printable(text: str, keep: str = "\n") -> str:
@@ -30,6 +45,8 @@ def printable(text: str, keep: str = "\n") -> str:
     >>> printable("one\\ttwo\\nred\\x1b[31m")
     'one two\\nred�[31m'
     """
+    if text.isprintable():
+        return text
     return "".join(
         character
         if character in keep or character.isprintable()

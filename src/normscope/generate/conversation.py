@@ -1,6 +1,6 @@
 """A conversation with a model: what was said so far, as data. What it looks like is for others to decide."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from normscope.blocks.checks import check_config
@@ -92,8 +92,11 @@ class Conversation:
                 yield piece
         finally:
             answer = writer.texts[0]
-            # Tokens that were chosen but not shown, those of a stop string, are no part of what is remembered.
-            shown = row.written if row.stopped_by in ("end", "length") else self._going_on(row.prompted, answer)
+            # Tokens that were chosen but not shown, of a stop string or of half a character, are not remembered.
+            all_shown = row.stopped_by == "end" or (
+                row.stopped_by == "length" and self._text_of(row.written, row.prompted) == answer
+            )
+            shown = row.written if all_shown else self._going_on(row.prompted, answer)
             self.turns.append(Turn(text, answer, (*said, *shown), row.stopped_by, tuple(row.notices)))
 
     def _going_on(self, before: list[int], text: str) -> list[int]:
@@ -102,7 +105,11 @@ class Conversation:
         Some tokenizers put a space before whatever they are given. So a text with a space of its own would have two.
         """
         tokens: list[int] = self.tokenizer.encode(text).tolist()
-        stream = self.tokenizer.stream(before)
-        if text.startswith(" ") and "".join([*map(stream.push, tokens), stream.finish()]) == f" {text}":
+        if text.startswith(" ") and self._text_of(tokens, before) == f" {text}":
             tokens = self.tokenizer.encode(text[1:]).tolist()
         return tokens
+
+    def _text_of(self, tokens: Sequence[int], before: Sequence[int]) -> str:
+        """The text of tokens that go on from others."""
+        stream = self.tokenizer.stream(before)
+        return "".join([*map(stream.push, tokens), stream.finish()])

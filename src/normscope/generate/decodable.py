@@ -105,7 +105,7 @@ def _are_alike(model: GPT) -> bool:
     of_heads = [(norm, heads) for a in attentions for norm, heads in ((a.q_norm, a.heads), (a.k_norm, a.kv_heads))]
     e = attentions[0].head_dim
     return (
-        len({id(attention.rotary) for attention in attentions}) == 1
+        all(_turn_alike(attention.rotary, attentions[0].rotary) for attention in attentions)
         and all(_is_over_its_last_axis(norm, (1, 1, model.config.width)) for norm in wide)
         and len({setting_of(norm) for norm in wide}) == 1
         and (
@@ -114,6 +114,14 @@ def _are_alike(model: GPT) -> bool:
         )
         and len({setting_of(norm) for norm, _ in of_heads}) == 1
     )
+
+
+def _turn_alike(rotary: Rotary | None, other: Rotary | None) -> bool:
+    """Whether two layers turn by the same tables: by those in the same memory, as a rule."""
+    if rotary is None or other is None:
+        return rotary is other
+    pairs = ((rotary.cos, other.cos), (rotary.sin, other.sin))
+    return all(a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
 
 
 def setting_of(norm: nn.Module | None) -> tuple[str, float | None] | None:

@@ -1,7 +1,8 @@
 """Stop strings: the text ends before the first of them, and no part of one is ever shown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from normscope.checks import brief
 from normscope.errors import ConfigError, DtypeError
 
 
@@ -53,6 +54,8 @@ class StopFinder:
 
 def check_stops(stops: Sequence[str] | str) -> tuple[str, ...]:
     """Refuse what are not stop strings; a single one may be given by itself."""
+    if not isinstance(stops, Iterable):
+        raise DtypeError(f"stop strings are texts, but got {brief(stops)}\nfix: stop=('\\n\\n',), for instance")
     known = (stops,) if isinstance(stops, str) else tuple(stops)
     for stop in known:
         if not isinstance(stop, str):

@@ -1,10 +1,10 @@
 """Text in, text out, as it is written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from normscope.blocks.checks import check_config
-from normscope.checks import check_positive, check_seed
+from normscope.checks import brief, check_flags, check_positive, check_seed
 from normscope.data.tokenizers import Ids, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import Weights
@@ -24,7 +24,9 @@ class Generated:
 
     Args:
         prompt: the text that it continues.
-        text: the text after the prompt, up to a stop string and without it.
+        text: the text after the prompt, up to a stop string and without it. Half a character at the end of a text
+            that was cut off for its length is left out. Bytes that are no character, which only a model can write,
+            are U+FFFD.
         tokens: all the tokens that were chosen, those of a stop string too, but for the token of the end.
         stopped_by: "end", the model ended it; "stop", a stop string came; "length", it got all the tokens it may have.
         notices: what happened on the way that a reader may want to know.
@@ -115,7 +117,7 @@ class Writer:
             stream, finder = self._streams[event.text], self._finders[event.text]
             piece = "" if event.token is None else finder.push(stream.push(event.token))
             if event.stopped_by is not None:
-                piece += finder.push(stream.finish())
+                piece += finder.push(stream.finish(cut=event.stopped_by == "length"))
                 piece += finder.finish()
             if finder.found:
                 self.generation.stop(event.text)
@@ -138,6 +140,7 @@ def generate_text(
     repetition_penalty: float = 1.0,
     seed: int = 0,
     stop: Sequence[str] | str = (),
+    allow_special: bool = False,
     weights: Weights = "float32",
     stream: Callable[[int, str], None] | None = None,
     at_once: int = AT_ONCE,
@@ -156,6 +159,7 @@ def generate_text(
         temperature, top_k, top_p, min_p, repetition_penalty: how a token is chosen: see `SamplingConfig`.
         seed: texts of another seed are other texts.
         stop: strings that end a text, before them.
+        allow_special: whether the names of special tokens in a prompt stand for these: see `Tokenizer.encode`.
         weights: "bfloat16" and "int8" are rounded copies, read in half or a quarter of the time on a CPU.
         stream: is called with each piece of text as it comes: the number of the text in the list, and the piece.
         at_once: how many texts are in the making together; the others wait.
@@ -179,9 +183,13 @@ def generate_text(
         seed=seed,
         weights=weights,
     )
+    if stream is not None and not callable(stream):
+        raise DtypeError(f"stream is a function of a text's number and a piece of it, but got {brief(stream)}")
     known = _checked_prompts(prompts)
     check_fit(model, tokenizer)
-    writer = Writer(model, tokenizer, tokenizer.encode_many(known), settings, samples=samples, at_once=at_once)
+    check_flags(allow_special=allow_special)
+    encoded = tokenizer.encode_many(known, allow_special=allow_special)
+    writer = Writer(model, tokenizer, encoded, settings, samples=samples, at_once=at_once)
     for text, piece in writer:
         if stream is not None:
             stream(text, piece)
@@ -204,9 +212,28 @@ def check_fit(model: GPT, tokenizer: Tokenizer) -> None:
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}\n"
             f"fix: use the tokenizer that the model was trained with"
         )
+    if config.vocab_size > rounded_up(tokenizer.vocab_size):
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}, more than "
+            f"rounding up explains: it was trained with another tokenizer\n"
+            f"fix: use the tokenizer that the model was trained with"
+        )
+
+
+def rounded_up(vocabulary: int) -> int:
+    """The largest vocabulary that a model has for a tokenizer of this size: matrices are fast at round sizes.
+
+    Usual are multiples of 64 or 128; the largest share in use is a hundredth (Pythia has 50,688 for 50,254).
+
+    >>> rounded_up(50_257), rounded_up(65), rounded_up(1)
+    (51262, 128, 64)
+    """
+    return max(-(-vocabulary // 64) * 64, vocabulary + vocabulary // 50)
 
 
 def _checked_prompts(prompts: str | Sequence[str]) -> list[str]:
+    if not isinstance(prompts, Iterable):
+        raise DtypeError(f"prompts are texts, but got {brief(prompts)}\nfix: prompts=['Once upon'], for instance")
     known = [prompts] if isinstance(prompts, str) else list(prompts)
     for prompt in known:
         if not isinstance(prompt, str):

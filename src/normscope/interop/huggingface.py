@@ -3,20 +3,22 @@
 Only JSON and safetensors are read, and transformers is not needed for it.
 """
 
-import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.blocks.norm.spec import NormSpec
-from normscope.errors import DtypeError, FileError, NormscopeError, WeightsError
+from normscope.checks import as_path
+from normscope.errors import FileError, NormscopeError, WeightsError
+from normscope.files import open_regular
+from normscope.json_files import LARGE, read_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama
 
@@ -38,6 +40,13 @@ _HARMLESS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|model\.layers\.\d+\.se
 """What older checkpoints have besides weights: masks of who sees whom, and the speeds of the rotation."""
 
 
+_FIX = "download it again; or load it with transformers and save_pretrained it, which writes config.json and weights"
+
+
+class _Index(Struct):
+    weight_map: dict[str, str]
+
+
 def load_huggingface(folder: str | Path) -> GPT:
     """The model in a folder with config.json and model.safetensors (or its shards), in eval mode.
 
@@ -50,27 +59,48 @@ def load_huggingface(folder: str | Path) -> GPT:
     >>> model.config.depth, model.config.activation, model.training
     (2, 'gelu-tanh', False)
     """
-    if not isinstance(folder, str | os.PathLike):
-        raise DtypeError(f"a model is read from a folder, whose path is a text or a Path, but got {folder!r}")
-    folder = Path(folder)
+    folder = as_path(folder, "a model's folder")
     if not folder.is_dir():
         raise FileError(
             f"there is no folder {folder}: nothing is downloaded here\n"
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        index = folder / "model.safetensors.index.json"
-        names = ["model.safetensors"]
-        if index.exists():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        weights = {key: value for name in names for key, value in load_file(folder / Path(name).name).items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
-        raise WeightsError(
-            f"{folder} could not be read as a Hugging Face model: {error}. It needs config.json and model.safetensors\n"
-            f"fix: download it again; or load it with transformers and save_pretrained it, which writes both"
-        ) from error
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
+    weights = {key: value for name in _weight_files(folder) for key, value in _load_weights(folder / name).items()}
     return gpt_from_huggingface(settings, weights)
+
+
+def _refuse_pickles_alone(folder: Path) -> None:
+    """A pickle runs whatever code is in it when it is opened, so none is ever opened here."""
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+    if pickles and not (folder / "model.safetensors").exists():
+        raise WeightsError(
+            f"{folder} has its weights in {pickles[0]}, a pickle, which can run any code when it is opened, and so is "
+            f"not opened here; model.safetensors is missing\n"
+            f"fix: if you trust it, load it with transformers and save_pretrained it, which writes safetensors"
+        )
+
+
+def _weight_files(folder: Path) -> list[str]:
+    """The names of the files that hold the weights: one, or the shards that an index lists."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        _refuse_pickles_alone(folder)
+        return ["model.safetensors"]
+    names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE).weight_map.values())
+    for name in names:
+        if not re.fullmatch(r"[\w.-]+\.safetensors", name):
+            raise WeightsError(f"{index} names {name!r:.80}, which is no file of weights beside it\nfix: {_FIX}")
+    return sorted(names)
+
+
+def _load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        with open_regular(path):  # the library would wait for a pipe
+            pass
+        return load_file(path)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise WeightsError(f"{path} could not be read: {error}\nfix: {_FIX}") from error
 
 
 def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:

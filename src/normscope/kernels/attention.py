@@ -12,6 +12,7 @@ Of the forward pass the kernel keeps its inputs alone: the backward pass makes t
 itself to be differentiated takes torch's formula. `normscope.kernels.switch` says when kernels may run at all.
 """
 
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.kernels.memory import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
-from normscope.kernels.switch import Form, attempt, form_for
+from normscope.kernels.switch import Form, attempt, form_for, is_transformed
+from normscope.kernels.symbolic import is_known
 from normscope.kernels.threads import Pool, pool_for
 
 LONGEST = 1024
@@ -48,7 +50,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
     if has_torch_function((q, k, v)):  # someone watches torch's functions, and wants to see this one too
         watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
         return watched
-    window = None if window is None or window >= q.shape[1] else window
+    window = None if window is None or is_known(q.shape[1] <= window) else window
     form = form_for(q, k, v) if _fits(q, k, v) else "steps"
     if form == "steps" or not _pays(q, k, causal or window is not None, form):
         return _by_torch(q, k, v, causal, window)
@@ -66,15 +68,16 @@ def by_torch(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, visible: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
-    y = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=visible,
-        dropout_p=dropout,
-        is_causal=causal,
-        enable_gqa=q.shape[2] != k.shape[2],
-    )
+    with sdpa_kernel(SDPBackend.MATH) if is_transformed() else nullcontext():
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=visible,
+            dropout_p=dropout,
+            is_causal=causal,
+            enable_gqa=not is_known(q.shape[2] == k.shape[2]),
+        )
     return y.transpose(1, 2)
 
 
@@ -101,17 +104,14 @@ def _pays(q: Tensor, k: Tensor, hides: bool, form: Form) -> bool:
     b, s, _, e = q.shape
     longest = LONGEST if hides else _LONGEST_BOTH_WAYS if e % 32 == 0 else _LONGEST_PADDED
     if form == "operator":  # a graph may be for any length, of which nothing is asked that is not known
-        from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-        return bool(statically_known_true(s <= longest))
+        return is_known(s <= longest)
     is_shared = b * k.shape[2] >= torch.get_num_threads()  # a head of keys is one thread's
     return max(8, e // 4) <= s <= longest and is_shared
 
 
 def _by_torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     if window is None:
-        # Lengths are asked about in a branch: in a graph for any length `s > 1` is a symbol, and torch's flag is not.
-        return by_torch(q, k, v, causal=causal) if q.shape[1] > 1 else by_torch(q, k, v)
+        return by_torch(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
     place = torch.arange(q.shape[1], device=q.device)
     return by_torch(q, k, v, visible=seen(place[:, None], place, causal, window))
 
@@ -126,7 +126,7 @@ def _loops() -> Any:
 def _sizes(q: Tensor, k: Tensor, causal: bool, window: int | None) -> tuple[int, ...]:
     """How many heads of keys in all; s, kv_heads, queries a head of keys, e; and how far back and ahead one sees."""
     b, s, heads, e = q.shape
-    kv_heads, back = k.shape[2], s if window is None else window - 1
+    kv_heads, back = k.shape[2], s if window is None else min(window - 1, s)
     return b * kv_heads, s, kv_heads, heads // kv_heads, e, back, 0 if causal else back
 
 

@@ -47,7 +47,7 @@ def by_steps(
         means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
     else:
         assert means is not None
-        each = tuple(1 if i in plan.reduced else size for i, size in enumerate(plan.split_shape))
+        each = plan.statistics_along()
         y = steps.by_memory(work, plan, means.reshape(each), squares.reshape(each), eps=eps, affine=affine, mask=mask)
         counts = torch.zeros_like(squares)
     y = y.reshape(-1).as_strided(x.shape, x.stride())

@@ -49,15 +49,17 @@ def normalize(
     eps: float,
     centred: bool,
     form: Form,
+    channels_last: bool,
 ) -> tuple[Tensor, Measured]:
     """Normalize by the input's own statistics, or by a mean and a mean square of each that are known.
 
-    `x` lies densely in memory, as the layout says; `real` has a flag for each sample and place.
+    `x` lies densely in memory, as the layout says, contiguous or with the channels last; `real` has a flag for each
+    sample and place.
     """
     means, squares = known or (None, None)
     given = (x, weight, bias, real, means, squares, layout.numbers(), eps, centred)
     if form == "operator":
-        y, *measured = _operator(*given)
+        y, *measured = _operator(*given, channels_last)
     elif is_learnt(x, weight, bias):
         measured = []
         y = _apply(measured, *given)
@@ -226,22 +228,60 @@ def _readable_gradients(
     )
 
 
-_operator = torch.library.custom_op("normscope::norm_channels", _forward, mutates_args=())
-_backward_operator = torch.library.custom_op("normscope::norm_channels_backward", _backward, mutates_args=())
+# A graph may be called with tensors that lie in memory otherwise than those it was made with, so an operator brings
+# what it is given into the order that its layout is for.
+@torch.library.custom_op("normscope::norm_channels", mutates_args=())
+def _operator(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    means: Tensor | None,
+    squares: Tensor | None,
+    numbers: Sequence[int],
+    eps: float,
+    centred: bool,
+    channels_last: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    real = None if real is None else real.contiguous()
+    return _forward(_laid_out(x, channels_last), weight, bias, real, means, squares, numbers, eps, centred)
+
+
+@torch.library.custom_op("normscope::norm_channels_backward", mutates_args=())
+def _backward_operator(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    real: Tensor | None,
+    means: Tensor,
+    squares: Tensor | None,
+    numbers: Sequence[int],
+    eps: float,
+    centred: bool,
+    channels_last: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    real = None if real is None else real.contiguous()
+    return _backward(g, _laid_out(x, channels_last), weight, real, means, squares, numbers, eps, centred)
+
+
+def _laid_out(x: Tensor, channels_last: bool) -> Tensor:
+    if not channels_last:
+        return x.contiguous()
+    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
 @_operator.register_fake
 def _(x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     groups = Channels.from_numbers(given[5]).groups
     means, squares, counts = (x.new_empty(groups, dtype=torch.float64) for _ in range(3))
-    return torch.empty_like(x), means, squares, counts
+    return torch.empty_like(_laid_out(x, given[-1])), means, squares, counts
 
 
 @_backward_operator.register_fake
 def _(g: Tensor, x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     channels = Channels.from_numbers(given[4]).channels
     dweight, dbias = (x.new_empty(channels, dtype=torch.float32) for _ in range(2))
-    return torch.empty_like(x), dweight, dbias
+    return torch.empty_like(_laid_out(x, given[-1])), dweight, dbias
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -253,7 +293,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _pull_back(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, real, means, squares = ctx.saved_tensors
     found = _backward_operator(g, x, weight, real, means, squares, *ctx.setting)
-    return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[1:3]), *[None] * 6
+    return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[1:3]), *[None] * 7
 
 
 _operator.register_autograd(_pull_back, setup_context=_keep)

@@ -18,6 +18,7 @@ from normscope.kernels import layout, switch
 from normscope.kernels import normalize as steps
 from normscope.kernels.loading import kernels
 from normscope.kernels.normalize import Affine, Moments, Statistic
+from normscope.kernels.symbolic import is_known
 from normscope.scope import Plan
 
 
@@ -67,7 +68,7 @@ def normalize_and_measure(
     if found is None:
         return steps.by_batch(x, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
     y, (means, squares, counts) = found
-    each = tuple(size if i in plan.kept else 1 for i, size in enumerate(plan.split_shape))
+    each = plan.statistics_along()
     return y, Moments(means.reshape(each) if centred else None, squares.reshape(each), counts.reshape(each))
 
 
@@ -82,7 +83,7 @@ def normalize_by_memory(
     mask: Tensor | None,
 ) -> Tensor:
     """Normalize by moments that were remembered, laid out to broadcast over the plan's axes."""
-    each = tuple(size if i in plan.kept else 1 for i, size in enumerate(plan.split_shape))
+    each = plan.statistics_along()
     squares = square.detach().expand(each).flatten()
     means = torch.zeros_like(squares) if mean is None else mean.detach().expand(each).flatten()
     found = _by_channels(x, plan, affine, mask, (means, squares), eps, mean is not None, _form(x, affine, mask))
@@ -105,18 +106,18 @@ def _form(x: Tensor, affine: Affine, other: Tensor | None) -> switch.Form:
 
 def _is_over_rows(plan: Plan, affine: Affine) -> bool:
     known = affine.over_rows
-    return layout.is_over_rows(plan.split_shape, plan.kept, affine.along) if known is None else known
+    return layout.is_over_rows(plan.split_shape, plan.roles, affine.along) if known is None else known
 
 
 def _is_one_segment(plan: Plan, affine: Affine) -> bool:
     """Whether a row is long and has no gain: all of it is then multiplied by one number, as a channel is."""
-    return plan.count > 1024 and affine.weight is None and affine.bias is None
+    return affine.weight is None and affine.bias is None and is_known(plan.count > 1024)
 
 
 def _masks_rows(mask: Tensor, plan: Plan) -> bool:
     """Whether the mask tells rows apart and nothing inside of them."""
-    kept = len(plan.kept)
-    return plan.shape == plan.split_shape and plan.kept == tuple(range(kept)) and mask.dim() <= kept
+    whole = len(plan.shape) == len(plan.split_shape)
+    return whole and "rk" not in plan.roles and mask.dim() <= len(plan.kept)
 
 
 def _by_channels(
@@ -135,14 +136,17 @@ def _by_channels(
     order, given = layout.in_memory(x, plan), x
     if order is None:
         x, order = x.contiguous(), tuple(range(len(plan.split_shape)))
-    at = layout.channels_of(plan.split_shape, plan.kept, affine.along, order)
-    real = None if mask is None or at is None else _mask_of_places(mask, plan, order, at)
+    at = layout.channels_of(plan.split_shape, plan.roles, affine.along, order)
+    real = None if mask is None or at is None else _mask_of_places(mask, plan, affine, order, at)
     if at is None or (mask is not None and real is None):
         return None
     channel_kernels = kernels("channels")
     if channel_kernels is None:
         return None
-    y, measured = channel_kernels.normalize(x, affine.weight, affine.bias, real, known, at, eps, centred, form)
+    channels_last = order[-1] != len(order) - 1
+    y, measured = channel_kernels.normalize(
+        x, affine.weight, affine.bias, real, known, at, eps, centred, form, channels_last
+    )
     return y if x is given else _in_the_order_of(given, y), measured
 
 
@@ -152,10 +156,12 @@ def _in_the_order_of(x: Tensor, y: Tensor) -> Tensor:
     return y if like.stride() == y.stride() else like.copy_(y)
 
 
-def _mask_of_places(mask: Tensor, plan: Plan, order: tuple[int, ...], at: layout.Channels) -> Tensor | None:
+def _mask_of_places(
+    mask: Tensor, plan: Plan, affine: Affine, order: tuple[int, ...], at: layout.Channels
+) -> Tensor | None:
     """A flag for each sample and place; None if the mask may tell channels apart."""
     real = steps.lay_mask(mask, plan)
-    for channel in layout.channel_dimensions(plan.split_shape, order, at):
+    for channel in layout.channel_dimensions(plan.split_shape, plan.roles, affine.along, order):
         if real.stride(channel) != 0:
             return None
         real = real.narrow(channel, 0, 1)

@@ -5,7 +5,6 @@ k (kept: it has statistics of its own) and r (reduced), in capitals where a gain
 a BatchNorm of images "rKr", and channels-last "rK"; a GroupNorm is "kKRr".
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -13,11 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from normscope.kernels.symbolic import is_known
 from normscope.scope import Plan
 
 R = TypeVar("R")
 
-_ROWS = ("", "k", "r", "R", "kr", "kR")
 _COLUMNS = ("rK", "rR", "rKR", "krK", "krR", "krKR")
 _SEGMENTS = tuple(samples + channels + places for samples in ("", "k", "r") for channels in ("K", "R", "KR")
                   for places in ("", "r"))  # fmt: skip
@@ -88,30 +87,26 @@ def remembered(function: Callable[..., R]) -> Callable[..., R]:
 
 
 @remembered
-def is_over_rows(sizes: tuple[int, ...], kept: tuple[int, ...], along: tuple[int, ...]) -> bool:
+def is_over_rows(sizes: tuple[int, ...], roles: str, along: tuple[int, ...]) -> bool:
     """Whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
-    letters, _ = _letters(sizes, kept, along, tuple(range(len(sizes))))
-    row = math.prod([size for i, size in enumerate(sizes) if i not in kept])
-    return letters in _ROWS and (not along or math.prod(along) == row)  # a gain of one number has no letter
+    letters = _runs(sizes, roles, along, tuple(range(len(sizes)))).letters
+    # A gain of one number has no letter: it lies along the row only where the row is one number too.
+    return letters in (("", "k", "R", "kR") if len(along) else ("", "k", "r", "kr"))
 
 
 @remembered
-def channels_of(
-    sizes: tuple[int, ...], kept: tuple[int, ...], along: tuple[int, ...], order: tuple[int, ...]
-) -> Channels | None:
+def channels_of(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> Channels | None:
     """The tensor as samples, channels and places; None if it is not of that kind.
 
-    >>> channels_of((32, 64, 56, 56), (1,), (1, 64, 1, 1), (0, 1, 2, 3))  # BatchNorm
+    >>> channels_of((32, 64, 56, 56), "rkrr", (1, 64, 1, 1), (0, 1, 2, 3))  # BatchNorm
     Channels(kind='segments', outer=32, channels=64, inner=3136, together=1, shared=True)
-    >>> channels_of((8, 32, 2, 28, 28), (0, 1), (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).together  # GroupNorm, two channels
+    >>> channels_of((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).together  # GroupNorm, two channels
     2
     """
-    gain = [i for i in order if along and along[i] > 1]
+    gain = [i for i in order if len(along) and not is_known(along[i] == 1)]
     if gain != sorted(gain):  # the gain would have to be read in another order than the input
         return None
-    letters, counts = _letters(sizes, kept, along, order)
-    if not any(along):  # nothing has a gain: what is kept behind the first dimension is taken for the channels
-        letters = letters[:1] + letters[1:].replace("k", "K")
+    letters, counts, _ = _runs(sizes, roles, along, order)
     size = dict(zip(letters, counts, strict=True))
     channels, together = size.get("K", 1) * size.get("R", 1), size.get("R", 1)
     if letters in ("r", "kr"):
@@ -125,30 +120,42 @@ def channels_of(
     return None
 
 
-def channel_dimensions(sizes: tuple[int, ...], order: tuple[int, ...], at: Channels) -> list[int]:
+def channel_dimensions(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
     """Those of the dimensions that are channels."""
-    start, before, found = at.outer * (at.inner if at.kind == "columns" else 1), 1, []
-    for i in order:
-        if sizes[i] > 1 and start <= before < start * at.channels:
-            found.append(i)
-        before = before * sizes[i]
-    return found
+    letters, _, dims = _runs(sizes, roles, along, order)
+    return [i for letter, run in zip(letters, dims, strict=True) for i in run if letter in "KR"]
 
 
-def _letters(
-    sizes: tuple[int, ...], kept: tuple[int, ...], along: tuple[int, ...], order: tuple[int, ...]
-) -> tuple[str, list[int]]:
+class _Runs(NamedTuple):
+    """Neighbouring dimensions of one letter, taken together."""
+
+    letters: str
+    counts: list[int]
+    """How many numbers there are along each."""
+    dims: list[list[int]]
+
+
+def _runs(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> _Runs:
+    """The letters of the file's head. Of the sizes nothing is asked but which are 1, and so of no account.
+
+    What a dimension does comes as text: in a list of numbers torch.compile may not find a number that is there.
+    """
     letters = ""
     counts: list[int] = []
+    dims: list[list[int]] = []
     for i in order:
-        if sizes[i] == 1:
+        if is_known(sizes[i] == 1):
             continue
-        letter = "k" if i in kept else "r"
-        if along and along[i] > 1:
+        letter = roles[i]
+        if len(along) and not is_known(along[i] == 1):
             letter = letter.upper()
         if letters.endswith(letter):
             counts[-1] = counts[-1] * sizes[i]  # not *=: torch.jit.trace has sizes that are tensors
+            dims[-1].append(i)
         else:
             letters += letter
             counts.append(sizes[i])
-    return letters, counts
+            dims.append([i])
+    if len(along) == 0:  # nothing has a gain: what is kept behind the first dimension is taken for the channels
+        letters = letters[:1] + letters[1:].replace("k", "K")
+    return _Runs(letters, counts, dims)

@@ -17,6 +17,11 @@ def in_order(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float32 and x.is_contiguous() else x.float().contiguous()
 
 
+def all_contiguous(x: Tensor, *others: Tensor | None) -> Any:
+    """All of them, each contiguous; themselves where they are."""
+    return x.contiguous(), *[None if t is None else t.contiguous() for t in others]
+
+
 def alike(x: Tensor, other: Tensor) -> Tensor:
     """The numbers in the type and the order in memory of another tensor of that shape; itself where they are."""
     if x.dtype == other.dtype and x.stride() == other.stride():

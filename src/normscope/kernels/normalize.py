@@ -139,7 +139,7 @@ def lay_mask(mask: Tensor, plan: Plan) -> Tensor:
         raise DtypeError(f"a mask is boolean, True at real positions, but got {mask.dtype}; use mask.bool()")
     rank, given = len(plan.shape), tuple(mask.shape)
     full = given + (1,) * (rank - len(given))
-    if len(full) != rank or any(m not in (1, size) for m, size in zip(full, plan.shape, strict=True)):
+    if len(full) != rank or any(m != 1 and m != size for m, size in zip(full, plan.shape, strict=True)):
         raise ShapeError(
             f"a mask of shape {given} does not fit a tensor of shape {plan.shape}; give it the shape of the tensor's "
             f"leading dimensions, or {rank} dimensions, each as in the tensor or 1"
@@ -165,10 +165,21 @@ def check_statistic(statistic: str) -> Statistic:
     return cast(Statistic, statistic)
 
 
+def check_dense(x: Tensor, use: object) -> None:
+    """Refuse what has no memory of its own for every number: sparse and nested tensors."""
+    if x.layout is torch.strided and not x.is_nested:
+        return
+    kind, fix = f"a tensor of layout {x.layout}", "convert it with x.to_dense()"
+    if x.is_nested:
+        kind, fix = "a nested tensor", "pad it with torch.nested.to_padded_tensor, and give a mask"
+    raise DtypeError(f"a dense tensor is needed for {use}, but got {kind}\nfix: {fix}")
+
+
 def check_floating(x: Tensor) -> None:
-    if type(x) is Tensor and x.is_floating_point():
+    if type(x) is Tensor and x.is_floating_point() and x.layout is torch.strided and not x.is_nested:
         return
     if not isinstance(x, Tensor):
         raise DtypeError(f"a norm takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
     if not x.is_floating_point():
         raise DtypeError(f"a norm takes real numbers, but got a tensor of {x.dtype}; convert it with x.float()")
+    check_dense(x, "a norm")

@@ -14,6 +14,7 @@ from normscope.kernels.fused import long_rows, rows_backward
 from normscope.kernels.fused import rows as loops
 from normscope.kernels.memory import (
     address,
+    all_contiguous,
     constant,
     direct_apply,
     gradients_of,
@@ -227,7 +228,8 @@ def _readable_gradients(
     return result
 
 
-# An operator gives tensors only: an empty one stands for what is not there.
+# An operator gives tensors only: an empty one stands for what is not there. A graph may be called with tensors that lie
+# in memory otherwise than those it was made with, so an operator brings all it is given in order first.
 @torch.library.custom_op("normscope::norm_rows", mutates_args=())
 def _operator(
     x: Tensor,
@@ -239,6 +241,7 @@ def _operator(
     eps: float,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    x, branch, weight, bias, real = all_contiguous(x, branch, weight, bias, real)
     total, y, means = _forward(x, branch, weight, bias, real, d, eps, centred)
     return room32(0) if total is None else total, y, room64(0) if means is None else means
 
@@ -257,6 +260,7 @@ def _backward_operator(
     learns_weight: bool,
     learns_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight, real = all_contiguous(x, weight, real)
     dx, dweight, dbias = _backward(past, g, x, weight, real, means, d, eps, centred, learns_weight, learns_bias)
     return dx, room32(0) if dweight is None else dweight, room32(0) if dbias is None else dbias
 
@@ -265,8 +269,8 @@ def _backward_operator(
 def _(
     x: Tensor, branch: Any, weight: Any, bias: Any, real: Any, d: int, eps: float, centred: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    total = x.new_empty(0, dtype=torch.float32) if branch is None else torch.empty_like(x)
-    return total, torch.empty_like(x), x.new_empty(x.numel() // d if centred else 0, dtype=torch.float64)
+    total = x.new_empty(0, dtype=torch.float32) if branch is None else x.new_empty(x.shape)
+    return total, x.new_empty(x.shape), x.new_empty(x.numel() // d if centred else 0, dtype=torch.float64)
 
 
 @_backward_operator.register_fake
@@ -274,7 +278,7 @@ def _(
     past: Any, g: Tensor, x: Tensor, weight: Any, real: Any, means: Any, d: int, eps: Any, centred: Any, *learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     dweight, dbias = (x.new_empty(d if learnt else 0, dtype=torch.float32) for learnt in learns)
-    return torch.empty_like(x), dweight, dbias
+    return x.new_empty(x.shape), dweight, dbias
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

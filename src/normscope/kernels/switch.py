@@ -56,9 +56,22 @@ def form_for(*tensors: Tensor | None) -> Form:
         return "operator"
     if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
         return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "steps"
-    if torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None:  # torch.jit.trace
+    if torch._C._get_tracing_state() is not None or is_transformed():  # torch.jit.trace
         return "steps"
-    return "steps" if forward_ad._current_level >= 0 else "fused"
+    return "fused"
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+
+
+def is_recorded() -> bool:
+    """Whether only the forward pass is recorded, to be run and differentiated later: torch.export, torch.jit.trace."""
+    exports = getattr(torch.compiler, "is_exporting", None)  # not in every torch
+    return torch._C._get_tracing_state() is not None or (exports is not None and exports())
 
 
 def _is_stand_in(x: Tensor, compiling: bool) -> bool:

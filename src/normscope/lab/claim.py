@@ -64,6 +64,9 @@ class Claim:
         remark: what else has to be said, for instance of a source that cannot be found.
         tuning: how learning rates are found; None where there are none, or they are what is studied.
         equal: what all variants have the same of; the lab refuses runs where it is not so.
+        withdrawn: why its verdict does not stand until the claim is redone; its figures are shown, its verdict is not.
+        revised: what was changed in its design after a first run, with seeds 0 to 4, had been looked at.
+        first_verdict: the verdict of that first run, if it was another.
     """
 
     number: int
@@ -81,6 +84,9 @@ class Claim:
     remark: str = ""
     tuning: Callable[[Budget], Tuning] | None = None
     equal: Equal = "steps"
+    withdrawn: str = ""
+    revised: str = ""
+    first_verdict: Verdict | None = None
 
     def __post_init__(self) -> None:
         if set(self.meaning) != set(VERDICTS):

@@ -10,15 +10,15 @@ from typing import Any
 
 from normscope._version import __version__
 from normscope.errors import FileError
-from normscope.files import is_altered, make_folder, signed, write_atomically
+from normscope.files import make_folder, signed, write_atomically
+from normscope.json_files import LARGE, convert, read_signed
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.runs import Runs
 from normscope.lab.source import versions
-from normscope.lab.statistics import Interval
 from normscope.lab.trials.texts import STORIES
 from normscope.lab.tuning import finders
-from normscope.lab.verdict import VERDICTS, Answer, Question, Verdict
+from normscope.lab.verdict import Answer, Question, Verdict
 
 VERSION = 1
 """Of the file's format."""
@@ -80,44 +80,19 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
 
 def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     """The outcome that was saved for a claim; None if there is none."""
-    path, fix = outcome_path(folder, claim), f"fix: normscope lab run {claim}{out_option(folder)}"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    path, fix = outcome_path(folder, claim), f"normscope lab run {claim}{out_option(folder)}"
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}\n{fix}") from error
+    content = read_signed(path, fix=fix, max_bytes=LARGE)
+    if content.pop("version", None) != VERSION or content.get("claim") != claim:
+        raise FileError(f"{path} is damaged or of another version of normscope\nfix: {fix}")
     try:
-        found = _outcome(content)
-        if found.claim == claim:
-            return found
+        content["tuned"] = {name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()}
+        for answer in content["answers"]:
+            answer["interval"] = {name: float(value) for name, value in answer["interval"].items()}
     except (LookupError, TypeError, ValueError, AttributeError):
-        pass  # it is JSON, but not what was saved
-    raise FileError(f"{path} is damaged or of another version of normscope\n{fix}")
-
-
-def _outcome(content: Any) -> Outcome:
-    if is_altered(content) or content["version"] != VERSION or content["verdict"] not in VERDICTS:
-        raise ValueError
-    runs = content["runs"]
-    return Outcome(
-        claim=content["claim"],
-        verdict=content["verdict"],
-        answers=tuple(map(_answer, content["answers"])),
-        runs=Runs(runs["figures"], tuple(runs["seeds"]), runs["rates"]),
-        settings=content["settings"],
-        tuned={name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()},
-        budget=Budget(**content["budget"]),
-        seconds=content["seconds"],
-        rule=content["rule"],
-        normscope=content["normscope"],
-        torch=content["torch"],
-    )
-
-
-def _answer(content: Mapping[str, Any]) -> Answer:
-    ends = {name: float(value) for name, value in content["interval"].items()}
-    return Answer(**{**content, "effects": tuple(content["effects"]), "interval": Interval(**ends)})
+        raise FileError(f"{path} is damaged or of another version of normscope\nfix: {fix}") from None
+    return convert(content, Outcome, name=str(path), fix=fix)
 
 
 def is_older(outcome: Outcome, claim: Claim) -> bool:

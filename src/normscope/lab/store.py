@@ -3,11 +3,22 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
-from normscope.errors import ConfigError
-from normscope.files import is_altered, make_folder, signed, write_atomically
+from normscope.errors import ConfigError, FileError
+from normscope.files import make_folder, signed, write_atomically
+from normscope.json_files import LARGE, Strict, convert, read_signed
 from normscope.lab.source import LIBRARIES, made_of
 from normscope.lab.trial import Done, Trial
+
+
+class _Kept(Strict):
+    measure: str
+    settings: dict[str, Any]
+    seed: int
+    figures: dict[str, Any]
+    seconds: float
+    made_of: str
 
 
 class Store:
@@ -24,13 +35,14 @@ class Store:
 
     def find(self, trial: Trial) -> Done | None:
         """What the trial gave when it was run before; None if it never was, or if its file is damaged."""
+        path, fix = self._path(trial), "run the trial again"
         try:
-            content = json.loads(self._path(trial).read_text(encoding="utf-8"))
-            if is_altered(content) or content["settings"] != json.loads(json.dumps(trial.settings)):
-                return None
-            return Done(content["figures"], content["seconds"], content["made_of"])
-        except (OSError, ValueError, KeyError, TypeError):
+            kept = convert(read_signed(path, fix=fix, max_bytes=LARGE), _Kept, name=str(path), fix=fix)
+        except FileError:
             return None  # it is run again, which is never wrong
+        if kept.settings != json.loads(json.dumps(trial.settings)):
+            return None
+        return Done(kept.figures, kept.seconds, kept.made_of)
 
     def keep(self, trial: Trial, done: Done) -> None:
         """Keep what it gave; refused if it was not run with the code that it would be found by."""
@@ -47,6 +59,10 @@ class Store:
             **dataclasses.asdict(done),
         }
         write_atomically(self._path(trial), json.dumps(signed(content)) + "\n")
+
+    def forget(self, trial: Trial) -> None:
+        """Let a trial be run again."""
+        self._path(trial).unlink(missing_ok=True)
 
     def _path(self, trial: Trial) -> Path:
         return self.trials / f"{trial.key}.json"

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_config, check_images, check_type_of
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
+from normscope.models.size import check_size, linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,19 @@ class ConvNetConfig:
             for _, width, _, size in self.stages():
                 norm.build((None, width, size, size), device="meta")
 
+    @property
+    def depth(self) -> int:
+        """How many stages there are."""
+        return len(self.widths)
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it; norms apart, which are vectors."""
+        convolutions = sum(9 * before * width for before, width, _, _ in self.stages())
+        return convolutions + linear_parameters(self.widths[-1], self.classes, True)
+
+    def table_count(self) -> int:
+        return 0
+
     def stages(self) -> Iterator[tuple[int, int, int, int]]:
         """For each stage: channels in, channels out, stride, and the size of the image after it."""
         before, size = self.channels, self.image_size
@@ -61,7 +76,7 @@ class Convolution(nn.Conv2d):
             nn.init.zeros_(self.bias)
 
 
-class ConvNet(nn.Module):
+class ConvNet(BaseModule):
     r"""Convolution, norm, ReLU, one stage after the other; the mean over all positions is classified.
 
     Formula:
@@ -86,6 +101,7 @@ class ConvNet(nn.Module):
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
         check_config(config, ConvNetConfig, "a ConvNet")
+        check_size(config)
         self.config = config
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)
@@ -96,8 +112,10 @@ class ConvNet(nn.Module):
         self.head = Linear(config.widths[-1], config.classes, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
+        if is_traced(images):
+            return self._as_leaf(images)
         check_images(images, self.config.channels, self.config.image_size)
-        check_type_of(images, self.head.weight, "the model")
+        check_type_of(images, next(self.convolutions.parameters()), "the model")
         x = images
         for conv, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(norm(conv(x)))

@@ -9,8 +9,10 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_tokens
 from normscope.blocks.linear import Embedding
 from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ShapeError
+from normscope.models.size import blocks_parameters, check_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +32,15 @@ class EncoderConfig(BlockConfig):
         super().__post_init__()
         check_positive(vocab_size=self.vocab_size, context=self.context)
 
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it."""
+        return blocks_parameters(self) + (self.vocab_size + self.context) * self.width
 
-class Encoder(nn.Module):
+    def table_count(self) -> int:
+        return 0
+
+
+class Encoder(BaseModule):
     r"""A post-norm encoder with learned positions.
 
     Formula:
@@ -58,6 +67,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_config(config, EncoderConfig, "an Encoder")
+        check_size(config)
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")
@@ -66,6 +76,8 @@ class Encoder(nn.Module):
         self.final_norm = final_norm(config)
 
     def forward(self, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        if is_traced(tokens):
+            return self._as_leaf(tokens, mask=mask)
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
             raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")

@@ -16,15 +16,19 @@ from torch import Tensor, nn
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import Cache
-from normscope.blocks.checks import check_config, check_mask, check_tokens, unknown_token
+from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialisation import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.places import Start, furthest, places
-from normscope.blocks.rotary import Rotary, check_rotary
+from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_flags, check_positive
+from normscope.display.words import size
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
+from normscope.memory import memory_free
+from normscope.models.size import blocks_parameters, check_size, norm_parameters
 
 Positions = Literal["learned", "rotary", "none"]
 
@@ -66,8 +70,24 @@ class GPTConfig(BlockConfig):
         if not self.causal:
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it; tied weights count once.
 
-class GPT(nn.Module):
+        >>> GPTConfig(vocab_size=10, context=8, width=4, heads=2, norm=None).parameter_count()
+        272
+        """
+        tables = self.vocab_size * (1 if self.tied_head else 2) + (self.context if self.positions == "learned" else 0)
+        own_norm = norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
+        return blocks_parameters(self) + tables * self.width + own_norm
+
+    def table_count(self) -> int:
+        """How many numbers the tables of rotary positions hold."""
+        if self.positions != "rotary":
+            return 0
+        return self.context * check_heads(self.width, self.heads, self.kv_heads, self.head_dim)[2]
+
+
+class GPT(BaseModule):
     r"""A GPT of any preset.
 
     Formula:
@@ -100,6 +120,7 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
+        check_size(config)
         self.config = config
         width, depth = config.width, config.depth
         _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
@@ -107,10 +128,12 @@ class GPT(nn.Module):
         self.embedding = Embedding(config.vocab_size, width, init=config.init, role=table)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
-        rotary = Rotary(self.head_dim, config.context, config.rotary_base) if config.positions == "rotary" else None
+        rotaries: list[Rotary] | list[None] = [None] * depth
+        if config.positions == "rotary":
+            rotaries = rotary_for_layers(depth, self.head_dim, config.context, config.rotary_base)
         self.dropout = nn.Dropout(config.dropout)
         self.embedding_norm = build_norm(as_norm(config.norm) if config.embedding_norm else None, (None, None, width))
-        self.blocks = nn.ModuleList(Block(config, rotary) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(config, rotary) for rotary in rotaries)
         self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
         # What a cache cannot serve; asked here, because a scope is not read again for every token.
@@ -135,6 +158,8 @@ class GPT(nn.Module):
         padding or not: all that generating needs, and the logits of a long prompt are larger than all the rest. With
         `capped=False` they are those before the config's cap, for the loss, which caps them as it goes.
         """
+        if is_traced(tokens):
+            return self._as_leaf(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
@@ -153,6 +178,7 @@ class GPT(nn.Module):
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
+        check_same_device("the tensor of targets", targets.device, tokens.device)
         if mask is not None:
             targets = targets.masked_fill(~mask, IGNORED)
         cap = self.config.logit_cap
@@ -168,6 +194,14 @@ class GPT(nn.Module):
         check_positive(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
+        weight = self.embedding.weight
+        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
+        free = memory_free() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
+        if free is not None and needed > free:
+            raise CacheError(
+                f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {size(needed)}, but "
+                f"{size(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
+            )
         return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 
     @property
@@ -182,7 +216,7 @@ class GPT(nn.Module):
     def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Start:
         """Refuse what does not fit; returns the place of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
-        check_mask(mask, tokens.shape)
+        check_mask(mask, tokens, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
         total = furthest(start) + tokens.shape[1]
         if total > self.config.context:

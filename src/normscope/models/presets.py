@@ -70,7 +70,8 @@ def llama(**overrides: Any) -> GPTConfig:
     """
     heads = overrides.get("heads", 12)
     check_positive(heads=heads)
-    shared = next(kv for kv in range(max(1, heads // 3), 0, -1) if heads % kv == 0)
+    # The smallest group of three or more; among more heads than any model has, one is not looked for.
+    group = next((n for n in range(3, min(heads, 4096) + 1) if heads % n == 0), heads)
     return _preset(
         overrides,
         vocab_size=32000,
@@ -78,7 +79,7 @@ def llama(**overrides: Any) -> GPTConfig:
         width=768,
         depth=12,
         heads=12,
-        kv_heads=shared,
+        kv_heads=heads // group,
         positions="rotary",
         norm="rms",
         activation="swiglu",

@@ -9,8 +9,10 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_images
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
+from normscope.models.size import blocks_parameters, check_size, linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,18 @@ class ViTConfig(BlockConfig):
         if self.image_size % self.patch:
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
 
+    def parameter_count(self) -> int:
+        """How many numbers the model learns, without building it."""
+        patches = (self.image_size // self.patch) ** 2
+        ends = linear_parameters(self.channels * self.patch**2, self.width, True)
+        ends += linear_parameters(self.width, self.classes, True)
+        return blocks_parameters(self) + patches * self.width + ends
 
-class ViT(nn.Module):
+    def table_count(self) -> int:
+        return 0
+
+
+class ViT(BaseModule):
     r"""A small vision transformer; the mean over all patches is classified.
 
     Formula:
@@ -69,6 +81,7 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         check_config(config, ViTConfig, "a ViT")
+        check_size(config)
         self.config = config
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)
@@ -78,6 +91,8 @@ class ViT(nn.Module):
         self.head = Linear(config.width, config.classes, init=config.init, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
+        if is_traced(images):
+            return self._as_leaf(images)
         x = self.embedding(self.patches(images)) + self.position.weight  # n s d
         for block in self.blocks:
             x = block(x)

@@ -26,10 +26,16 @@ class Plan:
     """How many values each statistic sees."""
     statistics_shape: tuple[int, ...]
     """The shape of the statistics: one for each place along the kept dimensions."""
+    roles: str
+    """What each dimension does, in order: "k" for kept, "r" for reduced."""
 
     def along(self, names: Sequence[str]) -> tuple[int, ...]:
         """The shape that lays a tensor over these axes alone along the whole tensor: 1 everywhere else."""
         return tuple(size if name in names else 1 for name, size in zip(self.names, self.split_shape, strict=True))
+
+    def statistics_along(self) -> tuple[int, ...]:
+        """The shape that lays the statistics along the whole tensor: 1 along what is reduced."""
+        return tuple([size if role == "k" else 1 for role, size in zip(self.roles, self.split_shape, strict=True)])
 
 
 def expand(dims: Sequence[Dimension], rank: int) -> list[Dimension]:
@@ -59,6 +65,7 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
         kept=kept,
         count=math.prod([split_shape[i] for i in reduced]),
         statistics_shape=tuple([split_shape[i] for i in kept]),
+        roles="".join(["r" if axis.bracketed else "k" for axis, _ in axes]),
     )
 
 

@@ -19,10 +19,15 @@ class Audience:
         self.metrics = metrics
         self._everyone: list[Observer] = [metrics, *observers]
         self._lasting: list[Event] = []
+        self.left = False
+        """Whether one of the observers has nobody left to tell: the pipe that it writes to was closed."""
 
     def tell(self, event: Event) -> None:
         for observer in self._everyone:
-            observer.see(event)
+            try:
+                observer.see(event)
+            except BrokenPipeError:
+                self.left = True
 
     def tell_for_good(self, event: Event) -> None:
         """Tell what stays true when the run goes back: that it began, what the user should know."""

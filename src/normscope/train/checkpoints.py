@@ -1,21 +1,47 @@
 """The checkpoints of a run: one sealed folder for each saved step; the last two and the best are kept."""
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from torch import Tensor
 
-from normscope.checks import is_whole
+from normscope.data.record import Sha256
 from normscope.errors import CheckpointError
-from normscope.files import is_altered, signed, write_atomically
+from normscope.files import signed
+from normscope.json_files import Strict, convert, parse_json, unsigned
+from normscope.own_folder import OwnFolder
 from normscope.train import sealed
+from normscope.train.manifest import MANIFEST
 
 KEPT = 2
 """How many of the newest stay: the one that was just written, and one to fall back to."""
-_BEST = "best.json"
+BEST = "best.json"
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class Best(Strict):
+    """What best.json says; no step if the best one was forgotten when the run went back before it."""
+
+    step: Count | None
+    loss: float | None
+
+
+class State(Strict):
+    """What state.json says of a checkpoint, besides the tensors; see `Trainer.state` and the loop."""
+
+    step: Count
+    next_batch: Count
+    passed_over: list[Count]
+    config: dict[str, Any]
+    best: float | None
+    seconds: Annotated[float, Meta(ge=0)]
+    metrics_bytes: Count
+    metrics_sha256: Sha256
+    surroundings: dict[str, str]
 
 
 class Checkpoints:
@@ -23,86 +49,122 @@ class Checkpoints:
 
     Args:
         folder: where they are; made when the first one is saved.
+        config: the checksum of the run's config.json, which each of them is bound to.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | OwnFolder, config: str | None = None) -> None:
+        self._inside = folder if isinstance(folder, OwnFolder) else OwnFolder(folder)
+        self._config = config
+
+    @property
+    def folder(self) -> Path:
+        return self._inside.path
 
     def steps(self) -> list[int]:
         """The steps that were saved whole, in order."""
-        if not self.folder.is_dir():
-            return []
-        found = [path for path in self.folder.iterdir() if path.name.isdecimal() and sealed.is_sealed(path)]
-        return sorted(int(path.name) for path in found)
+        return sorted(int(name) for name in self._names() if sealed.is_sealed(self._inside / name))
+
+    def unfinished(self) -> list[int]:
+        """Later steps that aren't whole: their saving was cut short, or they lost their manifest since."""
+        last = self.last()
+        return sorted(step for step in map(int, self._names()) if last is None or step > last)
 
     def last(self) -> int | None:
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
         """The step with the lowest validation loss so far; None before the first validation."""
-        step = self._marked()
+        step = self.marked()
         return step if step in self.steps() else None
 
+    def marked(self) -> int | None:
+        """The step that best.json names, whether or not it is still there."""
+        found = self._mark()
+        return None if found is None else found.step
+
+    def has_mark(self) -> bool:
+        """Whether there is a best.json; there is one after the first validation."""
+        return self._inside.has(BEST)
+
     def path(self, step: int) -> Path:
-        return self.folder / f"{step:08d}"
+        return self.folder / _name(step)
 
     def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> None:
         """Write a checkpoint; only when it is whole do older ones go."""
-        sealed.seal(self.path(step), tensors, facts)
+        sealed.seal(self._inside / _name(step), tensors, facts, self._config)
         self._drop_old()
 
-    def mark_best(self, step: int, loss: float) -> None:
-        write_atomically(self.folder / _BEST, json.dumps(signed({"step": step, "loss": loss})))
+    def mark_best(self, step: int | None, loss: float | None) -> None:
+        self._inside.make()
+        self._inside.write(BEST, json.dumps(signed({"step": step, "loss": loss})).encode())
         self._drop_old()
+
+    def open(self, step: int) -> sealed.Sealed:
+        """The checkpoint of a step, to be read in part; refused if it is damaged or of another run."""
+        return sealed.Sealed(self._inside / _name(step), self._config)
+
+    def state(self, step: int) -> State:
+        """What is known of a step besides its tensors."""
+        state = self.open(step).facts(State)
+        if state.step != step:
+            raise CheckpointError(f"{self.path(step)} is the checkpoint of step {state.step}\nfix: put it back there")
+        return state
 
     def load(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-        """Tensors and facts of a step. One that was damaged is refused, and those that are there are named."""
+        """All tensors and facts of a step."""
+        with self.explained(step):
+            found = self.open(step)
+            return {group: found.tensors(group) for group in found.groups}, found.facts(dict[str, Any])
+
+    @contextmanager
+    def explained(self, step: int) -> Iterator[None]:
+        """For a `with` block that reads a step: an error names the other steps that are there."""
         try:
-            return sealed.unseal(self.path(step))
+            yield
         except CheckpointError as error:
             others = [str(other) for other in self.steps() if other != step]
-            if not others:
-                raise CheckpointError(f"{error}\nfix: there is no other one; start a new run") from error
-            raise CheckpointError(
-                f"{error}\nfix: there are others, at step {' and '.join(others)}: "
-                f"go on from one with --from-step, or sample it with --checkpoint"
-            ) from error
+            fix = "there is no other one; start a new run"
+            if others:
+                fix = (
+                    f"there are others, at step {' and '.join(others)}: "
+                    f"go on from one with --from-step, or sample it with --checkpoint"
+                )
+            problem = str(error).partition("\nfix: ")[0]
+            raise CheckpointError(f"{problem}\nfix: {fix}") from error
 
     def forget_after(self, step: int) -> None:
         """Drop what comes after a step from which a run goes on, and what was never finished."""
-        if not self.folder.is_dir():
-            return
-        marked = self._marked()
+        marked = self.marked()
         if marked is not None and marked > step:  # the step will come again, and need not be the best then
-            (self.folder / _BEST).unlink(missing_ok=True)
-        for path in self.folder.iterdir():
-            if path.name.isdecimal() and (int(path.name) > step or not sealed.is_sealed(path)):
-                _remove(path)
+            self._inside.write(BEST, json.dumps(signed({"step": None, "loss": None})).encode())
+        for name in self._names():
+            if int(name) > step or not sealed.is_sealed(self._inside / name):
+                self._remove(name)
 
-    def _marked(self) -> int | None:
-        path = self.folder / _BEST
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+    def _names(self) -> list[str]:
+        return [name for name in self._inside.names() if name.isdecimal() and name == _name(int(name))]
+
+    def _mark(self) -> Best | None:
+        if not self._inside.has(BEST):
             return None
-        except (OSError, ValueError):
-            content = None
-        if not isinstance(content, dict) or is_altered(content) or not is_whole(content.get("step"), least=0):
-            raise CheckpointError(
-                f"{path} is damaged, and nothing else says which step was the best\n"
-                f"fix: remove it, and the best of those to come will be marked; what is saved is whole"
-            )
-        return int(content["step"])
+        fix = "remove it, and the best of those to come will be marked; or name a step with --checkpoint"
+        path = str(self.folder / BEST)
+        content = parse_json(self._inside.read(BEST), dict[str, Any], name=path, fix=fix, error=CheckpointError)
+        content = unsigned(content, name=path, fix=fix, error=CheckpointError)
+        return convert(content, Best, name=path, fix=fix, error=CheckpointError)
 
     def _drop_old(self) -> None:
         steps = self.steps()
         kept = {*steps[-KEPT:], self.best()}
         for step in steps:
             if step not in kept:
-                _remove(self.path(step))
+                self._remove(_name(step))
+
+    def _remove(self, name: str) -> None:
+        # The manifest first: a removal that is cut short must not leave a folder that looks whole.
+        (self._inside / name).remove(MANIFEST)
+        self._inside.remove(name)
 
 
-def _remove(checkpoint: Path) -> None:
-    # The manifest first: a removal that is cut short must not leave a folder that looks whole.
-    (checkpoint / sealed.MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(checkpoint, ignore_errors=True)
+def _name(step: int) -> str:
+    return f"{step:08d}"

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from normscope.checks import (
     check_above_zero,
     check_complete,
+    check_count,
     check_flags,
     check_positive,
     check_seed,
@@ -17,6 +18,7 @@ from normscope.checks import (
     plain,
 )
 from normscope.errors import ConfigError
+from normscope.json_files import convert
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS
 from normscope.train.schedule import Schedule, Shape
 
@@ -85,9 +87,12 @@ class TrainConfig:
             value = getattr(self, name)
             if not (is_number(value) and least <= value < most):
                 raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        for name in ("evaluate_every", "sample_every", "save_every", "xray_every"):
-            if not is_whole(getattr(self, name), least=0):
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be a whole number, zero or more")
+        check_count(
+            evaluate_every=self.evaluate_every,
+            sample_every=self.sample_every,
+            save_every=self.save_every,
+            xray_every=self.xray_every,
+        )
         check_seed(seed=self.seed)
         if not (is_whole(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
@@ -120,4 +125,4 @@ class TrainConfig:
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
         """The config that was written as these settings; one that is unknown or missing is refused by name."""
         check_complete("the training's", settings, [field.name for field in dataclasses.fields(cls)])
-        return cls(**settings)
+        return convert(settings, cls, name="the training's config", fix="put it back as it was", error=ConfigError)

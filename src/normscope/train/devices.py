@@ -2,6 +2,7 @@
 
 import torch
 
+from normscope.blocks.checks import check_device
 from normscope.errors import ConfigError
 
 
@@ -10,6 +11,9 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return found if found is not None else torch.device("cpu")
+    if not isinstance(name, str | torch.device):
+        raise ConfigError(f"device={name!r:.80} must be a name, for instance 'cpu'")
+    check_device(name)
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # a device that computes nothing, as meta does, fails here

@@ -13,16 +13,17 @@ import numpy as np
 import torch
 
 from normscope._version import __version__
+from normscope.blocks.checks import check_config
 from normscope.checks import check_above_zero
 from normscope.data.batches import Batches
 from normscope.kernels.switch import form_for
+from normscope.memory import memory_now, memory_peak, memory_sizes
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.train.allocator import hold_memory
 from normscope.train.compiler import cpp_compiler
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
 from normscope.train.needs import refuse_too_large
-from normscope.train.observers.memory import memory_now, memory_peak, memory_sizes
 from normscope.train.precision import choose_precision, probe_bfloat16
 from normscope.train.trainer import Trainer
 
@@ -91,6 +92,8 @@ class Cost:
 
 def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> Cost:
     """Take real steps on random tokens for so many seconds, three at least; what cannot fit is refused before."""
+    check_config(model_config, GPTConfig, "a GPT")
+    check_config(config, TrainConfig, "a measurement")
     check_above_zero(seconds=seconds)
     refuse_too_large(model_config, config)
     hold_memory()

@@ -1,20 +1,27 @@
 """Where a number stopped being finite: the first module that made one out of numbers that were."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
+from normscope.checks import as_path
 from normscope.errors import CheckpointError
+from normscope.json_files import Strict
 from normscope.models.as_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT
+from normscope.own_folder import OwnFolder
 from normscope.train import sealed
 from normscope.train.chance import random_state, set_random_state
 from normscope.train.config import Precision
 from normscope.train.devices import resolve_device
+from normscope.train.manifest import MANIFEST
 from normscope.train.precision import choose_precision
 from normscope.train.statistics import put_back, running_statistics
 
@@ -109,7 +116,22 @@ def _watch(model: nn.Module) -> Iterator[list[Fault]]:
             handle.remove()
 
 
-def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts: dict[str, Any]) -> None:
+class _Facts(Strict):
+    """What state.json says of a fault."""
+
+    error: str
+    config: dict[str, Any]
+    fault: dict[str, str] | None = None
+    micro_batch: Annotated[int, Meta(ge=1)] | None = None
+    device: str = "cpu"
+    precision: Precision = "float32"
+    threads: str = ""
+    kernels: str = ""
+    torch: str = ""
+    instructions: str = ""
+
+
+def save_bundle(folder: Path | OwnFolder, model: GPT, inputs: Tensor, targets: Tensor, facts: dict[str, Any]) -> None:
     """All that it takes to see the fault again: weights, batch, and the state of the random numbers."""
     tensors = {
         "model": dict(model.state_dict()),
@@ -120,7 +142,7 @@ def save_bundle(folder: Path, model: GPT, inputs: Tensor, targets: Tensor, facts
 
 
 def replay(
-    folder: Path, device: str | None = None, precision: Precision | None = None
+    folder: str | Path, device: str | None = None, precision: Precision | None = None
 ) -> tuple[Fault | None, dict[str, Any]]:
     """Run the batch of a saved bundle again, on the device and in the precision of the run unless told otherwise.
 
@@ -128,23 +150,40 @@ def replay(
         What is found now, and what was noted then.
     """
     fix = "fix: name a folder such as RUN/faults/00000123-batch-122"
+    folder = as_path(folder, "a fault")
     if not sealed.is_sealed(folder):
-        raise CheckpointError(f"{folder} does not hold a fault: it has no {sealed.MANIFEST}\n{fix}")
-    tensors, facts = sealed.unseal(folder)
-    if "batch" not in tensors or "error" not in facts:
+        raise CheckpointError(f"{folder} does not hold a fault: it has no {MANIFEST}\n{fix}")
+    bundle = sealed.Sealed(folder, fix="copy it anew from where it was written")
+    if "batch" not in bundle.groups:
         raise CheckpointError(f"{folder} does not hold a fault, though it is whole\n{fix}")
-    where = resolve_device(device or facts.get("device", "cpu"))
-    chosen = choose_precision(precision or facts.get("precision", "float32"), where)
-    model = GPT(config_from_json(facts["config"]))
-    model.load_state_dict(tensors["model"])
-    inputs, targets = (tensors["batch"][name].to(where) for name in ("inputs", "targets"))
+    facts = bundle.facts(_Facts)
+    where = resolve_device(device or facts.device)
+    chosen = choose_precision(precision or facts.precision, where)
+    config = config_from_json(facts.config)
+    with torch.device("meta"):  # shapes without numbers; refuses sizes that nothing could be built with
+        wanted = sealed.specs(GPT(config).state_dict())
+    weights, random = bundle.tensors("model", wanted), bundle.tensors("random")
+    inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
+    model = GPT(config)
+    model.load_state_dict(weights)
     before = random_state(where)
-    set_random_state(tensors["random"], where)
     try:
+        set_random_state(random, where)
         with chosen.autocast(where)():
-            return find_fault(model.to(where).train(), inputs, targets, facts.get("micro_batch")), facts
+            found = find_fault(model.to(where).train(), inputs, targets, facts.micro_batch)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{folder} cannot be replayed: {str(error).splitlines()[0]}\n{fix}") from error
     finally:
         set_random_state(before, where)
+    return found, msgspec.to_builtins(facts)
+
+
+def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]:
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    whole = all(tensor.dim() == 2 and tensor.dtype == torch.int64 for tensor in tensors.values())
+    if shapes.keys() != {"inputs", "targets"} or len(set(shapes.values())) != 1 or not whole:
+        raise CheckpointError(f"{folder} has a batch that is not inputs and targets of one shape\nfix: copy it anew")
+    return tensors["inputs"], tensors["targets"]
 
 
 def fault_to_json(fault: Fault | None) -> dict[str, str] | None:

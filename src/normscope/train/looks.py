@@ -11,15 +11,15 @@ from typing import Any, Self
 from torch import Tensor
 
 from normscope.errors import FileError
-from normscope.files import make_folder
 from normscope.models.gpt import GPT
+from normscope.own_folder import OwnFolder
 from normscope.xray.findings import find
 from normscope.xray.findings.base import Finding
 from normscope.xray.parameters import ParameterWatch
 from normscope.xray.probe import Xray
 from normscope.xray.record import Record, Signal
 from normscope.xray.scene import Scene
-from normscope.xray.storing import load_record, save_record
+from normscope.xray.storing import load_record, record_text
 
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
 
@@ -101,21 +101,25 @@ class Looks:
         folder: where they are; made when the first one is kept.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | OwnFolder) -> None:
+        self._inside = folder if isinstance(folder, OwnFolder) else OwnFolder(folder)
+
+    @property
+    def folder(self) -> Path:
+        return self._inside.path
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:06d}.json"
 
     def steps(self) -> list[int]:
         """The steps of which there is one, in order."""
-        names = [re.fullmatch(r"step-(\d+)\.json", path.name) for path in self.folder.glob("step-*.json")]
+        names = [re.fullmatch(r"step-([0-9]{6,15})\.json", name) for name in self._inside.names()]
         return sorted(int(name[1]) for name in names if name)
 
     def keep(self, step: int, record: Record, told: set[str]) -> Iterator[str]:
         """Save an x-ray; gives a notice for each kind of fault that is not in `told` yet, and adds it there."""
-        make_folder(self.folder)
-        save_record(record, self.path(step))
+        self._inside.make()
+        self._inside.write(self.path(step).name, record_text(record).encode())
         kinds: dict[str, list[Finding]] = {}
         for finding in _faults(record):
             kinds.setdefault(finding.name, []).append(finding)
@@ -129,7 +133,7 @@ class Looks:
         """The kinds of faults that x-rays before a step have found, which have been told already."""
         found = set()
         for earlier in self.steps():
-            if earlier < step:
+            if earlier < step and self._inside.has(self.path(earlier).name):  # refuses a link
                 try:
                     found |= {finding.name for finding in _faults(load_record(self.path(earlier)))}
                 except FileError:  # then it is told once more
@@ -140,7 +144,7 @@ class Looks:
         """Drop those after a step from which a run goes on: they will be taken again."""
         for later in self.steps():
             if later > step:
-                self.path(later).unlink(missing_ok=True)
+                self._inside.remove(self.path(later).name)
 
 
 def _faults(record: Record) -> list[Finding]:

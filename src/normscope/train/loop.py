@@ -6,15 +6,16 @@ checkpoint and does what was due there again, so it ends with the same weights a
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Literal
 
 import torch
 
-from normscope.checks import check_positive
+from normscope.checks import brief, check_count, check_positive
 from normscope.data.batches import Batches, windows
-from normscope.errors import ConfigError, NotFiniteError
+from normscope.data.split import PARTS
+from normscope.errors import ConfigError, DtypeError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
@@ -41,8 +42,9 @@ from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.observers.model_in_words import model_in_words
 from normscope.train.opening import opening_notices
 from normscope.train.precision import choose_precision
+from normscope.train.restoring import load_state
 from normscope.train.rewinds import MOST_REWINDS, Rewinds
-from normscope.train.run import Run, refuse_changed_text, refuse_other_config
+from normscope.train.run import Run, refuse_changed_text
 from normscope.train.stopping import Stopping
 from normscope.train.surroundings import changes, surroundings
 from normscope.train.trainer import Trainer
@@ -70,8 +72,11 @@ def train(
     Returns:
         done; or stopped, after Ctrl-C or SIGTERM, with everything saved; or paused, at `until`.
     """
+    _check_arguments(run, observers)
     if until is not None:
         check_positive(until=until)
+    if from_step is not None:
+        check_count(from_step=from_step)
     with ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
@@ -89,13 +94,25 @@ def train(
         return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
 
 
+def _check_arguments(run: object, observers: object) -> None:
+    if not isinstance(run, Run):
+        raise DtypeError(f"a Run is trained, but got {brief(run)}\nfix: Run.open(folder), or start(...)")
+    known = list(observers) if isinstance(observers, Iterable) else [observers]
+    for observer in known:
+        if not (callable(getattr(observer, "see", None)) and callable(getattr(observer, "close", None))):
+            raise DtypeError(
+                f"an observer has the methods see and close, but got {brief(observer)}\n"
+                f"fix: observers=[PlainLines(sys.stdout)], for instance"
+            )
+
+
 class _Loop:
     """A run in motion. Everything is built by `begin`, whether the run starts, goes on or goes back."""
 
     def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer], stopping: Stopping) -> None:
         hold_memory()
         self.run, self.config, self.stopping = run, run.config.train, stopping
-        self.corpus = run.corpus(verify=True)
+        self.corpus = run.corpus(verify=PARTS)
         self.missing_text = refuse_changed_text(self.corpus)
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
@@ -113,8 +130,8 @@ class _Loop:
         self.best: float | None = None
         seconds, metrics_bytes, checkpoint = 0.0, 0, None
         if step is not None and (step != 0 or step in self.run.checkpoints.steps()):
-            tensors, facts = self.run.checkpoints.load(step)
-            refuse_other_config(self.run, facts["config"])
+            tensors, facts = load_state(self.run, step, self.trainer)
+            self.metrics.check(facts["metrics_bytes"], facts["metrics_sha256"])
             self.trainer.restore(tensors, facts)
             self.best, seconds, metrics_bytes = facts["best"], facts["seconds"], facts["metrics_bytes"]
             checkpoint = str(self.run.checkpoints.path(step))
@@ -131,18 +148,21 @@ class _Loop:
         self._tell_start()
         while True:
             try:
-                self.told_before = self.run.metrics.stat().st_size
+                self.told_before = self.metrics.size()
                 self._do_what_is_due()
-                if self.stopping.requested or self.trainer.done >= until:
+                if self._wants_to_stop() or self.trainer.done >= until:
                     self._save()
                     break
                 self._step()
             except NotFiniteError as error:
                 self._meet_fault(error)
         done = self.trainer.done >= self.config.steps
-        reason: Reason = "stopped" if self.stopping.requested and not done else "done" if done else "paused"
+        reason: Reason = "stopped" if self._wants_to_stop() and not done else "done" if done else "paused"
         self.audience.tell(Finished(self.trainer.done, reason, self._elapsed()))
         return reason
+
+    def _wants_to_stop(self) -> bool:
+        return self.stopping.requested is not None or self.audience.left
 
     def _step(self) -> None:
         start = time.perf_counter()
@@ -184,6 +204,7 @@ class _Loop:
             "best": self.best,
             "seconds": self._elapsed(),
             "metrics_bytes": self.told_before,  # whoever goes on from here does what is due here, and tells it
+            "metrics_sha256": self.metrics.checksum(self.told_before),
             "surroundings": self._surroundings(),
         }
         self.run.checkpoints.save(step, tensors, facts)
@@ -240,7 +261,7 @@ class _Loop:
         set_random_state(self.trainer.random_before, self.device)
         with self.precision.autocast(self.device)():
             fault = find_fault(self.model.train(), inputs, targets, micro_batch)
-        folder = self.run.faults / f"{self.trainer.done + 1:08d}-batch-{number}"
+        folder = self.run.inside / "faults" / f"{self.trainer.done + 1:08d}-batch-{number}"
         facts = {"error": problem, "fault": fault_to_json(fault), "micro_batch": micro_batch, **self._surroundings()}
         save_bundle(folder, self.model, inputs, targets, facts)
         where = "though each number is finite when that batch is run again" if fault is None else f"first in {fault}"

@@ -1,15 +1,12 @@
 """The least memory that a run takes, known before it is asked for: systems kill who asks for too much, in silence."""
 
-import sys
-
-import torch
-
+from normscope.display.words import count, size
 from normscope.errors import ConfigError
-from normscope.models.gpt import GPT, GPTConfig
+from normscope.memory import memory_free
+from normscope.models.gpt import GPTConfig
+from normscope.models.size import check_size
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
-from normscope.train.observers.memory import memory_free
-from normscope.train.observers.words import size
 
 _ACTIVATIONS = 12
 """Numbers that a block keeps for the way back, for each token and unit of width: half of what is measured."""
@@ -19,10 +16,12 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
     """Refuse what cannot fit in the memory that is free. What might fit is let through: this is a bound from below."""
     free = memory_free()
     if free is None or resolve_device(train.device).type != "cpu":  # others refuse by themselves, with an error
+        check_size(model)
         return
     fixed, window = weights_memory(model), window_memory(model, train)
     at_once = min(train.micro_batch or train.batch, train.batch)
     if fixed + at_once * window <= free:
+        check_size(model)  # so many blocks that building them takes minutes may still fit
         return
     fits = (free - fixed) // (2 * window)
     fix = (
@@ -31,18 +30,15 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
         else "a smaller --depth, --width or --context"
     )
     raise ConfigError(
-        f"there is not enough memory: weights, gradients and optimiser take {size(fixed)}, and {at_once} windows of "
-        f"{model.context} tokens {size(at_once * window)} at least, but {size(free)} are free\nfix: {fix}"
+        f"there is not enough memory: weights, gradients and optimiser of {count(model.parameter_count())} parameters "
+        f"take {size(fixed)}, and {at_once} windows of {model.context} tokens {size(at_once * window)} at least, "
+        f"but {size(free)} are free\nfix: {fix}"
     )
 
 
 def weights_memory(model: GPTConfig) -> int:
-    """The bytes of weights, gradients and of one number that the optimiser remembers for each."""
-    try:
-        with torch.device("meta"):  # shapes without numbers
-            return 3 * 4 * GPT(model).parameter_count()
-    except RuntimeError:  # a matrix of more numbers than can be counted
-        return sys.maxsize
+    """The bytes of weights, gradients and of one number that the optimiser remembers for each, and of tables."""
+    return 4 * (3 * model.parameter_count() + model.table_count())
 
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:

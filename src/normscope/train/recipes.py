@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from normscope.blocks.checks import choose
 from normscope.checks import check_positive
+from normscope.data.choosing import AUTO
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 
 
@@ -17,13 +18,14 @@ class Recipe:
     Args:
         preset: the GPT it starts from.
         model, train: settings of the model's and of the training's config.
+        vocab_size: of the tokenizer "bpe"; the tokenizer "auto" has what suits the text.
         tokenizer, split: how the text becomes tokens, and which part is kept for validation.
     """
 
     preset: str
     model: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
-    tokenizer: str = "bpe"
+    tokenizer: str = AUTO
     vocab_size: int = DEFAULT_VOCAB_SIZE
     split: Literal["seed", "tail"] = "seed"
 

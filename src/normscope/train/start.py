@@ -1,5 +1,6 @@
 """From text and a recipe to a run that is ready to be trained."""
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,16 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from normscope.blocks.checks import check_config
+from normscope.checks import as_path, brief
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.prepare import prepare
+from normscope.data.prepare import prepare, source_names
 from normscope.data.reading import Progress
 from normscope.data.record import RECORD_NAME
 from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
-from normscope.files import make_folder
+from normscope.files import is_partial, make_folder
 from normscope.models.presets import preset
+from normscope.own_folder import OwnFolder
 from normscope.train.compiler import check_compile
 from normscope.train.config import TrainConfig
 from normscope.train.devices import resolve_device
@@ -24,7 +28,7 @@ from normscope.train.lock import LOCK_NAME, locked
 from normscope.train.needs import refuse_too_large
 from normscope.train.precision import choose_precision
 from normscope.train.recipes import Recipe
-from normscope.train.run import Run, RunConfig, fingerprint, refuse_run
+from normscope.train.run import CONFIG, Run, RunConfig, fingerprint, refuse_run
 
 _DATA = "data"
 
@@ -36,6 +40,7 @@ def start(
     *,
     column: str = "text",
     share: float | None = None,
+    allow_special: bool = False,
     model: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
     prompt: str = "",
@@ -47,15 +52,22 @@ def start(
         folder: the run's, which must not hold one yet.
         sources: files, folders and patterns; or one folder that `prepare` wrote; nothing for the built-in stories.
         recipe: the settings.
-        column, share: see `prepare`.
+        column, share, allow_special: see `prepare`.
         model, train: settings that override the recipe's.
         prompt: what samples during the training begin with.
         progress: is told how many bytes have been read, of how many.
     """
-    folder = Path(folder)
+    folder, sources = as_path(folder, "a run"), source_names(sources)
+    check_config(recipe, Recipe, "a run", ", or with recipe()")
+    for name, settings in (("model", model), ("train", train)):
+        if not isinstance(settings, Mapping | None):
+            raise ConfigError(f"{name}={brief(settings)} must be a dictionary of settings")
+    if not isinstance(prompt, str):
+        raise ConfigError(f"prompt={brief(prompt)} must be a text")
     if "vocab_size" in (model or {}):
         raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
     settings = {**recipe.model, **(model or {})}
+    _refuse_unknown(train or {})
     # Whatever can be refused is, before hours of preparation and not after.
     training = TrainConfig(**{**recipe.train, **(train or {})})
     device = resolve_device(training.device)
@@ -65,7 +77,7 @@ def start(
     refuse_too_large(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # how many tokens, the text says
     refuse_run(folder)
     with _claimed(folder):
-        corpus = _corpus(folder, sources, recipe, training.seed, column, share, progress)
+        corpus = _corpus(folder, sources, recipe, training.seed, column, share, allow_special, progress)
         corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
@@ -77,6 +89,13 @@ def start(
         Batches(corpus.train, config.model.context, training.batch, training.seed)  # refuses a text that is too short
         windows(corpus.validation, config.model.context, training.batch)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(TrainConfig)]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"training has no setting {brief(name)}\nfix: use one of {', '.join(known)}")
 
 
 @contextmanager
@@ -99,10 +118,12 @@ def _refuse_other_things(folder: Path) -> None:
     """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
     refuse_run(folder)  # again, for another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
-    strange = [path.name for path in folder.iterdir() if path.name not in (_DATA, LOCK_NAME, TOKENIZER_NAME)]
-    if (folder / _DATA).is_dir():
-        inside = [path.name for path in (folder / _DATA).iterdir()]
-        strange += [f"{_DATA}/{name}" for name in inside if name not in tokens and not name.startswith(".")]
+    usual = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG}  # the last two of a process that was killed before the manifest
+    own = OwnFolder(folder)
+    strange = [name for name in own.names() if not is_partial(name) and (name not in usual or not own.has(name))]
+    data = own / _DATA
+    inside = [name for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)]
+    strange += [f"{_DATA}/{name}" for name in inside]
     if strange:
         raise FileError(
             f"{folder} is not empty: it has {', '.join(sorted(strange)[:3])}\n"
@@ -117,6 +138,7 @@ def _corpus(
     seed: int,
     column: str,
     share: float | None,
+    allow_special: bool,
     progress: Progress | None,
 ) -> Corpus:
     if is_prepared(sources):
@@ -134,6 +156,7 @@ def _corpus(
         seed=seed,
         split=recipe.split,
         share=share,
+        allow_special=allow_special,
         progress=progress,
     )
 

@@ -15,6 +15,6 @@ def load_run(folder: str | Path, checkpoint: str | int = "best", device: str = "
         checkpoint: "best", "last", or the number of a step that was saved.
         device: where the model shall be.
     """
-    run = Run.open(Path(folder))
+    run = Run.open(folder)
     model, _ = run.load_model(checkpoint, device)
     return model, run.tokenizer()

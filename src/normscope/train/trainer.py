@@ -15,6 +15,7 @@ from normscope.models.gpt import GPT
 from normscope.train.chance import random_state, set_random_state
 from normscope.train.config import TrainConfig
 from normscope.train.optimisers.team import Team, gradient_norm
+from normscope.train.sealed import Spec, specs
 from normscope.train.statistics import are_finite, put_back, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -149,6 +150,15 @@ class Trainer:
         tensors = {"model": model, "optimiser": self.team.tensors(), "random": random_state(self.device)}
         return tensors, {"step": self.done, "next_batch": self.next_batch, "passed_over": self.passed_over}
 
+    def expected(self, step: int) -> dict[str, dict[str, Spec]]:
+        """The names, shapes and types of the tensors that `state` gives after so many steps."""
+        optimiser = self.team.expected() if step else {}
+        return {
+            "model": specs(self.model.state_dict()),
+            "optimiser": specs(optimiser),
+            "random": specs(random_state(self.device)),
+        }
+
     def restore(self, tensors: Tensors, facts: Mapping[str, Any]) -> None:
         """Be again where `state` was taken."""
         try:
@@ -157,5 +167,5 @@ class Trainer:
             set_random_state(tensors["random"], self.device)
             self.done, self.next_batch = facts["step"], facts["next_batch"]
             self.passed_over = sorted({*self.passed_over, *facts["passed_over"]})
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError) as error:
             raise CheckpointError(f"the checkpoint does not fit the model of this run: {error}") from error

@@ -12,10 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from normscope.checks import brief
 from normscope.data.corpus import TOKENIZER_NAME
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, DtypeError
+from normscope.files import make_folder
+from normscope.own_folder import OwnFolder
 from normscope.train import sealed
-from normscope.train.run import Run
+from normscope.train.manifest import MANIFEST
+from normscope.train.run import CONFIG, Run
 
 STEPS = 6
 """How many steps each half of the proof has."""
@@ -50,6 +54,8 @@ def prove_resume(run: Run, tell: Callable[[str], object] = lambda _: None) -> Pr
 
     The run itself is only read. A run that is at its end is proven from an earlier checkpoint, or from its beginning.
     """
+    if not isinstance(run, Run):
+        raise DtypeError(f"what is proven is a Run's, but got {brief(run)}\nfix: Run.open(folder)")
     begin, half = _span(run)
     end = begin + 2 * half
     with tempfile.TemporaryDirectory(prefix="normscope-verify-") as place:
@@ -77,16 +83,28 @@ def _span(run: Run) -> tuple[int, int]:
 
 
 def _copy(run: Run, folder: Path, begin: int) -> Run:
-    """The run as it was at a step, with the tokens where they are."""
-    corpus = (run.folder / run.config.corpus).resolve()
-    copy = Run.create(folder, run.config, run.folder / TOKENIZER_NAME)
+    """The run as it was at a step: to the byte, for its checkpoints are bound to its config.json."""
+    make_folder(folder)
+    for name in (CONFIG, TOKENIZER_NAME, MANIFEST):
+        OwnFolder(folder).write(name, run.inside.read(name))
     if not Path(run.config.corpus).is_absolute():
         place = folder / run.config.corpus
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(corpus, target_is_directory=True)
+        shutil.copytree(run.corpus().folder, place, copy_function=_link_or_copy)
     if begin:
-        shutil.copytree(run.checkpoints.path(begin), copy.checkpoints.path(begin))
-    return copy
+        facts = run.checkpoints.state(begin)
+        shutil.copytree(run.checkpoints.path(begin), folder / "checkpoints" / run.checkpoints.path(begin).name)
+        with run.inside.open(run.metrics.name) as file:
+            OwnFolder(folder).write(run.metrics.name, file.read(facts.metrics_bytes))
+    return Run.open(folder)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """The tokens, which are only read, under a second name; or a copy of them on another disk."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _resume(run: Run, until: int, kill_after: float | None = None) -> float:

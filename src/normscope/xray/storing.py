@@ -15,10 +15,12 @@ from typing import Any
 
 from normscope.checks import is_whole
 from normscope.errors import FileError
-from normscope.files import write_atomically
+from normscope.files import signed, write_atomically
+from normscope.json_files import LARGE, read_json, unsigned
 from normscope.xray.record import PRINTS, VERSION, Attention, Module, Record
 
 _FORMAT = "normscope x-ray"
+_AGAIN = "name a file that `normscope xray TARGET --json FILE` wrote"
 _LARGEST = 2**63
 """Whole numbers are counts and sizes, which a machine holds in 64 bits."""
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -35,11 +37,18 @@ def save_record(record: Record, path: str | Path) -> None:
     ...     load_record(Path(folder) / "xray.json") == record
     True
     """
+    write_atomically(path, record_text(record))
+
+
+def record_text(record: Record) -> str:
+    """What `save_record` writes."""
     fields: dict[str, Any] = _to_json(record)
     modules = fields.pop("modules")
-    head = json.dumps({"format": _FORMAT, "version": fields.pop("version", VERSION), **fields}, allow_nan=False)
+    head_fields = {"format": _FORMAT, "version": fields.pop("version", VERSION), **fields}
+    checksum = signed({**head_fields, "modules": modules})["checksum"]
+    head = json.dumps({**head_fields, "checksum": checksum}, allow_nan=False)
     lines = ",\n".join(json.dumps(module, allow_nan=False) for module in modules)
-    write_atomically(path, f'{head[:-1]}, "modules": [\n{lines}\n]}}\n')
+    return f'{head[:-1]}, "modules": [\n{lines}\n]}}\n'
 
 
 def load_record(path: str | Path) -> Record:
@@ -56,40 +65,25 @@ def load_record(path: str | Path) -> Record:
 
 def _read(path: Path) -> dict[str, Any]:
     """The fields of the file, which says that it is an x-ray of a version that can be read."""
-    again = "fix: name a file that `normscope xray TARGET --json FILE` wrote"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileError(f"there is no {path}\n{again}") from None
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}\n{again}") from error
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not an x-ray: it is not text\n{again}") from error
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        begun = text.startswith(f'{{"format": "{_FORMAT}"')
-        problem = "is an x-ray that is cut short or damaged" if begun else "is not an x-ray: it is not JSON"
-        raise FileError(f"{path} {problem} ({error})\n{again}") from error
-    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+    again = f"fix: {_AGAIN}"
+    content = read_json(path, dict[str, Any], fix=_AGAIN, max_bytes=LARGE)
+    if content.get("format") != _FORMAT:
         raise FileError(f"{path} is not an x-ray: it does not begin with the format {_FORMAT!r}\n{again}")
     version: Any = content.get("version")
     if is_whole(version) and version > VERSION:
         raise FileError(
             f"{path} is an x-ray of version {version}, and this normscope reads version {VERSION}\n"
-            f"fix: use the normscope that wrote it ({content.get('normscope', 'a later one')})"
+            f"fix: use the normscope that wrote it ({content.get('normscope', 'a later one')!s:.40})"
         )
     if version != VERSION:
-        raise FileError(f"{path} is not an x-ray: its version is {version!r}, and should be {VERSION}\n{again}")
+        raise FileError(f"{path} is not an x-ray: its version is {version!r:.40}, and should be {VERSION}\n{again}")
+    content = unsigned(content, name=str(path), fix=_AGAIN)
+    del content["format"]
     return content
 
 
 class _WrongError(Exception):
     """A field that cannot be what it says."""
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _to_json(value: Any) -> Any:

@@ -133,6 +133,22 @@ def test_the_end_may_have_any_number_and_gaps_count() -> None:
     assert tokenizer.decode([0, 70_000, 0]) == tokenizer.decode([0, 0])
 
 
+@pytest.mark.parametrize("token", [2**22, 4_000_000_000])
+def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token: int) -> None:
+    library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
+    with pytest.raises(ConfigError, match=f"it has the token id {token:,}, and ids must be below 4,194,304\nfix: "):
+        LibraryTokenizer(library)
+    library.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(FileError, match=r"tokenizer\.json is not a tokenizer: it has the token id"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_vocabulary_that_lacks_its_own_unknown_token_is_told_when_it_is_needed() -> None:
+    tokenizer = LibraryTokenizer(Library(models.WordPiece({"a": 0}, unk_token="[UNK]")))
+    with pytest.raises(TokenError, match=r"cannot encode the text: .*\[UNK\].*\nfix: use another tokenizer"):
+        tokenizer.encode("zebra")
+
+
 def test_a_fork_after_encoding_is_silent() -> None:
     code = (
         "import os; from normscope.data.tokenizers.bpe import train_bpe\n"

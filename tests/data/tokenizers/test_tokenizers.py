@@ -178,3 +178,48 @@ def test_types_are_the_smallest_that_will_do() -> None:
     assert CharacterTokenizer("".join(map(chr, range(256)))).dtype == np.uint16
     large = CharacterTokenizer("".join(chr(i) for i in range(70_000) if not 0xD800 <= i < 0xE000))
     assert large.dtype == np.uint32
+
+
+@each_that_knows_all
+@pytest.mark.parametrize("word", ["<|end|>", "<|endoftext|>"])
+def test_the_name_of_a_special_token_stands_for_it_where_that_is_allowed(name: str, word: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode(f"the{word}{word}cat", allow_special=True)
+    assert tokens.dtype == tokenizer.dtype
+    assert tokens.tolist() == [*tokenizer.encode("the"), tokenizer.end, tokenizer.end, *tokenizer.encode("cat")]
+    assert tokenizer.decode(tokens).replace(" ", "") == "thecat"  # some put a space where a text begins
+    assert tokenizer.encode(word, allow_special=True).tolist() == [tokenizer.end]
+
+
+@each
+@seeded
+@given(texts=st.lists(st.sampled_from(["", "the cat", "the", "cat the"]), max_size=3))
+def test_a_text_without_special_names_is_encoded_alike(name: str, texts: list[str]) -> None:
+    tokenizer = TOKENIZERS[name]
+    allowed = tokenizer.encode_many(texts, allow_special=True)
+    assert [one.tolist() for one in allowed] == [tokenizer.encode(text).tolist() for text in texts]
+
+
+def test_characters_need_no_letters_for_a_special_name() -> None:
+    tokenizer = CharacterTokenizer("abc")
+    assert tokenizer.encode("ab<|endoftext|>c", allow_special=True).tolist() == [0, 1, tokenizer.end, 2]
+    with pytest.raises(TokenError, match="'<'"):
+        tokenizer.encode("ab<|endoftext|>c")
+
+
+def test_the_special_tokens_of_a_vocabulary_go_by_their_own_names() -> None:
+    special = TOKENIZERS["llama"].special_tokens
+    assert special["</s>"] == TOKENIZERS["llama"].end == special["<|end|>"]
+    assert TOKENIZERS["llama"].encode("<s>cat", allow_special=True)[0] == special["<s>"]
+
+
+@each_that_knows_all
+def test_half_a_character_is_left_out_where_a_text_was_cut_off(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.encode("the \U0001d11e").tolist()
+    for count in range(1, len(tokens)):
+        for cut in (True, False):
+            stream = tokenizer.stream()
+            text = "".join([*map(stream.push, tokens[:count]), stream.finish(cut=cut)])
+            half = not "the \U0001d11e".startswith(tokenizer.decode(tokens[:count]))
+            assert text.endswith("\N{REPLACEMENT CHARACTER}") == (half and not cut)

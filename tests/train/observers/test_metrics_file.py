@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, FileError
 from normscope.train.events import Noticed, Sampled, Signalled, Stepped
-from normscope.train.observers.metrics_file import MetricsFile, event_to_json, read_metrics
+from normscope.train.observers.metrics_file import MetricsFile, _with_checksum, event_to_json, read_metrics
 from tests.train.observers.simulated import simulated_run, stepped
+from tests.train.tampering import flip_bit
 
 seeded = settings(derandomize=True, deadline=None)
 
@@ -132,15 +133,42 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert steps(path) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("line", [b'{"kind": "step", "st', b"", b"[1]", b'{"step": 1}', b'{"kind": "step"}', b"\xff"])
-def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"kind": "step", "st}', "is not JSON"),
+        (b"}", "is not JSON"),
+        (b"[1}", "is not JSON"),
+        (b'{"step": 1}', "is not an event"),
+        (b'{"kind": "step"}', "is not an event"),
+        (b'{"kind": "step", "step": -1}', "is not an event"),
+        (b'{"kind": "step", "step": 1, "loss": "low"}', "is not valid: expected `float | null`, got `str` at `loss`"),
+        (b'{"kind": "signal", "step": 1, "layers": 5}', "is not valid: expected `array | null`, got `int`"),
+        (b'{"kind": "signal", "step": 1, "layers": [5]}', "is not valid: expected `object`, got `int` at `layers[0]`"),
+        (b'{"kind": "started", "step": 0, "facts": []}', "is not valid: expected `object | null`, got `array`"),
+        (b'{"kind": "notice", "step": 0, "text": 1e999}', "has a number that is too large: 1e999"),
+        (b"\xff}", "is not UTF-8"),
+    ],
+)
+def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: bytes, words: str) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 3)
-    lines = path.read_bytes().split(b"\n")
-    lines[1] = line
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(FileError, match=re.escape(f"line 2 of {path} is not an event")):
-        read_metrics(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    for own, wanted in ((line + b"\n", "is damaged: its checksum is missing"), (_with_checksum(line), words)):
+        path.write_bytes(b"".join([lines[0], own, lines[2]]))
+        with pytest.raises(FileError, match=re.escape(f"line 2 of {path} {wanted}")):
+            read_metrics(path)
+
+
+def test_every_flipped_bit_of_a_line_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, 1)
+    line = path.read_bytes()
+    for bit in range(8 * len(line)):
+        flip_bit(path, bit)
+        with pytest.raises(FileError, match=r"metrics.jsonl is damaged"):
+            read_metrics(path)
+        path.write_bytes(line)
 
 
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
@@ -148,7 +176,7 @@ def test_no_file_and_no_folder(tmp_path: Path) -> None:
         read_metrics(tmp_path / "metrics.jsonl")
     with pytest.raises(FileError, match=r"there is no folder .*nowhere\nfix: "):
         MetricsFile(tmp_path / "nowhere" / "metrics.jsonl")
-    with pytest.raises(FileError, match=r"cannot write .*: Is a directory"):
+    with pytest.raises(FileError, match=r"cannot write .*: it is not a regular file"):
         MetricsFile(tmp_path)
 
 

@@ -107,3 +107,10 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: st
 def test_a_vector_is_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match=r"shape \(3,\)\nfix: give embeddings, heads, gains and biases to AdamW"):
         Muon([nn.Parameter(torch.ones(3))])
+
+
+def test_a_rate_beyond_float32_gives_weights_and_no_error_of_torchs() -> None:
+    weight = torch.nn.Parameter(torch.ones(6, 2))
+    weight.grad = torch.eye(6, 2)
+    Muon([weight], lr=1e308, weight_decay=1e308).step()
+    assert float(weight.detach().abs().max()) > 1e30

@@ -15,8 +15,10 @@ import pytest
 from normscope.errors import FileError
 from normscope.models.as_json import config_to_json
 from normscope.models.presets import nanochat
+from normscope.own_folder import OwnFolder
 from normscope.train.config import TrainConfig
 from normscope.train.events import Event, Finished, Noticed, Sampled, Signalled
+from normscope.train.manifest import write_manifest
 from normscope.train.observers.metrics_file import MetricsFile
 from normscope.train.report.page import write_report
 from normscope.train.report.record import read_record
@@ -74,6 +76,7 @@ def config() -> dict[str, Any]:
 
 def make_run(folder: Path, events: Iterable[Event], settings: Any = None) -> Path:
     (folder / "config.json").write_text(json.dumps(config() if settings is None else settings), encoding="utf-8")
+    write_manifest(OwnFolder(folder), ["config.json"])
     file = MetricsFile(folder / "metrics.jsonl")
     for event in events:
         file.see(event)
@@ -207,7 +210,12 @@ def test_a_torn_line_does_not_matter_and_an_old_report_is_replaced(tmp_path: Pat
         file.write(b'{"kind": "st')
     (tmp_path / "report.html").write_text("old")
     assert "Loss" in Page(write_report(tmp_path).read_text(encoding="utf-8")).text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "metrics.jsonl", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "metrics.jsonl",
+        "report.html",
+    ]
 
 
 def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
@@ -218,16 +226,22 @@ def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "is not a run: it has no config.json\nfix: "), ("{", "is not JSON"), ("[]", "holds list, not an object")],
+    [
+        (None, "is not a run: it has no config.json\nfix: "),
+        ("{", "is not JSON"),
+        ("[]", "is not valid: expected `object`, got `array`"),
+    ],
 )
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
+        write_manifest(OwnFolder(tmp_path), ["config.json"])
     with pytest.raises(FileError, match=re.escape(words)):
         write_report(tmp_path)
 
 
 def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
     with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl"):
         write_report(tmp_path)

@@ -9,9 +9,10 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normscope.blocks.norm.checks import channel_axes, scope_of
 from normscope.blocks.norm.engine import Device, Norm, ScopeText
+from normscope.blocks.transforms import is_traced
 from normscope.errors import ShapeError
 from normscope.kernels.normalize import check_floating
-from normscope.scope import Plan, Scope
+from normscope.scope import Plan
 
 
 class _ChannelNorm(Norm):
@@ -47,7 +48,8 @@ class _ChannelNorm(Norm):
             dtype=dtype,
             **sizes,
         )
-        self.num_features = None if isinstance(num_features, str | Scope) else sizes["c"]
+        if scope.text == self.default_scope and "c" in sizes:  # else none: a converter to torch's layer has to fail
+            self.num_features = sizes["c"]
         self.affine = affine
         self.track_running_stats = track_running_stats
 
@@ -96,6 +98,8 @@ class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for 
     default_scope = "[n] c [...]"
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
         self._check_rank(input)
         return super().forward(input, mask)
 
@@ -165,6 +169,8 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, **sizes)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
         self._check_rank(input)
         if self.ranks is not None and input.dim() == min(self.ranks):
             return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]

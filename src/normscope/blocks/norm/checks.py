@@ -7,8 +7,10 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
+from normscope.blocks.checks import check_mask_tensor
 from normscope.checks import check_flags, is_number, is_whole
-from normscope.errors import ConfigError, ScopeError, ShapeError
+from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
+from normscope.kernels.switch import is_recorded, is_transformed
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import leaves
 from normscope.scope.plan import dimensions
@@ -62,11 +64,13 @@ def sizes_of(sizes: Any) -> dict[str, int]:
         raise ConfigError(f"sizes={sizes!r} must be a mapping such as {{'g': 4}}") from None
 
 
-def check_mask_axes(mask: Tensor | None, scope: Scope, plan: Plan, features: Collection[str]) -> None:
+def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, features: Collection[str]) -> None:
     """Refuse a mask of few dimensions that would be read along the features, the axes that own something.
 
     A mask (n, l) of a tensor (n, c, l) would be taken to vary along c, and fit by chance where c = l.
     """
+    if isinstance(mask, Tensor):
+        check_mask_tensor(mask, x)
     rank = len(plan.shape)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
         return  # what is no mask at all is refused where it is laid out
@@ -133,6 +137,16 @@ def whole(name: str, value: object, otherwise: str = "") -> int:
     if not is_whole(value):
         raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
+
+
+def check_backward_is_kept() -> None:
+    """Refuse to train PowerNorm where torch would make a backward pass of its own: it would be another one."""
+    if is_transformed() or is_recorded():
+        raise TransformError(
+            "PowerNorm in training has a backward pass of its own, which moves its running statistics; torch.func, "
+            "torch.export and torch.jit.trace differentiate the forward pass instead and would compute something else"
+            "\nfix: call eval() first, or train with plain autograd or torch.compile"
+        )
 
 
 def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:

@@ -5,9 +5,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dtype
+from normscope.blocks.checks import check_device, check_dtype
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
+from normscope.blocks.transforms import BaseModule, is_traced
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
 from normscope.kernels import dispatch
@@ -16,6 +17,7 @@ from normscope.kernels.distributed import is_shared
 from normscope.kernels.layout import is_over_rows
 from normscope.kernels.normalize import Affine, Moments, Statistic
 from normscope.kernels.power import PowerMemory, by_power
+from normscope.kernels.symbolic import is_known
 from normscope.scope import Axes, Plan, Scope
 
 _SHAPES = 64  # of so many shapes a layer remembers the plan
@@ -23,7 +25,7 @@ Device = torch.device | str | None
 ScopeText = str | Scope
 
 
-class Norm(nn.Module):
+class Norm(BaseModule):
     r"""Normalization over a scope: the axes in brackets share statistics.
 
     Formula:
@@ -120,6 +122,7 @@ class Norm(nn.Module):
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
         checks.check_memory(state, self.scope, self.tracked)
         check_dtype(dtype)
+        check_device(device)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
@@ -166,10 +169,12 @@ class Norm(nn.Module):
                 buffer.zero_()
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
         kernel.check_floating(input)
         plan, along, over_rows = self._lay_out(input.shape)
         if mask is not None:
-            checks.check_mask_axes(mask, self.scope, plan, self.features)
+            checks.check_mask_axes(mask, input, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
         affine = Affine(self.weight, self.bias, along, over_rows)
         if self.state is None and not (self.sync and is_shared(True)):
@@ -182,6 +187,8 @@ class Norm(nn.Module):
             return dispatch.normalize_by_memory(
                 input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
             )
+        if self.state == "power":
+            checks.check_backward_is_kept()
         power = self._power_memory()
         if power is not None:
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
@@ -206,7 +213,7 @@ class Norm(nn.Module):
             if self.state is None:
                 self._check_plan(plan)
             along = plan.along(self.axes.names) if self.axes else ()
-            found = plan, along, is_over_rows(plan.split_shape, plan.kept, along)
+            found = plan, along, is_over_rows(plan.split_shape, plan.roles, along)
             if not traced:
                 if len(self._layouts) >= _SHAPES:
                     self._layouts.clear()
@@ -232,7 +239,7 @@ class Norm(nn.Module):
         momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
         if (
-            not masked and not is_shared(self.sync) and plan.count > 1 and moments.square.numel()
+            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moments.square.numel()
         ):  # every statistic saw as many values: the usual case
             self._move(moments, plan.count, momentum, dims)
             return
@@ -259,7 +266,7 @@ class Norm(nn.Module):
             (self.running_square, moments.square, 1.0),
         ):
             if buffer is not None and value is not None:
-                batch = value.mean(dims) if value.numel() > buffer.numel() else value
+                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
                 buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
 
     def _check_plan(self, plan: Plan) -> None:
@@ -268,7 +275,7 @@ class Norm(nn.Module):
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
-        if plan.count == 1 and not is_shared(self.sync):  # the other ranks may bring more values
+        if is_known(plan.count == 1) and not is_shared(self.sync):  # the other ranks may bring more values
             raise ShapeError(checks.one_value_message(plan, self.scope, self.state))
 
     def extra_repr(self) -> str:

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.kernels import dispatch
@@ -39,19 +40,19 @@ def normalize(
     scope = Scope.parse(scope)
     checks.check_names(scope)
     plan = scope.bind(x.shape, **sizes)
-    checks.check_mask_axes(mask, scope, plan, () if affine is None else Axes.parse(affine).names)
+    checks.check_mask_axes(mask, x, scope, plan, () if affine is None else Axes.parse(affine).names)
     return dispatch.normalize(
         x,
         plan,
         statistic=kernel.check_statistic(statistic),
         eps=kernel.default_eps(x) if eps is None else eps,
-        affine=_check_affine(scope, plan, affine, weight, bias),
+        affine=_check_affine(x, scope, plan, affine, weight, bias),
         mask=mask,
     )
 
 
 def _check_affine(
-    scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
+    x: Tensor, scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
 ) -> Affine:
     """The gain and the bias with the shape that lays them along the tensor, if they have the axes' sizes."""
     if affine is None:
@@ -61,9 +62,15 @@ def _check_affine(
     axes = Axes.parse(affine)
     wanted = axes.shape(scope, dict(zip(plan.names, plan.split_shape, strict=True)))
     for name, parameter in (("weight", weight), ("bias", bias)):
-        if parameter is not None and not isinstance(parameter, Tensor):
+        if parameter is None:
+            continue
+        if not isinstance(parameter, Tensor):
             raise DtypeError(f"the {name} must be a tensor, but got {type(parameter).__name__}")
-        if parameter is not None and tuple(parameter.shape) != wanted:
+        if not parameter.is_floating_point():
+            raise DtypeError(f"the {name} must be of floats, but got {parameter.dtype}; convert it with .float()")
+        kernel.check_dense(parameter, f"the {name} of a norm")
+        check_same_device(f"the {name}", parameter.device, x.device)
+        if tuple(parameter.shape) != wanted:
             raise ShapeError(
                 f"the {name} has shape {tuple(parameter.shape)}, but the axes {axes.text!r} of a tensor of shape "
                 f"{plan.shape} need {wanted}"

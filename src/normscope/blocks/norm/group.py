@@ -9,6 +9,7 @@ from torch import nn
 from normscope.blocks.norm.checks import channel_axes, check_no_sizes, sized_scope, whole
 from normscope.blocks.norm.engine import Device, Norm, ScopeText
 from normscope.errors import ConfigError
+from normscope.kernels.symbolic import is_known
 from normscope.scope import Plan, Scope
 
 
@@ -68,5 +69,5 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those 
 
     def _check_plan(self, plan: Plan) -> None:
         # torch refuses only this: the whole tensor, batch included, has one value for each group.
-        if math.prod(plan.shape) == math.prod(plan.along(("g",))):
+        if is_known(math.prod(plan.shape) == math.prod(plan.along(("g",)))):
             self._check_count(plan)

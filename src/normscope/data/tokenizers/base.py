@@ -1,6 +1,7 @@
 """What every tokenizer can do: text to numbers and back, at once or token by token."""
 
 import codecs
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from normscope.files import write_atomically
 
 END = "<|end|>"
 """How the token that ends a document is called."""
+
+END_NAMES = (END, "<|endoftext|>")
+"""What a text may call the end of a document; the second is what most corpora have between their texts."""
 
 DEFAULT_VOCAB_SIZE = 2048
 """How many tokens byte-pair encoding learns, unless told otherwise."""
@@ -33,21 +37,26 @@ class TextStream(ABC):
     def push(self, token: int) -> str:
         """Take the next token; returns the text that is certain now, often of that token, sometimes nothing."""
 
-    def finish(self) -> str:
-        """The text that was still waiting for more, with U+FFFD in place of half a character."""
+    def finish(self, *, cut: bool = False) -> str:
+        """The text that was still waiting for more.
+
+        Args:
+            cut: the text was cut off here, for its length: half a character at its end is left out. Otherwise it is
+                U+FFFD, as are bytes that no further ones could make a character of.
+        """
         return ""
 
 
 class Tokenizer(ABC):
     """Text to token ids and back.
 
-    A text is text: what looks like a special token in it, such as "<|end|>", is spelled out like any other words.
-    Special tokens, `end` among them, have no text: `decode` leaves them out.
+    A text is text: what looks like a special token in it, such as "<|end|>", is spelled out like any other words,
+    unless `allow_special` is set. Special tokens, `end` among them, have no text: `decode` leaves them out.
 
     Attributes:
         kind: what sort of tokenizer this is, for people to read.
         vocab_size: how many tokens there are.
-        end: the id of the token that ends a document; `encode` never gives it.
+        end: the id of the token that ends a document; `encode` never gives it, unless asked to.
         notices: what its user should know.
     """
 
@@ -61,13 +70,39 @@ class Tokenizer(ABC):
         """The smallest type of whole numbers that holds every token."""
         return smallest_dtype(self.vocab_size)
 
-    @abstractmethod
-    def encode(self, text: str) -> Tokens:
-        """The tokens of a text, without an end."""
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Special tokens by the names that they have in a text; the end goes by all of END_NAMES."""
+        return dict.fromkeys(END_NAMES, self.end)
 
-    def encode_many(self, texts: Sequence[str]) -> list[Tokens]:
+    def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
+        """The tokens of a text, without an end.
+
+        Args:
+            text: any.
+            allow_special: whether the names of special tokens in the text stand for these tokens. Leave it off for
+                text that others wrote, or whoever wrote it can end a document.
+        """
+        return self.encode_many([text], allow_special=allow_special)[0]
+
+    def encode_many(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """The tokens of several texts, each for itself; some tokenizers are faster so."""
-        return [self.encode(text) for text in texts]
+        if not allow_special:
+            return self._encode_many(texts)
+        special = self.special_tokens
+        parts = [split_at(text, special) for text in texts]
+        plain = iter(self._encode_many([part for one in parts for part in one if part not in special]))
+        return [
+            np.concatenate([np.array([special[part]], self.dtype) if part in special else next(plain) for part in one])
+            for one in parts
+        ]
+
+    def _encode_many(self, texts: Sequence[str]) -> list[Tokens]:
+        return [self._encode(text) for text in texts]
+
+    @abstractmethod
+    def _encode(self, text: str) -> Tokens:
+        """The tokens of a text in which nothing is special."""
 
     @abstractmethod
     def decode(self, tokens: Ids) -> str:
@@ -109,6 +144,18 @@ class Tokenizer(ABC):
         for extreme in (int(ids.min()), int(ids.max())):
             self.check_token(extreme)
         return ids.astype(np.int64)
+
+
+def split_at(text: str, names: Iterable[str]) -> list[str]:
+    """The text in parts: names are parts of their own, the longer one where two begin at one place.
+
+    >>> split_at("one<|end|>two", ["<|end|>"]), split_at("", ["<|end|>"])
+    (['one', '<|end|>', 'two'], [''])
+    """
+    check_text(text)
+    longest_first = sorted(names, key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text) if longest_first else [text]
+    return [part for part in parts if part] or [""]
 
 
 def smallest_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -159,8 +206,8 @@ class ByteStream(TextStream):
     def push(self, token: int) -> str:
         return self._decoder.decode(self._table[self._tokenizer.check_token(token)])
 
-    def finish(self) -> str:
-        return self._decoder.decode(b"", final=True)
+    def finish(self, *, cut: bool = False) -> str:
+        return "" if cut else self._decoder.decode(b"", final=True)
 
 
 def joined(table: Sequence[bytes], tokens: Iterable[int]) -> str:

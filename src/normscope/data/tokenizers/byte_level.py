@@ -25,7 +25,7 @@ class ByteTokenizer(Tokenizer):
     vocab_size = _BYTES + 1
     end = _BYTES
 
-    def encode(self, text: str) -> Tokens:
+    def _encode(self, text: str) -> Tokens:
         return np.frombuffer(utf8(text), dtype=np.uint8).astype(self.dtype)
 
     def decode(self, tokens: Ids) -> str:

@@ -67,7 +67,7 @@ class CharacterTokenizer(Tokenizer):
             alphabet.add(text)
         return cls(str(alphabet))
 
-    def encode(self, text: str) -> Tokens:
+    def _encode(self, text: str) -> Tokens:
         codes = code_points(text)
         ids: Tokens = self._table[np.minimum(codes, len(self._table) - 1)]
         unknown = ids == self.end

@@ -38,6 +38,9 @@ _ENDS = (
 )
 """What others call the token that ends a document, first choice first."""
 
+MOST_TOKENS = 2**22
+"""The largest vocabularies have about a million tokens; tables as long as the largest id must fit in memory."""
+
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
 _CHOSEN_BY_USER = _PARALLELISM in os.environ
 _THIS_PROCESS = os.getpid()
@@ -83,18 +86,31 @@ class LibraryTokenizer(Tokenizer):
         self.kind = str(settings["model"].get("type", "BPE")).lower()
         self.end = self._find_end()
         self.vocab_size = max(library.get_vocab().values()) + 1  # there may be gaps
+        if self.vocab_size > MOST_TOKENS:
+            raise ConfigError(
+                f"it has the token id {self.vocab_size - 1:,}, and ids must be below {MOST_TOKENS:,}\n"
+                f"fix: give the tokens ids from 0 on"
+            )
         self._special = {token for token, added in library.get_added_tokens_decoder().items() if added.special}
         self._unknown = _unknown_token(settings["model"], library)
         self._in_bytes = (settings["decoder"] or {}).get("type") == "ByteLevel"
 
-    def encode(self, text: str) -> Tokens:
-        return self.encode_many([text])[0]
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        added = self._library.get_added_tokens_decoder().items()
+        return super().special_tokens | {one.content: token for token, one in added if one.special}
 
-    def encode_many(self, texts: Sequence[str]) -> list[Tokens]:
+    def _encode(self, text: str) -> Tokens:
+        return self._encode_many([text])[0]
+
+    def _encode_many(self, texts: Sequence[str]) -> list[Tokens]:
         for text in texts:
             self._check(text)
-        with on_all_cores():
-            encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            with on_all_cores():
+                encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library raises no narrower one
+            raise TokenError(f"the tokenizer cannot encode the text: {error}\nfix: use another tokenizer") from error
         found = [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
         if self._unknown is not None:
             for text, ids in zip(texts, found, strict=True):
@@ -192,8 +208,9 @@ class _WordStream(TextStream):
             return ""
         return self._give(whole)
 
-    def finish(self) -> str:
-        return self._give(self._library.decode(self._before + self._waiting))
+    def finish(self, *, cut: bool = False) -> str:
+        rest = self._give(self._library.decode(self._before + self._waiting))
+        return rest.rstrip("\N{REPLACEMENT CHARACTER}") if cut else rest
 
     def _newest(self, before: Sequence[int]) -> list[int]:
         """As few of the newest tokens as have a text that is whole: the last one, or the bytes of a last character."""

@@ -1,13 +1,17 @@
 """Which tokenizer a tokenizer.json holds."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.files import open_regular, read_limited
+from normscope.json_files import LARGE, parse_json, raised_as
+
+_FIX = "name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -19,27 +23,23 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     ...     load_tokenizer(folder).encode("cab")
     array([2, 0, 1], dtype=uint8)
     """
-    path = Path(path)
+    path = as_path(path, "a tokenizer")
     if path.is_dir():
         path = path / "tokenizer.json"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.exists():
         raise FileError(
             f"there is no tokenizer file {path}\nfix: name a tokenizer.json, or one of: characters, bytes, bpe"
-        ) from None
-    except UnicodeDecodeError:
-        raise _refusal(path, "it is not text") from None
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise _refusal(path, f"it is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise _refusal(path, f"it holds {type(content).__name__}, not an object")
+        )
+    with raised_as(FileError, _FIX), open_regular(path) as file:
+        data = read_limited(file, path, LARGE)
+    return parse_tokenizer(data, path)
+
+
+def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
+    """The tokenizer in the content of a file, which was read from this path."""
+    content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, any_text=True)
     if "model" in content:
-        return _library_tokenizer(path, text)
+        return _library_tokenizer(path, data.decode())
     return _own_tokenizer(path, content)
 
 
@@ -62,7 +62,9 @@ def _library_tokenizer(path: Path, text: str) -> Tokenizer:
 
     try:
         library = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises no narrower one
+    except BaseException as error:  # the library raises no narrower one, and one for its bugs that is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
         raise _refusal(path, f"the tokenizers library cannot read it: {error}") from None
     try:
         return LibraryTokenizer(library)
@@ -71,7 +73,4 @@ def _library_tokenizer(path: Path, text: str) -> Tokenizer:
 
 
 def _refusal(path: Path, problem: str) -> FileError:
-    return FileError(
-        f"{path} is not a tokenizer: {problem}\n"
-        f"fix: name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
-    )
+    return FileError(f"{path} is not a tokenizer: {problem}\nfix: {_FIX}")

@@ -212,4 +212,5 @@ CLAIM = Claim(
         "The paper says it of BatchNorm, and of a batch. The notes say it of LayerNorm too: that training could find "
         "back what was normalized away."
     ),
+    revised="the norm was undone on the batch that gain and bias were fitted to",
 )

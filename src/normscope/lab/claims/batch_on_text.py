@@ -114,4 +114,6 @@ CLAIM = Claim(
         "their code keeps to the batch's statistic for thousands of steps, more than there are here, and scales each "
         "token by its own root mean square, in groups of features, before. So this says nothing of their full recipe."
     ),
+    revised="a part of its design",
+    first_verdict="contradicted",
 )

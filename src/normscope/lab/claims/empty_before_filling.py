@@ -156,4 +156,5 @@ CLAIM = Claim(
         "The notes give the speed as the main reason. Allocating alone is many times faster with torch.empty, but a "
         "weight is not left alone: drawing it takes most of the time, so the share that can be saved is small."
     ),
+    revised="its line lay on the expected answer",
 )

@@ -170,4 +170,5 @@ CLAIM = Claim(
         "The notes say that half precision rounds 1e-20 to zero, of FP16 and BF16 alike. Only float16 does: bfloat16 "
         "has the range of float32. But a type that can hold an eps is not yet a layer that is protected by it."
     ),
+    revised="it counted NaN, not what is kept",
 )

@@ -182,4 +182,5 @@ CLAIM = Claim(
         f"formula it can explode; what prevents that is the norm. What {COMPANY} tokens get with norms and without "
         "residuals is in the second chart and in no question, since neither the notes nor theory say what it should be."
     ),
+    revised="10% a block allows a factor of 3.8",
 )

@@ -169,4 +169,5 @@ CLAIM = Claim(
         "they bring less is so, but it stays inside of the MLP, and the argument fails there: at the start, what ReLU "
         "sends into the stream has no more of a mean than what a GLU does."
     ),
+    revised="a part of its design",
 )

@@ -93,4 +93,5 @@ CLAIM = Claim(
         "for every pixel can find it again; what is tested is whether it does so at the same cost. More compute might "
         "turn it: the claim is tested at one amount, and on pictures far smaller than the paper's."
     ),
+    revised="a part of its design",
 )

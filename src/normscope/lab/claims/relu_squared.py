@@ -155,4 +155,5 @@ CLAIM = Claim(
         "true of the machine that ran it. It is the median of the ratios of neighbouring steps, timed while other runs "
         "use the other cores; taken again it differs by a hundredth or two, and by as much the number of steps."
     ),
+    revised="a part of its design",
 )

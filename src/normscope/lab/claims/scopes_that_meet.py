@@ -164,4 +164,5 @@ CLAIM = Claim(
         "notes' own text have one for each channel. LayerNorm has one for every pixel, so it is GroupNorm of one group "
         "only as long as those of a channel are equal, as they are at the start."
     ),
+    revised="a part of its design",
 )

@@ -125,4 +125,5 @@ CLAIM = Claim(
         "Who shrinks the batch without adding up gradients also takes more and noisier steps, which helps or harms "
         "either norm. That is another question, and is kept out of this one."
     ),
+    revised="with small batches came more steps",
 )

@@ -160,4 +160,5 @@ CLAIM = Claim(
         "mean over training hides its beginning, where BatchNorm can be the rougher of the two by all three measures: "
         "the last chart says at which look it is the smoother by all three for the first time."
     ),
+    revised="a part of its design",
 )

@@ -175,4 +175,5 @@ CLAIM = Claim(
         "LayerNorm over c h w removes them as well if all channels change alike, but keeps a tint, a brightness of "
         "one channel. And BatchNorm removes what all pictures of a batch have in common."
     ),
+    revised="a part of its design",
 )

@@ -198,4 +198,5 @@ CLAIM = Claim(
         ),
     },
     remark="The notes speak of weights ten sigma out: of a billion billion draws from a normal, none is.",
+    revised="different standard deviations were compared at different rates",
 )

@@ -114,4 +114,5 @@ CLAIM = Claim(
         "contradicted": "The product rule does not hold as stated; do not derive an initialisation from it.",
         "inconclusive": "The widths are too small to tell.",
     },
+    revised="a part of its design",
 )

@@ -205,4 +205,5 @@ CLAIM = Claim(
     remark=(
         "It is often written for any k, but a negative one turns the sign of the output, and a small one meets eps."
     ),
+    revised="its k began where eps could not be seen",
 )

@@ -34,10 +34,11 @@ def measure_pace(settings: Settings, seed: int) -> dict[str, Any]:
         step: seconds a step, of a core.
         besides: seconds of a run besides its steps, of a core: to build the model, and to judge it in the end.
         core, wall: seconds that were timed, of the core and on the wall.
-        spent: seconds that it all took, on the wall.
+        spent: seconds that the timing took, on the wall, without what is loaded or compiled once for each process:
+            on a new installation that is half a minute, which is not worth refusing a comparison for.
     """
+    _timed(settings, 1, seed)  # what is loaded, compiled or counted only once
     start = time.perf_counter()
-    _timed(settings, 1, seed)  # what is loaded or counted only once
     few = _timed(settings, FEW, seed)
     many = _timed(settings, min(MOST, max(MORE, round(SAMPLE / few.a_step))) if few.a_step else MORE, seed)
     step = (many.core - few.core) / (many.steps - FEW)
@@ -132,11 +133,7 @@ def steps_for(paces: Sequence[Pace], stages: Sequence[int], seconds: float, work
         return seconds_for(paces, stages, steps, workers) <= USED * seconds
 
     if not fits(FEWEST_STEPS):
-        needed = seconds_for(paces, stages, FEWEST_STEPS, workers) / USED
-        raise ConfigError(
-            f"{count} runs do not fit into {seconds / 60:g} minutes\n"
-            f"fix: --minutes {math.ceil(needed / 60)}, or fewer variants, seeds or rates, or a smaller model"
-        )
+        raise too_little_time(count, seconds, seconds_for(paces, stages, FEWEST_STEPS, workers))
     fitting, too_many = FEWEST_STEPS, 2 * FEWEST_STEPS
     while fits(too_many):
         fitting, too_many = too_many, 2 * too_many
@@ -144,3 +141,15 @@ def steps_for(paces: Sequence[Pace], stages: Sequence[int], seconds: float, work
         middle = (fitting + too_many) // 2
         fitting, too_many = (middle, too_many) if fits(middle) else (fitting, middle)
     return fitting
+
+
+class TooLittleTimeError(ConfigError):
+    """The comparison does not fit into the time that it was given."""
+
+
+def too_little_time(runs: int, seconds: float, needed: float) -> TooLittleTimeError:
+    """The refusal, with what would do: runs of FEWEST_STEPS need so many seconds."""
+    return TooLittleTimeError(
+        f"{runs} runs of at least {FEWEST_STEPS} steps do not fit into {seconds / 60:g} minutes\n"
+        f"fix: --minutes {math.ceil(needed / USED / 60)}, or fewer variants, seeds or rates, or a smaller model"
+    )

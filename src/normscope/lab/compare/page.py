@@ -7,7 +7,7 @@ from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.lab.compare.ranking import Ranking, ranking
 from normscope.lab.compare.study import Comparison
-from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of
+from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of, timing
 from normscope.lab.compare.words import UNIT, sentence
 from normscope.lab.report.charts import categories, curves
 from normscope.lab.report.forest import FOREST_STYLE, common_range, forest
@@ -36,6 +36,7 @@ def comparison_page(found: Comparison) -> str:
         *(draw_chart(chart) for chart in _charts(found, ranked)),
         "</div>",
         *_table(found, ranked),
+        f'<p class="faint">{clean(timing(found))}.</p>',
         "<details><summary>Settings</summary>",
         *(f'<p class="text">{clean(name)}: {clean(json.dumps(one))}</p>' for name, one in found.settings.items()),
         "</details>",

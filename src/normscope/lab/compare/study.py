@@ -70,7 +70,8 @@ class Comparison:
         settings: of each variant.
         tuned: what each variant gave with each learning rate that was tried.
         steps: of each run.
-        seconds: of a core, that a run of each variant took; 0 if none of them came to its end.
+        seconds: of a core, for the steps of a run of each variant; 0 if none of them came to its end.
+        workers: how many runs went on at once.
     """
 
     runs: Runs
@@ -78,13 +79,13 @@ class Comparison:
     tuned: Mapping[str, Mapping[float, float]]
     steps: int
     seconds: Mapping[str, float]
+    workers: int
 
 
 def comparison(plan: Plan) -> Study[Comparison]:
     """Pace, learning rates, runs."""
-    timed = [Trial(name_of(measure_pace), {**one, "rate": PACE_RATE}, PACE_SEED) for one in plan.variants.values()]
-    paces = paces_of([one.figures for one in (yield timed)])
-    steps = steps_for(paces, plan.stages, 60 * plan.minutes, plan.workers)
+    pace = [one.figures for one in (yield pace_trials(plan))]
+    steps = steps_for(paces_of(pace), plan.stages, 60 * plan.minutes, plan.workers)
     variants: dict[str, Settings] = {name: {**settings, "steps": steps} for name, settings in plan.variants.items()}
     tuned: Mapping[str, Mapping[float, float]] = {}
     rates = dict.fromkeys(variants, plan.rates[0])
@@ -95,14 +96,21 @@ def comparison(plan: Plan) -> Study[Comparison]:
     seeds = range(plan.seeds)
     done = yield [_run(settings, seed) for settings in variants.values() for seed in seeds]
     runs = Runs.collect(variants, seeds, [one.figures for one in done], rates)
-    seconds = {name: _usual(done[i * plan.seeds : (i + 1) * plan.seeds]) for i, name in enumerate(variants)}
-    return Comparison(runs, variants, tuned, steps, seconds)
+    seconds = {
+        name: _usual(done[i * plan.seeds : (i + 1) * plan.seeds], pace[i]["besides"]) for i, name in enumerate(variants)
+    }
+    return Comparison(runs, variants, tuned, steps, seconds, plan.workers)
 
 
-def _usual(done: Sequence[Done]) -> float:
-    """Seconds of a run, but for those that ended before their time."""
+def pace_trials(plan: Plan) -> list[Trial]:
+    """What is timed before anything else."""
+    return [Trial(name_of(measure_pace), {**one, "rate": PACE_RATE}, PACE_SEED) for one in plan.variants.values()]
+
+
+def _usual(done: Sequence[Done], besides: float) -> float:
+    """Seconds of a run's steps, but for runs that ended before their time."""
     seconds = [one.seconds for one in done if not one.figures["diverged"]]
-    return statistics.median(seconds) if seconds else 0.0
+    return max(0.0, statistics.median(seconds) - besides) if seconds else 0.0
 
 
 def _tune(plan: Plan, variants: Mapping[str, Settings]) -> Study[Mapping[str, Mapping[float, float]]]:

@@ -44,6 +44,15 @@ def table(found: Comparison, ranking: Ranking) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def timing(found: Comparison) -> str:
+    """What ms/step is: it is measured while other runs go on, and so is no figure for a machine of its own."""
+    at_once = "one run at a time" if found.workers == 1 else f"{found.workers} runs at once"
+    return (
+        f"ms/step is processor time on one core, measured with {at_once}: compare it between these variants, not "
+        f"with other runs or machines"
+    )
+
+
 def columns(ranking: Ranking) -> list[str]:
     """What the columns are; that of failures is there if there are any."""
     names = ["variant", "loss", BEHIND, "rate", "weights", "ms/step"]

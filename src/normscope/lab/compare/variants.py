@@ -4,14 +4,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from normscope.blocks.norm.spec import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
 from normscope.lab.trials.text import SMALL, build_gpt
 from normscope.lab.trials.texts import Text
+from normscope.models.gpt import GPT
 
 MOST = 24
 """Combinations: with more, each would get too little of the time, and the intervals of so many pairs say little."""
+SOME_TEXT = Text(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
+"""Stands for the text of a comparison before it is read: all that a model needs of it is how many bytes it uses."""
 
 
 def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], text: Any) -> dict[str, Settings]:
@@ -69,13 +75,14 @@ def leaks_future(settings: Settings) -> bool:
 
 def refuse_impossible(variants: Mapping[str, Settings]) -> None:
     """Build each model once, without memory for it, so that what cannot be is told before anything runs."""
-    import numpy as np
-    import torch
-
-    nothing = Text(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
     for name, settings in variants.items():
-        with torch.device("meta"):
-            try:
-                build_gpt({**settings, "scale": 1.0}, nothing, seed=0)
-            except ValueError as error:
-                raise ConfigError(f"{name}: {error}") from error
+        try:
+            build_on_meta(settings)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from error
+
+
+def build_on_meta(settings: Settings) -> GPT:
+    """The model of a variant, without memory for it."""
+    with torch.device("meta"):
+        return build_gpt({**settings, "scale": 1.0}, SOME_TEXT, seed=0)

@@ -7,6 +7,7 @@ from normscope.display.chart_file import chart_file
 from normscope.lab.catalogue import all_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, out_option
+from normscope.lab.report.caveats import caveats
 from normscope.lab.report.charts import charts_of
 from normscope.lab.report.commands import commands
 from normscope.lab.report.method import METHOD
@@ -14,13 +15,20 @@ from normscope.lab.report.notices import figures_notice, notices
 from normscope.lab.report.words import (
     MARKS,
     OLDER,
+    WITHDRAWN,
     answer_in_words,
     deciding,
     effect_in_words,
     line_in_words,
+    mark_of,
     parts_in_words,
+    parts_that_hold,
+    revision_in_words,
     seeds_in_words,
+    standing,
+    standing_in_words,
     texts_in_words,
+    why_withdrawn,
 )
 
 
@@ -34,6 +42,9 @@ def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FO
         "`report.html` is the same as a page, with values where the pointer is, and `claims/` has every figure of",
         "every run as JSON.",
         "",
+        *_mind(found),
+        "How a verdict comes about:",
+        "",
         *(f"- **{about}.** {words}" for about, words in METHOD.items()),
         "",
         "| | claim | verdict | the figure that decides |",
@@ -41,16 +52,24 @@ def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FO
     ]
     for claim, outcome in found:
         answer = deciding(outcome)
-        decisive = _cell(f"{answer.text}: {answer_in_words(answer)}")
-        link, verdict = f"[{_cell(claim.statement)}](#{_anchor(claim)})", f"{MARKS[outcome.verdict]} {outcome.verdict}"
+        decisive = why_withdrawn(claim) or f"{answer.text}: {answer_in_words(answer)}"
+        link = f"[{_cell(claim.statement)}](#{_anchor(claim)})"
+        verdict = f"{MARKS[standing(claim, outcome)]} {standing_in_words(claim, outcome)}"
         verdict += f" ({OLDER})" if is_older(outcome, claim) else ""
-        lines.append(f"| {claim.number} | {link} | {verdict} | {decisive} |")
+        lines.append(f"| {claim.number} | {link} | {verdict} | {_cell(decisive)} |")
     for claim, outcome in found:
         section, figures = _section(claim, outcome)
         lines += section
         files |= figures
     files["README.md"] = "\n".join(lines) + "\n"
     return files
+
+
+def _mind(found: Sequence[tuple[Claim, Outcome]]) -> list[str]:
+    said = caveats(found)
+    if not said:
+        return []
+    return ["Before you rely on any of it:", "", *(f"- **{about}.** {words}" for about, words in said.items()), ""]
 
 
 def _made_by(found: Sequence[tuple[Claim, Outcome]], folder: Path) -> str:
@@ -63,11 +82,7 @@ def _section(claim: Claim, outcome: Outcome) -> tuple[list[str], dict[str, str]]
     """Lines of the README, and the figures that they show."""
     older = is_older(outcome, claim)
     lines = ["", f"## {claim.number}. {claim.name}", "", claim.statement, ""]
-    verdict = outcome.verdict.capitalize()
-    # What a verdict means, and the rule, are written for the claim as it is now.
-    lines += [f"**{verdict}** ({OLDER})." if older else f"**{verdict}.** {claim.meaning[outcome.verdict]}", ""]
-    said = [] if older else [*parts_in_words(outcome), *([claim.remark] if claim.remark else [])]
-    lines += [line for words in said for line in (words, "")]
+    lines += [line for words in _verdict(claim, outcome, older) for line in (words, "")]
     charts, figures = charts_of(claim, outcome), {}
     for place, chart in enumerate(charts):
         name = f"figures/{claim.name}{f'-{place + 1}' if place else ''}.svg"
@@ -77,14 +92,26 @@ def _section(claim: Claim, outcome: Outcome) -> tuple[list[str], dict[str, str]]
         lines += ["", notice]
     lines += ["", "| | what has to hold | effect | the line |", "|---|---|---|---|"]
     for answer in outcome.answers:
-        cells = (MARKS[answer.verdict], answer.text, effect_in_words(answer), line_in_words(answer))
+        cells = (mark_of(claim, answer), answer.text, effect_in_words(answer), line_in_words(answer))
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     texts = texts_in_words(outcome)
     said = [f"Source: {claim.source}"]
     said += [] if older else [f"Design: {claim.design}", f"Rule: {claim.rule}"]
+    said += [revision] if (revision := revision_in_words(claim)) else []
     said.append(f"{seeds_in_words(outcome).capitalize()}, {outcome.budget.name} budget.")
     said += [f"Learnt from {texts}."] if texts else []
     return [*lines, "", " ".join(said)], figures
+
+
+def _verdict(claim: Claim, outcome: Outcome, older: bool) -> list[str]:
+    """Paragraphs. What a verdict means, and the rule, are written for the claim as it is now."""
+    remark = [claim.remark] if claim.remark and not older else []
+    if claim.withdrawn:
+        return [f"**{WITHDRAWN.capitalize()}.** {claim.withdrawn}", *remark]
+    head = f"**{outcome.verdict.capitalize()}, {parts_that_hold(outcome)}**"
+    if older:
+        return [f"{head} ({OLDER})."]
+    return [f"{head}. {claim.meaning[outcome.verdict]}", *parts_in_words(outcome), *remark]
 
 
 def _anchor(claim: Claim) -> str:

@@ -7,10 +7,21 @@ from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older
+from normscope.lab.report.caveats import caveats
 from normscope.lab.report.forest import FOREST_STYLE
 from normscope.lab.report.method import METHOD
 from normscope.lab.report.section import section
-from normscope.lab.report.words import MARKS, OLDER, answer_in_words, deciding, prose
+from normscope.lab.report.words import (
+    MARKS,
+    OLDER,
+    WITHDRAWN,
+    answer_in_words,
+    deciding,
+    parts_that_hold,
+    prose,
+    standing,
+    why_withdrawn,
+)
 from normscope.lab.verdict import VERDICTS, Answer
 
 Found = Sequence[tuple[Claim, Outcome]]
@@ -25,10 +36,11 @@ def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
 
 
 def _head(found: Found) -> list[str]:
-    now = [outcome for claim, outcome in found if not is_older(outcome, claim)]
-    tiles: dict[str, int] = {name: sum(outcome.verdict == name for outcome in now) for name in VERDICTS}
-    if len(now) < len(found):
-        tiles["older"] = len(found) - len(now)
+    standings = [
+        standing(claim, one) if claim.withdrawn or not is_older(one, claim) else "older" for claim, one in found
+    ]
+    names = (*VERDICTS, *(name for name in ("withdrawn", "older") if name in standings))
+    tiles = {name: standings.count(name) for name in names}
     return [
         "<header>",
         "<h1>The lab</h1>",
@@ -37,7 +49,20 @@ def _head(found: Found) -> list[str]:
         '<dl class="tiles">',
         *(f'<div class="{name}"><dt>{name}</dt><dd>{number}</dd></div>' for name, number in tiles.items()),
         "</dl>",
+        *_mind(found),
         "</header>",
+    ]
+
+
+def _mind(found: Found) -> list[str]:
+    said = caveats(found)
+    if not said:
+        return []
+    return [
+        '<div class="mind before">',
+        "<h2>Before you rely on any of it</h2>",
+        *(f"<p><b>{about}.</b> {prose(words)}</p>" for about, words in said.items()),
+        "</div>",
     ]
 
 
@@ -53,10 +78,10 @@ def _method() -> list[str]:
 def _table(found: Found) -> list[str]:
     rows = [
         f"<tr><td>{claim.number}</td>"
-        f'<td class="mark {outcome.verdict}">{MARKS[outcome.verdict]} <span>{outcome.verdict}</span></td>'
+        f'<td class="mark {standing(claim, outcome)}">{_standing(claim, outcome)}</td>'
         f'<td><a href="#{clean(claim.name)}">{prose(claim.statement)}</a>'
         f"{f' <b>{OLDER}</b>' if is_older(outcome, claim) else ''}</td>"
-        f"<td>{_decisive(deciding(outcome))}</td></tr>"
+        f"<td>{prose(why_withdrawn(claim)) or _decisive(deciding(outcome))}</td></tr>"
         for claim, outcome in found
     ]
     return [
@@ -67,20 +92,30 @@ def _table(found: Found) -> list[str]:
     ]
 
 
+def _standing(claim: Claim, outcome: Outcome) -> str:
+    """The verdict, and below it how much of the claim holds."""
+    kind = standing(claim, outcome)
+    below = WITHDRAWN.partition(", ")[2] if claim.withdrawn else parts_that_hold(outcome)
+    return f"{MARKS[kind]} <span>{kind}</span><small>{below}</small>"
+
+
 def _decisive(answer: Answer) -> str:
     """What was asked and what was found: neither says much without the other."""
     return f"{prose(answer.text)} <b>{clean(answer_in_words(answer))}</b>"
 
 
 _STYLE = """\
-:root { --supported: #1a7f37; --contradicted: #c0392b; --inconclusive: #8a6d00 }
+:root { --supported: #1a7f37; --contradicted: #c0392b; --inconclusive: #8a6d00; --withdrawn: #6b7280 }
 @media (prefers-color-scheme: dark) {
-  :root { --supported: #7ee094; --contradicted: #ff8f85; --inconclusive: #e3c65b }
+  :root { --supported: #7ee094; --contradicted: #ff8f85; --inconclusive: #e3c65b; --withdrawn: #a3abb8 }
 }
 .supported { --verdict: var(--supported) } .contradicted { --verdict: var(--contradicted) }
-.inconclusive { --verdict: var(--inconclusive) }
+.inconclusive { --verdict: var(--inconclusive) } .withdrawn { --verdict: var(--withdrawn) }
 .tiles dd, .mark { color: var(--verdict) }
-.mark { white-space: nowrap }
+.mark { white-space: nowrap; padding-right: 14px }
+.mark small { display: block; color: var(--faint); font-size: 12px }
+.before { margin: 20px 0 24px; max-width: 90ch }
+.before h2 { margin: 0 0 4px; font-size: 15px } .before p { margin: 4px 0 }
 .verdict { display: inline-block; padding: 0 8px; margin-right: 6px; border-radius: 10px; color: var(--paper);
   background: var(--verdict); font-weight: 600 }
 td { font-family: inherit; font-variant-numeric: tabular-nums }
@@ -102,7 +137,7 @@ details th, details td:not(:last-child) { white-space: nowrap }
 .claim .grid { margin: 16px 0; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)) }
 .claim .faint { font-size: 13px }
 .claim details { font-size: 13px; margin-top: 6px }
-a { color: inherit }
+a { color: inherit; text-decoration-color: var(--faint); text-underline-offset: 3px }
 @media screen and (max-width: 700px) {
   .verdicts thead, .answers thead { display: none }
   .verdicts tr, .answers tr { display: grid; grid-template-columns: 2em 1fr; gap: 0 6px; padding: 6px 0;

@@ -14,11 +14,16 @@ from normscope.lab.report.notices import figures_notice, notices
 from normscope.lab.report.words import (
     MARKS,
     OLDER,
+    WITHDRAWN,
     effect_in_words,
     line_in_words,
+    mark_of,
     parts_in_words,
+    parts_that_hold,
     prose,
+    revision_in_words,
     seeds_in_words,
+    standing,
     texts_in_words,
 )
 from normscope.lab.verdict import Answer
@@ -33,7 +38,7 @@ def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
         *_verdict(claim, outcome, folder),
         *(['<div class="grid">', *map(draw_chart, charts), "</div>"] if charts else []),
         *(f'<p class="faint">{clean(notice)}</p>' for notice in figures_notice(outcome, charts)),
-        *_answers(outcome),
+        *_answers(claim, outcome),
         *(f'<p class="mind">{clean(notice)}</p>' for notice in notices(outcome)),
         *_small_print(claim, outcome),
         *_tuning(outcome),
@@ -44,11 +49,15 @@ def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
 
 def _verdict(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
     """The verdict and what it means; a meaning is written for the claim as it is now, and so fits no older verdict."""
-    badge = f'<span class="verdict {outcome.verdict}">{MARKS[outcome.verdict]} {outcome.verdict}</span>'
+    kind, remark = standing(claim, outcome), [claim.remark] if claim.remark else []
+    badge = f'<span class="verdict {kind}">{MARKS[kind]} {WITHDRAWN if claim.withdrawn else kind}</span>'
+    if claim.withdrawn:
+        return [f"<p>{badge} {prose(claim.withdrawn)}</p>", *(f"<p>{prose(words)}</p>" for words in remark)]
+    badge += f" <b>{parts_that_hold(outcome)}.</b>"
     if is_older(outcome, claim):
         again = f"normscope lab run {claim.name}{out_option(folder)}"
         return [f"<p>{badge} <b>{OLDER}</b>: <code>{clean(again)}</code></p>"]
-    said = [*parts_in_words(outcome), *([claim.remark] if claim.remark else [])]
+    said = [*parts_in_words(outcome), *remark]
     return [f"<p>{badge} {prose(claim.meaning[outcome.verdict])}</p>", *(f"<p>{prose(words)}</p>" for words in said)]
 
 
@@ -66,6 +75,8 @@ def _small_print(claim: Claim, outcome: Outcome) -> list[str]:
     words = {"Source": claim.source}
     if not is_older(outcome, claim):
         words |= {"Design": claim.design, "Rule": claim.rule}
+    if revision := revision_in_words(claim):
+        words["History"] = revision
     return [
         *(f'<p class="faint"><b>{about}</b> {prose(text)}</p>' for about, text in words.items()),
         f'<p class="faint">{clean(", ".join(facts))}</p>',
@@ -86,13 +97,13 @@ def _rest(claim: Claim) -> str:
     return f"Settings of every variant, and what each rate gave: claims/{claim.name}.json"
 
 
-def _answers(outcome: Outcome) -> list[str]:
+def _answers(claim: Claim, outcome: Outcome) -> list[str]:
     rows = [
-        f'<tr><td class="mark {answer.verdict}" title="{answer.verdict}">{MARKS[answer.verdict]}</td>'
+        f"<tr>{_mark(claim, answer)}"
         f"<td>{prose(answer.text)}</td>"
         f"<td>{clean(effect_in_words(answer))}</td>"
         f"<td>{clean(line_in_words(answer))}</td>"
-        f"<td>{_forest(answer, outcome)}</td></tr>"
+        f"<td>{_forest(claim, answer, outcome)}</td></tr>"
         for answer in outcome.answers
     ]
     head = "".join(f"<th>{words}</th>" for words in ("", "what has to hold", "effect", "the line", ""))
@@ -104,11 +115,17 @@ def _answers(outcome: Outcome) -> list[str]:
     ]
 
 
-def _forest(answer: Answer, outcome: Outcome) -> str:
+def _mark(claim: Claim, answer: Answer) -> str:
+    if claim.withdrawn:
+        return "<td></td>"
+    return f'<td class="mark {answer.verdict}" title="{answer.verdict}">{mark_of(claim, answer)}</td>'
+
+
+def _forest(claim: Claim, answer: Answer, outcome: Outcome) -> str:
     """To the scale of those that can share one: rounding errors would not be seen beside what is of size one."""
     alike = [other for other in outcome.answers if (other.unit, other.line) == (answer.unit, answer.line)]
     low, high = common_range((other.interval, other.line) for other in alike)
-    return forest(answer.interval, answer.line, low, high, answer.verdict)
+    return forest(answer.interval, answer.line, low, high, "" if claim.withdrawn else answer.verdict)
 
 
 def _tuning(outcome: Outcome) -> list[str]:

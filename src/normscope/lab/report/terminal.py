@@ -8,7 +8,18 @@ from normscope.errors import FileError
 from normscope.lab.claim import Claim, Kind
 from normscope.lab.outcome import Outcome, is_older
 from normscope.lab.report.notices import notices
-from normscope.lab.report.words import BUILT_IN, MARKS, OLDER, answer_in_words, deciding, texts_in_words
+from normscope.lab.report.words import (
+    BUILT_IN,
+    MARKS,
+    OLDER,
+    answer_in_words,
+    deciding,
+    parts_that_hold,
+    standing,
+    standing_in_words,
+    texts_in_words,
+    why_withdrawn,
+)
 
 WIDTH = 80
 
@@ -22,9 +33,13 @@ def claims_in_words(claims: Sequence[tuple[Claim, Outcome | FileError | None]]) 
     lines = []
     for claim, outcome in claims:
         lines.append(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {_known(claim, outcome)}")
+        if isinstance(outcome, Outcome):
+            lines.append(f"     {_work(outcome)}")
         if isinstance(outcome, Outcome) and is_older(outcome, claim):
             lines.append(f"     {OLDER}")
         lines += _wrapped(claim.statement, 5)
+        if isinstance(outcome, Outcome) and claim.withdrawn:
+            lines += _wrapped(f"Withdrawn: {why_withdrawn(claim)}", 5)
     if any(isinstance(outcome, Outcome) for _, outcome in claims):
         lines += ["", "Seconds (s) are those of one core."]
     return "\n".join(lines)
@@ -35,8 +50,11 @@ def _known(claim: Claim, outcome: Outcome | FileError | None) -> str:
         return TAKES[claim.kind]
     if isinstance(outcome, FileError):
         return "! damaged"
-    work = f"{outcome.budget.name}, {many(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
-    return f"{MARKS[outcome.verdict]} {outcome.verdict}  {work}"
+    return f"{MARKS[standing(claim, outcome)]} {standing_in_words(claim, outcome)}"
+
+
+def _work(outcome: Outcome) -> str:
+    return f"{outcome.budget.name}, {many(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
 
 
 def outcomes_in_words(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
@@ -57,10 +75,13 @@ def _failed(error: Exception) -> tuple[str, list[str]]:
 def _decided(claim: Claim, outcome: Outcome) -> tuple[str, list[str]]:
     decisive = deciding(outcome)
     texts = texts_in_words(outcome)
-    said = [decisive.text, answer_in_words(decisive), *notices(outcome)]
+    hold = "" if len(outcome.answers) == 1 else f"{parts_that_hold(outcome)}; "
+    said = [f"{hold}{decisive.text}", answer_in_words(decisive), *notices(outcome)]
+    if claim.withdrawn:
+        said = [f"to be redone: {claim.withdrawn}", *notices(outcome)]
     said += [f"learnt from {texts}"] if texts not in ("", BUILT_IN) else []
     said += [OLDER] if is_older(outcome, claim) else []
-    return f"{MARKS[outcome.verdict]} {outcome.verdict}", said
+    return f"{MARKS[standing(claim, outcome)]} {standing(claim, outcome)}", said
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

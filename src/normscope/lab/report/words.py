@@ -3,16 +3,20 @@
 import math
 import re
 import sys
+from typing import Literal
 
 from normscope.display.document import clean
 from normscope.display.scale import tick_label
 from normscope.display.words import figure
+from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.statistics import Interval
 from normscope.lab.trials.texts import STORIES
 from normscope.lab.verdict import FACTORS, Answer, Verdict
 
-MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
+Standing = Verdict | Literal["withdrawn"]
+MARKS: dict[Standing, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?", "withdrawn": "–"}
+WITHDRAWN = "withdrawn, to be redone"
 OLDER = "older: the claim has changed since; run it again"
 ROUNDING = 1e-3
 """A question whose line is no larger asks whether two ways are the same but for rounding."""
@@ -26,6 +30,41 @@ def prose(text: str) -> str:
     'a &lt; b, as <code>norm</code> does'
     """
     return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text))
+
+
+def standing(claim: Claim, outcome: Outcome) -> Standing:
+    """The verdict, unless it is withdrawn."""
+    return "withdrawn" if claim.withdrawn else outcome.verdict
+
+
+def why_withdrawn(claim: Claim) -> str:
+    """The first sentence of the reason, for tables; empty if it is not withdrawn."""
+    sentence, more, _ = claim.withdrawn.partition(". ")
+    return f"{sentence}." if more else sentence
+
+
+def standing_in_words(claim: Claim, outcome: Outcome) -> str:
+    """The verdict, and of a claim that has one how much of it holds."""
+    return WITHDRAWN if claim.withdrawn else f"{outcome.verdict}, {parts_that_hold(outcome)}"
+
+
+def parts_that_hold(outcome: Outcome) -> str:
+    """How many of a claim's parts are supported: one of nine that does not hold is not the same as nine."""
+    hold, parts = sum(answer.verdict == "supported" for answer in outcome.answers), len(outcome.answers)
+    return f"{hold} of {parts} {'part holds' if parts == 1 else 'parts hold'}"
+
+
+def mark_of(claim: Claim, answer: Answer) -> str:
+    """The mark of one part; a claim that is withdrawn has none."""
+    return "" if claim.withdrawn else MARKS[answer.verdict]
+
+
+def revision_in_words(claim: Claim) -> str:
+    """What was changed in its design after a first run; empty if nothing was."""
+    if not claim.revised:
+        return ""
+    then = f" The verdict of the first run was: {claim.first_verdict}." if claim.first_verdict else ""
+    return f"Changed after a first run with seeds 0 to 4: {claim.revised}.{then}"
 
 
 def interval_in_words(interval: Interval, unit: str = "", ends_are: str = "") -> str:

@@ -15,10 +15,9 @@ def choose_display(stream: TextIO) -> Observer:
     """
     if not stream.isatty():
         return PlainLines(stream)
-    from rich.console import Console
-
+    from normscope.display.console import SafeConsole
     from normscope.train.observers.live import LiveDisplay
 
-    console = Console(file=stream)
+    console = SafeConsole(file=stream)
     can_draw = not console.is_dumb_terminal and console.encoding.startswith("utf")
     return LiveDisplay(console) if can_draw else PlainLines(stream)

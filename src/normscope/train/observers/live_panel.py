@@ -7,12 +7,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from normscope.display.words import count, printable
+from normscope.display.words import count, printable, size
+from normscope.memory import memory_now, memory_peak
 from normscope.train.observers.lines import REASONS, what_next
-from normscope.train.observers.memory import memory_now, memory_peak
 from normscope.train.observers.progress import Progress
 from normscope.train.observers.sparkline import sparkline
-from normscope.train.observers.words import duration, size, steady
+from normscope.train.observers.words import duration, steady
 
 LABELS = 12  # columns for the names of the rows
 FRAME = 4  # columns that the frame and its padding take

@@ -5,15 +5,6 @@ import math
 from normscope.display.words import printable
 
 
-def size(bytes_: float) -> str:
-    """An amount of memory.
-
-    >>> size(512 * 2**20), size(3 * 2**30)
-    ('512 MB', '3.0 GB')
-    """
-    return f"{bytes_ / 2**30:.1f} GB" if bytes_ >= 2**30 else f"{bytes_ / 2**20:.0f} MB"
-
-
 def steady(number: float) -> str:
     """A number with the same digits after the point each time, so that a column of them can be read.
 

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.checks import check_above_zero, check_flags, is_number, is_whole
-from normscope.errors import ConfigError
+from normscope.checks import brief, check_above_zero, check_flags, is_number, is_whole
+from normscope.errors import ConfigError, DtypeError
 from normscope.train.optimisers.light import Light
 from normscope.train.optimisers.orthogonal import POLAR_EXPRESS, orthogonalise
+
+_LARGEST = torch.finfo(torch.float32).max
+"""Of what weights are multiplied by: torch refuses more, and weights that are not finite are told of by name later."""
 
 
 class Muon(Light):
@@ -69,6 +72,8 @@ class Muon(Light):
             "weight_decay": weight_decay,
             "steps": steps,
         }
+        if not isinstance(params, Iterable):
+            raise DtypeError(f"Muon takes matrices, but got {brief(params)}\nfix: Muon([layer.weight, ...])")
         super().__init__(params, defaults)
         for group in self.param_groups:
             for weight in group["params"]:
@@ -100,10 +105,11 @@ class Muon(Light):
         lying = torch.stack([direction if _lies(direction) else direction.T for direction in directions])
         updates = orthogonalise(lying, steps)
         if weight_decay:
-            torch._foreach_mul_(weights, 1 - lr * weight_decay)
+            torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
         for weight, update in zip(weights, updates.unbind(), strict=True):
             rows, columns = weight.shape
-            weight.add_(update if _lies(weight) else update.T, alpha=-lr * max(1.0, rows / columns) ** 0.5)
+            rate = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
+            weight.add_(update if _lies(weight) else update.T, alpha=-rate)
 
     def _memory(self, weight: Tensor) -> Tensor:
         state = self.state[weight]

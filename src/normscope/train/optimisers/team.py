@@ -73,6 +73,21 @@ class Team:
                     found[f"{name}:{what}"] = value
         return found
 
+    def expected(self) -> dict[str, Tensor]:
+        """What `tensors` gives after a step, without numbers."""
+        found: dict[str, Tensor] = {}
+        scalar = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+        for optimiser in self._optimisers:
+            chosen = set(map(id, _weights(optimiser)))
+            for name, weight in self._names.items():
+                if id(weight) in chosen:
+                    own = torch.empty_like(weight, device="meta")
+                    whats = {"momentum": own} if isinstance(optimiser, Muon) else {"exp_avg": own, "exp_avg_sq": own}
+                    if not isinstance(optimiser, Muon):
+                        whats["step"] = torch.empty((), dtype=scalar, device="meta")
+                    found |= {f"{name}:{what}": value for what, value in whats.items()}
+        return found
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Remember what `tensors` gave."""
         owners = {id(weight): optimiser for optimiser in self._optimisers for weight in _weights(optimiser)}

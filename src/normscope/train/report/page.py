@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import as_path
 from normscope.display.chart import draw_chart
 from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
 from normscope.display.document import clean, document
 from normscope.display.words import count
-from normscope.files import write_atomically
+from normscope.own_folder import OwnFolder
 from normscope.train.observers.lines import REASONS
 from normscope.train.observers.model_in_words import model_in_words
 from normscope.train.observers.words import duration
@@ -28,8 +29,8 @@ def write_report(run_folder: str | Path) -> Path:
     Returns:
         The path of the report.
     """
-    path = Path(run_folder) / "report.html"
-    write_atomically(path, report_html(read_record(run_folder)))
+    path = as_path(run_folder, "a run") / "report.html"
+    OwnFolder(run_folder).write(path.name, report_html(read_record(run_folder)).encode())
     return path
 
 

@@ -1,6 +1,6 @@
 """A run as it is written in its folder: the config, and what happened."""
 
-import json
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from normscope.display.series import Point
-from normscope.errors import FileError
-from normscope.train.observers.metrics_file import read_metrics
+from normscope.errors import CheckpointError
+from normscope.json_files import parse_json
+from normscope.own_folder import OwnFolder
+from normscope.train.checkpoints import Checkpoints
+from normscope.train.observers.metrics_file import check_metrics, read_metrics
+from normscope.train.run import read_config
 
 
 @dataclass(frozen=True)
@@ -78,19 +82,26 @@ class Record:
 
 
 def read_record(folder: str | Path) -> Record:
-    """Read a run's folder; only config.json and metrics.jsonl are needed."""
-    path = Path(folder) / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileError(f"{folder} is not a run: it has no config.json\nfix: name a folder that `train` made") from None
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise FileError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise FileError(f"{path} holds {type(config).__name__}, not an object")
-    return Record(Path(folder), config, tuple(read_metrics(Path(folder) / "metrics.jsonl")))
+    """Read a run's folder: config.json and metrics.jsonl, as they were written."""
+    folder = Path(folder)
+    data = read_config(folder)
+    config = parse_json(data, dict[str, Any], name=str(folder / "config.json"), fix="name a folder that `train` made")
+    events = tuple(read_metrics(folder / "metrics.jsonl"))
+    _check_prefix(folder, hashlib.sha256(data).hexdigest())
+    return Record(folder, config, events)
+
+
+def _check_prefix(folder: Path, config: str) -> None:
+    """Refuse a metrics.jsonl that lacks what the last checkpoint knows to have been in it."""
+    checkpoints = Checkpoints(OwnFolder(folder) / "checkpoints", config)
+    while (last := checkpoints.last()) is not None:
+        try:
+            state = checkpoints.state(last)
+            check_metrics(folder / "metrics.jsonl", state.metrics_bytes, state.metrics_sha256)
+            return
+        except CheckpointError:
+            if checkpoints.last() == last:  # or else a training process dropped it just now
+                raise
 
 
 def number(value: Any) -> float:

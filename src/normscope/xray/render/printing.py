@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
+from normscope.display.console import SafeConsole
 from normscope.xray.findings import Finding
 from normscope.xray.record import Record
 from normscope.xray.render.cells import glyphs_for
@@ -19,12 +19,12 @@ def print_record(record: Record, findings: Sequence[Finding]) -> None:
 
 
 def width() -> int:
-    return max(NARROWEST, min(Console().width, _WIDEST))
+    return max(NARROWEST, min(SafeConsole().width, _WIDEST))
 
 
 def print_text(text: Text) -> None:
     """With colours on a terminal, and as plain text elsewhere."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(text, soft_wrap=True, end="")
+        SafeConsole(highlight=False).print(text, soft_wrap=True, end="")
     else:
         print(text.plain, end="")

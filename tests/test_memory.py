@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from normscope.train.observers import memory
+from normscope import memory
 
 
 def test_memory_that_is_taken_is_counted() -> None:

@@ -41,7 +41,10 @@ def memory_sizes() -> dict[str, int]:
 
 
 def memory_free() -> int | None:
-    """The bytes that the process may still get, those of the swap too; None where the system does not tell."""
+    """The bytes that the process may still get, swap included; None where the system does not tell.
+
+    Bounded by a container's limit and by `ulimit -v`.
+    """
     sizes = memory_sizes()
     if "MemAvailable" not in sizes:
         return None
@@ -51,4 +54,16 @@ def memory_free() -> int | None:
             free = min(free, int(Path(path).read_text(encoding="ascii")))
         except (OSError, ValueError):  # no such limit, or "max"
             continue
-    return free
+    return max(0, min(free, _address_space_left()))
+
+
+def _address_space_left() -> int:
+    """What `ulimit -v` leaves to this process; no limit is more than any machine has."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError, ValueError, IndexError):
+        return sys.maxsize
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - taken

@@ -1,0 +1,83 @@
+"""How large a model would be, by arithmetic: known before anything is built, however absurd the sizes are."""
+
+import math
+from typing import Protocol
+
+import torch
+
+from normscope.blocks.attention import check_heads
+from normscope.blocks.block import BlockConfig
+from normscope.blocks.mlp import default_hidden, named_activation
+from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.residual import named_wiring
+from normscope.display.words import count, size
+from normscope.errors import ConfigError
+from normscope.memory import memory_free
+
+MOST_BLOCKS = 4096
+"""Each block takes milliseconds and tens of kilobytes of Python objects, even without numbers; the deepest transformer
+in the literature has 1,000 layers (Wang et al. 2022, "DeepNet")."""
+
+MOST_PARAMETERS = 2**60
+"""Beyond it torch cannot count the bytes of a tensor, not even of one without numbers."""
+
+
+class ModelConfig(Protocol):
+    """The config of a model made of blocks."""
+
+    @property
+    def depth(self) -> int: ...
+
+    def parameter_count(self) -> int:
+        """How many numbers the model learns."""
+
+    def table_count(self) -> int:
+        """How many numbers it holds besides, which follow from the config."""
+
+
+def check_size(config: ModelConfig) -> None:
+    """Refuse a model that cannot be built: more blocks, parameters or bytes than there is room for."""
+    parameters, device = config.parameter_count(), torch.get_default_device()
+    needed = (parameters + config.table_count()) * torch.get_default_dtype().itemsize
+    free = memory_free() if device.type == "cpu" else None
+    fits = free is None or needed <= free
+    if fits and parameters < MOST_PARAMETERS and config.depth <= MOST_BLOCKS:
+        return
+    there = f"{size(free or 0)} is free"
+    if fits:
+        too_many = parameters >= MOST_PARAMETERS
+        blocks = f"at most {MOST_BLOCKS:,} blocks can be built"
+        there = f"no tensor can have more than {count(MOST_PARAMETERS)}" if too_many else blocks
+    raise ConfigError(
+        f"this model is too large: depth={config.depth} with these sizes makes {count(parameters)} parameters, "
+        f"{size(needed)}, and {there}\n"
+        f"fix: a smaller depth, width, vocab_size or context"
+    )
+
+
+def blocks_parameters(config: BlockConfig) -> int:
+    """The parameters of all the blocks, and of the norm after the last one."""
+    width = config.width
+    heads, kv_heads, head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
+    queries, keys = heads * head_dim, kv_heads * head_dim
+    attention = linear_parameters(width, queries, config.bias) + 2 * linear_parameters(width, keys, config.bias)
+    attention += linear_parameters(queries, width, config.bias)
+    attention += sum(norm_parameters(config.qk_norm, (each, head_dim)) for each in (heads, kv_heads))
+    hidden = default_hidden(width, config.activation) if config.hidden is None else config.hidden
+    ups = 2 if named_activation(config.activation).gated else 1
+    mlp = ups * linear_parameters(width, hidden, config.bias) + linear_parameters(hidden, width, config.bias)
+    norm, wiring = norm_parameters(config.norm, (width,)), named_wiring(config.wiring)
+    return config.depth * (attention + mlp + wiring.norms * norm) + (0 if wiring.ends_normalized else norm)
+
+
+def linear_parameters(inputs: int, outputs: int, bias: bool) -> int:
+    return inputs * outputs + (outputs if bias else 0)
+
+
+def norm_parameters(norm: NormSpec | str | None, sizes: tuple[int, ...]) -> int:
+    """Of a norm over (batch, tokens, *sizes)."""
+    spec = as_norm(norm)
+    if spec is None:
+        return 0
+    built = spec.build((None, None, *sizes), device="meta")
+    return sum(math.prod(parameter.shape) for parameter in built.parameters())

@@ -1,0 +1,252 @@
+"""Arguments that cannot be meant, for every option of every command."""
+
+import dataclasses
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from normscope.cli import main
+from normscope.cli.chat import Chat
+from normscope.cli.doctor import Doctor
+from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
+from normscope.cli.explain import Explain
+from normscope.cli.prepare import Prepare
+from normscope.cli.replay import Replay
+from normscope.cli.report import Report
+from normscope.cli.resume import Resume
+from normscope.cli.sample import Sample
+from normscope.cli.train import Train
+from normscope.cli.xray import Diff, Look
+from tests.fuzz.subjects import TRAIN
+from tests.fuzz.trial import Ended, Trial
+
+NUMBERS = (
+    *("0", "-1", "-0", "-0.0", "1", "1.5", "1e308", "-1e308", "1e400", "1e-320", "inf", "-inf", "nan", "1e39", "1e6"),
+    *(
+        "99999",
+        "2147483648",
+        "9007199254740993",
+        "9" * 20,
+        "9" * 400,
+        "9" * 5000,
+        "0x10",
+        "1_000",
+        "１２",
+        "1,2",
+        "1e",
+        "+",
+    ),
+)
+TEXTS = (
+    *("", " ", "\x1b[31m", "\x1b]0;x\x07", "\u202egnp", "\udcff", "a" * 300, "a" * 100_000, "../..", "/", ".", "~"),
+    *("/dev/null", "/dev/zero", "/dev/full", "/proc/self/mem", "-", "--", "---", "%s%n", "{}", "{0.__class__}", "None"),
+    *("null", "true", "[[1,2],[3]]", "[", "(", "n [c", "[[[[", "x=1", "=", "a:b", "os:system", "\\n", "💥", "\x00"[:0]),
+)
+LASTING = {"--steps", "--tokens", "--batches", "--seconds", "--minutes", "--samples", "-n", "--muon-steps", "--input"}
+"""Options that say how much is to be done."""
+
+COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
+    "train": ("train milk.txt --out made " + " ".join(TRAIN) + " 2", (Train,)),
+    "resume": ("resume run", (Resume,)),
+    "sample": ("sample run --tokens 5", (Sample,)),
+    "chat": ("chat run --tokens 5", (Chat,)),
+    "prepare": ("prepare milk.txt --out made --tokenizer characters", (Prepare,)),
+    "report": ("report run", (Report,)),
+    "replay": ("replay run", (Replay,)),
+    "xray": ("xray nanochat --depth 1 --context 16", (Look,)),
+    "xray-run": ("xray run", (Look,)),
+    "xray-diff": ("xray diff run run", (Diff,)),
+    "draw-scope": ("draw scope a[b] --shape 2,3", (DrawScope,)),
+    "draw-block": ("draw block --shape 2,8,16", (DrawBlock,)),
+    "draw-model": ("draw model --preset gpt2", (DrawModel,)),
+    "explain": ("explain rmsnorm", (Explain,)),
+    "explain-init": ("explain init", (Explain,)),
+    "doctor": ("doctor --depth 1 --seconds 0.01", (Doctor,)),
+}
+SETTINGS = ("depth", "width", "heads", "context", "hidden", "kv_heads", "head_dim", "norm", "qk_norm", "activation")
+MORE_SETTINGS = ("wiring", "positions", "rotary_base", "dropout", "init", "window", "logit_cap", "bias", "banana", "")
+
+
+def argument_trial(chance: random.Random, place: Path) -> Trial:
+    """A command that is right but for one argument, or two."""
+    name = chance.choice(list(COMMANDS))
+    base, kinds = COMMANDS[name]
+    words = base.split()
+    options = [option for kind in kinds for option in _options(kind)]
+    changed = []
+    for _ in range(chance.choice([1, 1, 1, 2])):
+        value = chance.choice(NUMBERS if chance.random() < 0.6 else TEXTS)
+        option = chance.choice([*options, "", "--banana"])
+        changed.append(option)
+        words = _changed(words, option, value, chance)
+
+    def act() -> int:
+        shutil.copy(place / "milk.txt", "milk.txt")
+        shutil.copytree(place / "run", "run")
+        return main(words)
+
+    short = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word)} characters)" for word in words)
+    return Trial(f"arguments: {name.partition('-')[0]}", short, act, _judge, 40.0, may_last=bool(LASTING & {*changed}))
+
+
+def _options(kind: type) -> Iterator[str]:
+    for field in dataclasses.fields(kind):
+        group: Any = field.default_factory
+        if dataclasses.is_dataclass(group):
+            yield from _options(cast(type, group))
+        else:
+            yield f"--{field.name.replace('_', '-')}"
+
+
+def _changed(words: Sequence[str], option: str, value: str, chance: random.Random) -> list[str]:
+    if not option:  # a word in the place of another, or between
+        at = chance.randrange(1, len(words) + 1)
+        return [*words[:at], value, *words[at + chance.randrange(2) :]]
+    if option == "--model":
+        return [*words, option, f"{chance.choice(SETTINGS + MORE_SETTINGS)}={value}"]
+    if option in words:
+        at = words.index(option)
+        return [*words[: at + 1], value, *words[at + 2 :]]
+    return [*words, f"{option}={value}"] if chance.random() < 0.5 else [*words, option, value]
+
+
+def _judge(ended: Ended, _: Path) -> str:
+    if ended.code in (2, 74) and "error: " in ended.errors:
+        return "detected"
+    return "harmless" if ended.code in (0, 1) else "traceback"
+
+
+def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
+    """Functions of the Python API, each with arguments that are right."""
+    import normscope
+    from normscope.data.prepare import prepare
+    from normscope.data.tokenizers import CharacterTokenizer
+    from normscope.train.config import TrainConfig
+    from normscope.train.recipes import recipe
+    from normscope.train.run import Run
+    from normscope.train.start import start
+
+    letters = CharacterTokenizer.of(["hello world"])
+    model = normscope.GPT(normscope.llama(vocab_size=letters.vocab_size, context=16, depth=1, width=16, heads=2))
+    writing: dict[str, Any] = {
+        "max_new_tokens": 3,
+        "samples": 1,
+        "temperature": 1.0,
+        "top_k": 3,
+        "top_p": 0.5,
+        "min_p": 0.1,
+    }
+    sizes = {
+        "vocab_size": 9,
+        "context": 8,
+        "depth": 1,
+        "width": 16,
+        "heads": 2,
+        "hidden": 8,
+        "dropout": 0.1,
+        "norm": "rms",
+    }
+    return {
+        "generate_text": (
+            normscope.generate_text,
+            {"model": model, "tokenizer": letters, "prompts": "he", "seed": 1, "stop": ["x"], "at_once": 2, **writing},
+        ),
+        "generate_tokens": (
+            normscope.generate_tokens,
+            {"model": model, "prompts": [[1, 2]], "max_new_tokens": 3, "seed": 1, "samples": 1, "stop_tokens": [1]},
+        ),
+        "load_run": (normscope.load_run, {"folder": place / "run", "checkpoint": "best", "device": "cpu"}),
+        "load_tokenizer": (normscope.load_tokenizer, {"path": place / "tokenizer.json"}),
+        "load_huggingface": (normscope.load_huggingface, {"folder": place / "hf-gpt2"}),
+        "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),
+        "TrainConfig": (
+            TrainConfig,
+            {"steps": 3, "batch": 2, "rate": 0.1, "seed": 1, "clip": 1.0, "device": "cpu"},
+        ),
+        "start": (
+            start,
+            {"folder": "made", "sources": [place / "milk.txt"], "recipe": recipe("sprint"), "share": 0.1, "prompt": ""},
+        ),
+        "prepare": (
+            prepare,
+            {"sources": place / "milk.txt", "folder": "made", "tokenizer": "characters", "seed": 0, "share": 0.1},
+        ),
+        "Run.open": (Run.open, {"folder": place / "run"}),
+        "explanation": (normscope.explanation, {"topic": "rmsnorm", "tensor": [3.0, 4.0]}),
+        "draw": (lambda scope, shape: normscope.draw(scope, shape), {"scope": "a [b]", "shape": (2, 3)}),
+        "LayerNorm": (normscope.LayerNorm, {"normalized_shape": 4, "eps": 1e-5, "device": None, "dtype": None}),
+        "Linear": (normscope.Linear, {"in_features": 4, "out_features": 4, "device": None, "init": "gpt2"}),
+    }
+
+
+OBJECTS: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2**31,
+        2**53 + 1,
+        10**30,
+        10**400,
+        0.5,
+        -0.0,
+        1e308,
+        1e-320,
+        float("nan"),
+        float("inf"),
+    ),
+    *(
+        "",
+        "x",
+        "\x1b[2J",
+        "\0",
+        "\udcff",
+        "a" * 300,
+        "a" * 10_000,
+        b"bytes",
+        [],
+        [None],
+        {},
+        {"x": 1},
+        (),
+        object(),
+        int,
+    ),
+    *([[]], [1.5], [-1], ["x"], {1}, range(3), 1j, lambda: None),
+)
+
+
+def call_trial(chance: random.Random, place: Path) -> Trial:
+    """A call that is right but for one argument."""
+    names = ("generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig")
+    name = chance.choice([*names, "start", "prepare", "Run.open", "explanation", "draw", "LayerNorm", "Linear"])
+    number, which = chance.randrange(len(OBJECTS)), chance.random()
+
+    def act() -> int:
+        from normscope.errors import NormscopeError
+
+        function, arguments = calls(place)[name]
+        wrong = list(arguments)[int(which * len(arguments))]
+        try:
+            function(**{**arguments, wrong: OBJECTS[number]})
+        except NormscopeError as error:
+            print(repr(str(error)))
+            return 2
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):  # the table above is wrong, and not the function
+                raise
+            return 99
+        return 0
+
+    words = f"{name} with {OBJECTS[number]!r:.40} as argument {which:.3f}" if number != 9 else f"{name} with 10**400"
+    may_last = name.startswith("generate")
+    return Trial("Python calls", words, act, lambda ended, _: _judge_call(ended), 40.0, may_last)
+
+
+def _judge_call(ended: Ended) -> str:
+    return {0: "harmless", 2: "detected"}.get(ended.code or 0, "traceback")

@@ -1,0 +1,170 @@
+"""Ways to damage a file, or to put something hostile in its place. Each depends on the random numbers alone."""
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Damage = Callable[[Path, random.Random], None]
+
+
+def flip_bit(path: Path, chance: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        at = chance.randrange(len(data))
+        data[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def change_bytes(path: Path, chance: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    for _ in range(chance.randint(1, 8) if data else 0):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    path.write_bytes(data)
+
+
+def truncate(path: Path, chance: random.Random) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: chance.randrange(len(data))] if data else b"")
+
+
+def empty(path: Path, _: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def delete(path: Path, _: random.Random) -> None:
+    path.unlink()
+
+
+def duplicate_part(path: Path, chance: random.Random) -> None:
+    data = path.read_bytes()
+    first = chance.randrange(len(data) + 1)
+    last = min(len(data), first + chance.choice([1, 8, 100, 4096]))
+    path.write_bytes(data[:last] + data[first:])
+
+
+def append(path: Path, chance: random.Random) -> None:
+    path.write_bytes(path.read_bytes() + chance.choice([b"\0", b"\n", b"{}", b"[" * 10, chance.randbytes(64)]))
+
+
+def zero_block(path: Path, chance: random.Random) -> None:
+    """As after a power cut: a block of the file is zeros."""
+    data = bytearray(path.read_bytes())
+    first = chance.randrange(len(data)) if data else 0
+    last = min(len(data), first + 512)
+    data[first:last] = bytes(last - first)
+    path.write_bytes(data)
+
+
+def swap_with_neighbor(path: Path, chance: random.Random) -> None:
+    others = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
+    if others:
+        other = chance.choice(others)
+        ours, theirs = path.read_bytes(), other.read_bytes()
+        path.write_bytes(theirs)
+        other.write_bytes(ours)
+
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2, 2**31, 2**53, 2**63, 2**64, 10**30, 0.5, -0.0, 1e308, 1e-320, "", "x", "\x1b[2J"),
+    *("../../x", "/etc/passwd", "a" * 1000, [], {}, [1], ["x"], [[]], {"x": 1}, "\u202e", "NaN"),
+)
+
+
+def change_value(path: Path, chance: random.Random) -> None:
+    """Put another value somewhere in a JSON file, or remove, add or double one; another file gets a bit flipped."""
+    try:
+        content = json.loads(path.read_text())
+    except ValueError:
+        flip_bit(path, chance)
+        return
+    places = list(_places(content))
+    if not places:
+        path.write_text(json.dumps(chance.choice(VALUES)))
+        return
+    holder, key = chance.choice(places)
+    match chance.randrange(4):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(holder, dict):
+            holder[f"{key}-2"] = chance.choice(VALUES)
+        case _:
+            holder[key] = chance.choice(VALUES)
+    path.write_text(json.dumps(content))
+
+
+def _places(content: Any) -> Any:
+    keys = content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
+    for key in keys:
+        yield content, key
+        yield from _places(content[key])
+
+
+def nest(path: Path, chance: random.Random) -> None:
+    deep = chance.choice([100, 10_000, 200_000])
+    path.write_text(chance.choice(['{"a":', "["]) * deep)
+
+
+def link_elsewhere(path: Path, _: random.Random) -> None:
+    """A link to the same content outside of the folder."""
+    other = Path(f"{path.parent.parent}.outside-{path.name}")
+    other.write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to(other.resolve())
+
+
+def link_to_itself(path: Path, _: random.Random) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def link_to_device(path: Path, chance: random.Random) -> None:
+    path.unlink()
+    path.symlink_to(
+        chance.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/stdin", "/proc/self/mem", "/proc/kmsg"])
+    )
+
+
+def pipe(path: Path, _: random.Random) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path, _: random.Random) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def huge(path: Path, _: random.Random) -> None:
+    """A file that says it has a terabyte."""
+    os.truncate(path, 2**40)
+
+
+def unreadable(path: Path, _: random.Random) -> None:
+    path.chmod(0)
+
+
+DAMAGES: Mapping[str, Damage] = {
+    "bit flipped": flip_bit,
+    "bytes changed": change_bytes,
+    "truncated": truncate,
+    "emptied": empty,
+    "deleted": delete,
+    "part doubled": duplicate_part,
+    "appended to": append,
+    "block of zeros": zero_block,
+    "swapped": swap_with_neighbor,
+    "value changed": change_value,
+}
+HOSTILE: Mapping[str, Damage] = {
+    "nested JSON": nest,
+    "link elsewhere": link_elsewhere,
+    "link to itself": link_to_itself,
+    "link to a device": link_to_device,
+    "pipe": pipe,
+    "folder": folder,
+    "a terabyte": huge,
+    "unreadable": unreadable,
+}

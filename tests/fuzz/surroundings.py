@@ -1,0 +1,113 @@
+"""Terminals of odd sizes and kinds, streams that are closed, full or broken, and environments without the usual."""
+
+import fcntl
+import io
+import os
+import pty
+import random
+import shutil
+import struct
+import sys
+import termios
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from normscope.cli import main
+from tests.fuzz.trial import Ended, Trial, use_descriptors
+
+COMMANDS = (
+    *("--help", "train --help", "banana", "explain rmsnorm", "draw scope [a]b --shape 2,3", "draw model --preset gpt2"),
+    *("sample run --tokens 4", "sample run --tokens 4 -n 2", "report run", "xray run", "xray nanochat --depth 1"),
+    "train milk.txt --out made --depth 1 --width 16 --heads 1 --context 16 --tokenizer characters --steps 2",
+    "resume run",
+)
+SIZES = (0, 1, 2, 5, 20, 40, 80, 1000)
+TERMS = ("dumb", "xterm-256color", "linux", "unknown", "")
+STREAMS = ("closed", "full", "no reader", "ascii", "latin-1")
+
+
+def surroundings_trial(chance: random.Random, place: Path) -> Trial:
+    line, term, columns, rows = (
+        chance.choice(COMMANDS),
+        chance.choice(TERMS),
+        chance.choice(SIZES),
+        chance.choice(SIZES),
+    )
+    stream = chance.choice(STREAMS) if chance.random() < 0.5 else None
+    number = chance.choice([1, 2])
+    gone = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if chance.random() < 0.5]
+    how = f"stream {number} {stream}" if stream else f"terminal {term!r} of {columns} x {rows}"
+
+    def act() -> int:
+        shutil.copy(place / "milk.txt", "milk.txt")
+        shutil.copytree(place / "run", "run")
+        os.environ["TERM"] = term
+        for name in gone:
+            os.environ.pop(name, None)
+        if stream is None:
+            return _on_terminal(lambda: main(line.split()), columns, rows)
+        _spoil(stream, number)
+        return main(line.split())
+
+    words = f"{how}, without {gone}: {line}"
+    return Trial(
+        "streams" if stream else "terminals", words, act, lambda ended, _: _judge(ended, stream, number, line), 60.0
+    )
+
+
+def _judge(ended: Ended, stream: str | None, number: int, line: str) -> str:
+    """A command whose output is lost must say so by its exit code; on standard error nobody is told."""
+    wrong_use = line == "banana"
+    lost = {"closed": 74, "full": 74, "no reader": 141}.get(stream or "", 0) if number == 1 and not wrong_use else 0
+    usual = (2,) if wrong_use else (lost,) if lost else (0, 1)
+    if "\x1b]" in ended.errors:
+        return "unsafe"
+    return "harmless" if ended.code in usual else "traceback"
+
+
+def _spoil(stream: str, number: int) -> None:
+    name = {1: "stdout", 2: "stderr"}[number]
+    if stream == "closed":
+        os.close(number)
+        setattr(sys, name, None)
+        return
+    if stream in ("ascii", "latin-1"):
+        setattr(sys, name, io.TextIOWrapper(os.fdopen(os.dup(number), "wb"), encoding=stream))
+        return
+    if stream == "full":
+        writing = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+    os.dup2(writing, number)
+    use_descriptors()
+
+
+def _on_terminal(act: Callable[[], int], columns: int, rows: int) -> int:
+    """Run a function with a terminal of this size as its streams; what it shows goes to standard error if it failed."""
+    process, screen = pty.fork()
+    if process == 0:
+        code = 70
+        try:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            use_descriptors()
+            code = act()
+            sys.stdout.flush()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(screen, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if code not in (0, 1, 2) or b"Traceback" in shown:
+        print(shown.decode(errors="replace").replace("\x1b", "<ESC>").replace("\r", ""), file=sys.stderr)
+    return code

@@ -1,0 +1,66 @@
+"""The quick look at a comparison's time: what cannot fit is refused before anything is started."""
+
+import pytest
+import torch
+
+from normscope.lab.compare import estimate
+from normscope.lab.compare.estimate import GENEROUS, quick_step_times, refuse_hopeless, step_flops
+from normscope.lab.compare.pacing import FEWEST_STEPS, TooLittleTimeError
+from normscope.lab.compare.variants import combinations
+from normscope.lab.trials.texts import STORIES
+
+VARIANTS = list(combinations({"depth": [1, 2]}, {}, STORIES).values())
+
+
+@pytest.fixture
+def steps_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "quick_step_times", lambda variants: [1.0] * len(variants))
+
+
+@pytest.mark.usefixtures("steps_of_a_second")
+def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
+    seconds = 2 * 5 * FEWEST_STEPS / GENEROUS  # 10 runs, one at a time
+    with pytest.raises(
+        TooLittleTimeError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
+    ) as refused:
+        refuse_hopeless(VARIANTS, [2, 3], seconds - 1, workers=1)
+    assert "fix: --minutes 8, " in str(refused.value)  # 400 s of 85% of the time
+    refuse_hopeless(VARIANTS, [2, 3], seconds + 1, workers=1)
+    refuse_hopeless(VARIANTS, [2, 3], 60 * 8, workers=1)
+
+
+@pytest.mark.usefixtures("steps_of_a_second")
+def test_more_workers_fit_more() -> None:
+    with pytest.raises(TooLittleTimeError):
+        refuse_hopeless(VARIANTS, [5], 150, workers=1)
+    refuse_hopeless(VARIANTS, [5], 150, workers=2)
+
+
+def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"depth": [1, 48], "width": [1024], "heads": [8], "context": [512]}
+    huge = list(combinations(sizes, {}, STORIES).values())
+    monkeypatch.setattr(estimate, "matmul_speed", lambda: 1e9)
+    monkeypatch.setattr(estimate, "_step_time", lambda settings: pytest.fail("it was timed"))
+    assert quick_step_times(huge) == [step_flops(settings) / 1e9 for settings in huge]
+
+
+def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    from normscope.kernels.switch import form_for
+
+    seen = []
+
+    def step_time(settings: object) -> float:
+        seen.append((torch.get_num_threads(), form_for(torch.zeros(2))))
+        return 0.5
+
+    monkeypatch.setattr(estimate, "matmul_speed", lambda: 1e12)
+    monkeypatch.setattr(estimate, "_step_time", step_time)
+    threads = torch.get_num_threads()
+    assert quick_step_times(VARIANTS) == [0.5, 0.5]
+    assert seen == [(1, "steps")] * 2
+    assert torch.get_num_threads() == threads
+
+
+def test_a_real_one() -> None:
+    small, large = quick_step_times(list(combinations({"width": [16, 256]}, {}, STORIES).values()))
+    assert 0 < small < large

@@ -1,0 +1,117 @@
+"""Arguments of the wrong kind, to every function that users call from Python: an error of normscope's, with words."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import normscope
+from normscope.data.corpus import open_corpus
+from normscope.data.prepare import prepare
+from normscope.data.tokenizers import CharacterTokenizer
+from normscope.errors import NormscopeError
+from normscope.train.devices import resolve_device
+from normscope.train.doctor import measure
+from normscope.train.guard import replay
+from normscope.train.loop import train
+from normscope.train.recipes import recipe
+from normscope.train.report.page import write_report
+from normscope.train.run import Run
+from normscope.train.start import start
+from normscope.train.verify import prove_resume
+from tests.support import Refusal, every_refusal
+
+LETTERS = CharacterTokenizer.of(["hello world"])
+LONG, NUL = "x" * 5000, "a\0b"
+any_: Any = normscope  # what is called wrongly on purpose
+
+
+def model(vocab_size: int = LETTERS.vocab_size) -> Any:
+    return normscope.GPT(normscope.llama(vocab_size=vocab_size, context=32, depth=1, width=16, heads=2))
+
+
+def write(*arguments: Any, **settings: Any) -> Any:
+    tokens = {"max_new_tokens": 2, **settings}
+    return any_.generate_text(*(arguments or (model(), LETTERS, "he")), **tokens)
+
+
+def paths(name: str, read: Any) -> list[Refusal]:
+    wrong = ((5, "is given as a path, a str or a Path, but got 5"), (LONG, "too long"), (NUL, "NUL character"))
+    return [(f"{name}-{i}", NormscopeError, words, partial(read, value)) for i, (value, words) in enumerate(wrong)]
+
+
+def devices(name: str, make: Any) -> list[Refusal]:
+    wrong = ("banana", [1], "cuda:99")
+    words = "device=.*(cannot be used|name)"
+    return [(f"{name}-{value}", NormscopeError, words, partial(make, value)) for value in wrong]
+
+
+WRITING: list[Refusal] = [
+    ("stop", NormscopeError, "stop strings are texts, but got 5", lambda: write(stop=5)),
+    ("stop-none", NormscopeError, "stop strings are texts", lambda: write(stop=None)),
+    ("prompt", NormscopeError, "prompts are texts, but got 5", lambda: write(model(), LETTERS, 5)),
+    ("prompts", NormscopeError, "a prompt is a str", lambda: write(model(), LETTERS, [5])),
+    ("samples", NormscopeError, "samples='x' must be", lambda: write(samples="x")),
+    ("many", NormscopeError, "more than 1,000,000 texts", lambda: write(samples=10**12)),
+    ("seed", NormscopeError, "seed='x' must be", lambda: write(seed="x")),
+    ("stream", NormscopeError, "stream is a function", lambda: write(stream=5)),
+    ("no-model", NormscopeError, "by a GPT, but got Linear", lambda: write(torch.nn.Linear(2, 2), LETTERS, "he")),
+    ("no-tokenizer", NormscopeError, "by a Tokenizer", lambda: write(model(), "x", "he")),
+    ("larger-tokenizer", NormscopeError, "but the model knows 3", lambda: write(model(3), LETTERS, "he")),
+    ("smaller-tokenizer", NormscopeError, "more than rounding up", lambda: write(model(65), LETTERS, "he")),
+    ("meta", NormscopeError, "the meta device", lambda: write(model().to("meta"), LETTERS, "he")),
+    ("tokens", NormscopeError, "rows of tokens", lambda: any_.generate_tokens(model(), 5, max_new_tokens=2)),
+    (
+        "float-tokens",
+        NormscopeError,
+        "a tensor of torch.bfloat16",
+        lambda: any_.generate_tokens(model(), [torch.ones(1, dtype=torch.bfloat16)], max_new_tokens=2),
+    ),
+]
+TRAINING: list[Refusal] = [
+    ("run", NormscopeError, "a Run is trained, but got 'x'", lambda: train("x")),  # type: ignore[arg-type]
+    ("proof", NormscopeError, "a Run's, but got 'x'", lambda: prove_resume("x")),  # type: ignore[arg-type]
+    ("recipe", NormscopeError, "is made from a Recipe", lambda: start("r", [], "dial")),  # type: ignore[arg-type]
+    ("model", NormscopeError, "model=5 must be", lambda: start("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
+    ("setting", NormscopeError, "no setting 'x'", lambda: start("r", [], recipe("dial"), train={"x": 1})),
+    ("text", NormscopeError, "prompt=5 must", lambda: start("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
+    ("sources", NormscopeError, "read from paths", lambda: start("r", 5, recipe("dial"))),  # type: ignore[arg-type]
+    ("measure", NormscopeError, "made from a GPTConfig", lambda: measure("x", "y")),  # type: ignore[arg-type]
+    ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
+]
+
+
+@every_refusal(
+    *WRITING,
+    *TRAINING,
+    *paths("load_run", any_.load_run),
+    *paths("load_tokenizer", any_.load_tokenizer),
+    *paths("load_huggingface", any_.load_huggingface),
+    *paths("open", Run.open),
+    *paths("start", lambda path: start(path, [], recipe("dial"))),
+    *paths("source", lambda path: start("r", [path], recipe("dial"))),
+    *paths("prepare", lambda path: prepare(["text.txt"], path)),
+    *paths("corpus", open_corpus),
+    *paths("report", write_report),
+    *paths("replay", replay),
+    *devices("resolve", resolve_device),
+    *devices("linear", lambda device: any_.Linear(2, 2, device=device)),
+    *devices("embedding", lambda device: any_.Embedding(2, 2, device=device)),
+    *devices("layer-norm", lambda device: any_.LayerNorm(2, device=device)),
+    *devices("batch-norm", lambda device: any_.BatchNorm(2, device=device)),
+    *devices("norm", lambda device: any_.Norm("[a]", device=device)),
+)
+def test_it_is_refused_with_words(
+    error: type[NormscopeError], words: str, mistake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=words):
+        mistake()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_vocabulary_that_is_rounded_up_is_welcome() -> None:
+    assert write(model(64), LETTERS, "he")
+    assert write(model().train(), LETTERS, "he")
