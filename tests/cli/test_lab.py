@@ -1,11 +1,12 @@
 """`normscope lab`: claims are listed, run, gone on with, and made a page of."""
 
 import dataclasses
-import os
+import io
 import re
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,20 +20,25 @@ from tests.cli.running import entered, refused
 RUN = ["lab", "run", "1", "--seeds", "2", "--workers", "1", "--out"]
 
 
+class OneClaim(NamedTuple):
+    """A lab in which the first claim was run with two seeds, and what the command wrote."""
+
+    folder: Path
+    out: str
+    errors: str
+
+
 @pytest.fixture(scope="module")
-def one_claim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab in which the first claim was run with two seeds; to be copied."""
-    folder = tmp_path_factory.mktemp("lab")
-    with open(os.devnull, "w") as nowhere, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdout", nowhere)
-        patch.setattr("sys.stderr", nowhere)
+def one_claim(tmp_path_factory: pytest.TempPathFactory) -> OneClaim:
+    folder, out, errors = tmp_path_factory.mktemp("lab"), io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
         assert main([*RUN, str(folder)]) == 0
-    return folder
+    return OneClaim(folder, out.getvalue(), errors.getvalue())
 
 
 @pytest.fixture
-def lab(one_claim: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(one_claim, tmp_path / "lab")
+def lab(one_claim: OneClaim, tmp_path: Path) -> Path:
+    return shutil.copytree(one_claim.folder, tmp_path / "lab")
 
 
 def test_all_claims_are_listed_with_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,37 +51,36 @@ def test_all_claims_are_listed_with_what_is_known(tmp_path: Path, capsys: pytest
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_claim_is_run_listed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [*RUN, str(tmp_path)]
-    code, out, errors = entered(command, capsys)
-    assert code == 0
+def test_a_claim_is_run_listed_and_reported(one_claim: OneClaim, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out, errors = one_claim
+    command = [*RUN, str(folder)]
     assert out.startswith("✓ supported      1  variance-by-depth\n")
     *lines, where, page = out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert where == f"every figure is in {tmp_path / 'claims'}"
-    assert page == f"for a page of it: normscope lab report --out {tmp_path}"
+    assert where == f"every figure is in {folder / 'claims'}"
+    assert page == f"for a page of it: normscope lab report --out {folder}"
     assert errors.splitlines()[-1] == "6 of 6 trials"
-    outcome = load_outcome(tmp_path, "variance-by-depth")
+    outcome = load_outcome(folder, "variance-by-depth")
     assert outcome is not None
     assert outcome.runs.seeds == (FIRST_SEED, FIRST_SEED + 1)
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*.json")}
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*.json")}
     assert len(kept) == 6
     assert entered(command, capsys) == (0, out, "")  # nothing is run twice
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("trials/*.json")} == kept
-    listed = entered(["lab", "list", "--out", str(tmp_path)], capsys)[1]
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("trials/*.json")} == kept
+    listed = entered(["lab", "list", "--out", str(folder)], capsys)[1]
     assert re.search(
         "variance-by-depth        exact     ✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, [1-9][0-9]* s\n",
         listed,
     )
     assert max(map(len, listed.splitlines())) <= 80
     assert "older" not in listed
-    code, out, errors = entered(["lab", "report", "--out", str(tmp_path), "--markdown"], capsys)
+    code, out, errors = entered(["lab", "report", "--out", str(folder), "--markdown"], capsys)
     assert (code, errors) == (0, "")
-    assert (tmp_path / "report.html").is_file()
-    made_by = f"`normscope lab run variance-by-depth --seeds 2 --out {tmp_path}`"
-    assert made_by in (tmp_path / "README.md").read_text()
-    assert "figures/variance-by-depth.svg" in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "figures" / "variance-by-depth.svg").read_text().startswith("<svg")
+    assert (folder / "report.html").is_file()
+    made_by = f"`normscope lab run variance-by-depth --seeds 2 --out {folder}`"
+    assert made_by in (folder / "README.md").read_text()
+    assert "figures/variance-by-depth.svg" in (folder / "README.md").read_text()
+    assert (folder / "figures" / "variance-by-depth.svg").read_text().startswith("<svg")
 
 
 def broken(*_: Any) -> Any:

@@ -1,5 +1,6 @@
 """Whether kernels run: without numba, where it fails, in forked children, under several threads and processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,24 +26,61 @@ def in_a_new_process(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_forked_child_computes_the_same() -> None:
-    """As a DataLoader's workers are: the parent's pool of threads does not run in them.
-
-    Only a few numbers are compared, because torch's own operations on many would wait for torch's pool for ever.
-    """
-    code = """
-import os, torch, normscope
+_IN_ONE_PROCESS = """
+import contextlib, json, os, re, torch, normscope
+with contextlib.suppress(ImportError):
+    import scipy.linalg
 torch.set_num_threads(2)
+torch.randn(300, 300) @ torch.randn(300, 300)
 norm, x = normscope.LayerNorm(96), torch.randn(700, 96)
+tasks = lambda: len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 0
+before = tasks()
 few = lambda y: y[::100, ::10].tolist()
 expected = few(norm(x))
+maps = open("/proc/self/maps") if os.path.exists("/proc/self/maps") else []
+pool = [tasks() - before, len({line.split()[-1] for line in maps if re.search("lib(g|i)?omp", line)})]
+
 child = os.fork()
 if child == 0:
     os._exit(0 if few(norm(x)) == expected else 1)
 _, status = os.waitpid(child, 0)
-print(os.waitstatus_to_exitcode(status), few(norm(x)) == expected)
+forked = [os.waitstatus_to_exitcode(status), few(norm(x)) == expected]
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return norm(torch.full((700, 96), float(i)) + torch.arange(96)).detach()
+loaded = list(torch.utils.data.DataLoader(Data(), num_workers=2, batch_size=None))
+print(json.dumps({"pool": pool, "forked": forked,
+    "loaded": [len(loaded), all(torch.equal(y, Data()[i]) for i, y in enumerate(loaded))]}))
 """
-    assert in_a_new_process(code).split() == ["0", "True"]
+
+
+@pytest.fixture(scope="module")
+def process() -> dict[str, list[Any]]:
+    """What came out in a process with two threads, which then forks, and then loads data in workers."""
+    found: dict[str, list[Any]] = json.loads(in_a_new_process(_IN_ONE_PROCESS))
+    return found
+
+
+def test_a_forked_child_computes_the_same(process: dict[str, list[Any]]) -> None:
+    """As a DataLoader's workers are: the parent's pool of threads does not run in them.
+
+    Only a few numbers are compared, because torch's own operations on many would wait for torch's pool for ever.
+    """
+    assert process["forked"] == [0, True]
+
+
+def test_the_workers_of_a_data_loader(process: dict[str, list[Any]]) -> None:
+    assert process["loaded"] == [8, True]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_one_pool_of_threads(process: dict[str, list[Any]]) -> None:
+    """No OpenMP library but torch's own is loaded, and numba starts no threads.
+
+    Where SciPy is installed numba loads its linear algebra, whose library has a thread that waits; so that comes first.
+    """
+    assert process["pool"] == [0, 1]
 
 
 def test_without_numba_the_steps_run_after_one_notice() -> None:
@@ -117,51 +155,15 @@ print(bool(y.isfinite().all()))
 
 def test_compiled_code_is_kept_between_processes(tmp_path: Path) -> None:
     code = """
-import torch, normscope
-from normscope.kernels.fused import rows
-normscope.LayerNorm(64)(torch.randn(3, 64))
-print(sum(rows.forward.stats.cache_hits.values()), sum(rows.forward.stats.cache_misses.values()))
+import torch
+from normscope.kernels.activations import activate
+from normscope.kernels.fused import elementwise
+activate("relu2", torch.randn(3, 64))
+print(sum(elementwise.run.stats.cache_hits.values()), sum(elementwise.run.stats.cache_misses.values()))
 """
     first = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
     second = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
     assert (first.split(), second.split()) == (["0", "1"], ["1", "0"])
-
-
-def test_one_pool_of_threads() -> None:
-    """No OpenMP library but torch's own is loaded, and numba starts no threads.
-
-    Where SciPy is installed numba loads its linear algebra, whose library has a thread that waits; so that comes first.
-    """
-    code = """
-import contextlib, re, threading, torch, normscope
-with contextlib.suppress(ImportError):
-    import scipy.linalg
-torch.set_num_threads(2)
-torch.randn(300, 300) @ torch.randn(300, 300)
-count = lambda: len(__import__("os").listdir("/proc/self/task"))
-before = count()
-normscope.LayerNorm(256)(torch.randn(700, 256))
-libraries = {line.split()[-1] for line in open("/proc/self/maps") if re.search("lib(g|i)?omp", line)}
-print(count() - before, len(libraries))
-"""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("reads /proc")
-    assert in_a_new_process(code).split() == ["0", "1"]
-
-
-def test_the_workers_of_a_data_loader() -> None:
-    code = """
-import torch, normscope
-torch.set_num_threads(2)
-norm = normscope.LayerNorm(96)
-class Data(torch.utils.data.Dataset):
-    def __len__(self): return 8
-    def __getitem__(self, i): return norm(torch.full((700, 96), float(i)) + torch.arange(96)).detach()
-norm(torch.randn(700, 96))
-loaded = list(torch.utils.data.DataLoader(Data(), num_workers=2, batch_size=None))
-print(len(loaded), all(torch.equal(y, Data()[i]) for i, y in enumerate(loaded)))
-"""
-    assert in_a_new_process(code).split() == ["8", "True"]
 
 
 @pytest.mark.exhaustive

@@ -40,7 +40,7 @@ def without_times(figures: dict[str, object]) -> dict[str, object]:
 
 
 def test_processes_give_the_same_figures_and_errors_as_this_one() -> None:
-    workers = Processes(2)
+    workers = Processes(1)
     wrong = workers.start(Trial(name_of(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
     assert figures(workers) == [without_times(dict(perform(trial).figures)) for trial in TRIALS]
     with pytest.raises(ValueError, match="gpt9"):
