@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from normscope._version import __version__
 from normscope.errors import NormscopeError
+from normscope.runtime.environment import prepare_environment
 
 COMMANDS = {
     "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),
@@ -39,6 +40,7 @@ WRONG_USE, INTERRUPTED, CLOSED_PIPE = 2, 130, 141  # the exit codes that shells 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    prepare_environment()  # before a command imports torch
     given = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
