@@ -17,11 +17,17 @@ class Audience:
 
     def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
         self.metrics = metrics
+        self._observers = list(observers)
         self._everyone: list[Observer] = [metrics, *observers]
         self._lasting: list[Event] = []
 
     def tell(self, event: Event) -> None:
         for observer in self._everyone:
+            observer.see(event)
+
+    def show(self, event: Event) -> None:
+        """Tell those who watch and not the record: what is true of this moment, and no part of the run."""
+        for observer in self._observers:
             observer.see(event)
 
     def tell_for_good(self, event: Event) -> None:
