@@ -16,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+import busy_machine
 import decoding
 import default_run
 import fuse_speed
@@ -109,6 +110,12 @@ def sections(given: Arguments) -> list[Section]:
             "`benchmarks/xray_overhead.py`. A training step while the x-ray looks, and after it has gone, against "
             "a plain one, the three taken in turns.",
             xray_overhead.table,
+        ),
+        Section(
+            "A busy machine",
+            "`benchmarks/busy_machine.py`. Steps of training and decoding while other processes use the cores, with "
+            "fixed settings and with adapted threads, each in a process of its own, in turns.",
+            busy_machine.table,
         ),
         Section(
             "One pool of threads",

@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
+os.environ["NORMSCOPE_THREADS"] = "fixed"  # commands in processes of their own tell nothing of the machine's load
 
 # The same examples in every run, so that a failure comes back; a slow machine is no failure.
 settings.register_profile("default suite", max_examples=50, deadline=None, derandomize=True, database=None)

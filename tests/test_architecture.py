@@ -22,6 +22,7 @@ FLOORS = {
     "memory": 1,
     "scope": 1,
     "display": 1,
+    "runtime": 1,
     "kernels": 2,
     "blocks": 3,
     "xray": 3,  # any torch module: nothing of blocks or models

@@ -183,6 +183,18 @@ def test_threads_do_not_change_a_bit(case: Case, calls: list[str], monkeypatch: 
     assert calls == ["forward by 2", "backward by 2", *BOTH]
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_the_form_does_not_depend_on_the_threads() -> None:
+    """Another form rounds otherwise, and a run that gets other threads would have other bits."""
+    for heads in (1, 3, 4, 12):
+        q, k, *_ = inputs(Case(b=1, heads=heads, kv_heads=heads))
+        answers = set()
+        for threads in (1, 2, 8):
+            torch.set_num_threads(threads)
+            answers.add(PAYS(q, k, True, "fused"))
+        assert len(answers) == 1
+
+
 @causal_or_not
 def test_texts_and_heads_do_not_depend_on_the_others(causal: bool) -> None:
     case = Case(b=3, s=45, causal=causal)

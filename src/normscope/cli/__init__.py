@@ -15,6 +15,7 @@ from typing import NoReturn
 from normscope._version import __version__
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
+from normscope.runtime.environment import prepare_environment
 
 COMMANDS = {
     "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),
@@ -58,6 +59,7 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    prepare_environment()  # before a command imports torch
     given = sys.argv[1:] if arguments is None else arguments
     with guarded_streams() as out:
         code = _run_safely(given)

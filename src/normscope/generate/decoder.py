@@ -1,9 +1,10 @@
 """A GPT laid out for decoding: with its tables of addresses, one call takes a token of each text through the model."""
 
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Literal, get_args
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from normscope.generate.decodable import can_decode, setting_of, tensors_of
 from normscope.kernels import switch
 from normscope.kernels.threads import pool_for
 from normscope.models.gpt import GPT
+from normscope.runtime.adaptive import AdaptiveThreads
 
 Weights = Literal["float32", "bfloat16", "int8"]
 _ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")  # numbered as in the kernel
@@ -42,6 +44,7 @@ class Layout:
         # also keeps an address from being given to another weight, which would then be taken for the one before.
         self._kept: list[Tensor] = []
         self._rounded: list[tuple[Tensor, Tensor]] = []  # weights of which there is a copy, and their prints
+        self._threads: AdaptiveThreads | None = None
         self.layers = np.stack([self._layer(block) for block in model.blocks])
         self.sizes, self.fractions = self._model(model)
 
@@ -109,6 +112,20 @@ class Layout:
         self._kept.append(tensor.detach())
         return tensor.data_ptr()
 
+    def threads(self) -> AdaptiveThreads:
+        """How many of torch's threads the kernel takes; fewer while other processes want the cores.
+
+        The kernel computes each number on one thread, so results don't depend on it.
+        """
+        most = torch.get_num_threads()
+        if self._threads is None or self._threads.most != most:
+            self._threads = AdaptiveThreads(most)
+        return self._threads
+
+    def take_threads_of(self, other: "Layout") -> None:
+        """Go on with what another layout of the same model has found out about the machine."""
+        self._threads = other._threads
+
     def is_of(self, model: GPT) -> bool:
         """Whether it is the layout of the model as it is now: nothing has moved, and no rounded weight has changed."""
         return self._state == _state(model) and all(torch.equal(_print(weight), old) for weight, old in self._rounded)
@@ -125,7 +142,10 @@ def layout_of(model: GPT, weights: Weights) -> Layout | None:
         return None
     layout = _layouts.get(model)
     if layout is None or layout.weights != weights or not layout.is_of(model):
-        layout = _layouts[model] = Layout(model, weights, loops)
+        before, layout = layout, Layout(model, weights, loops)
+        if before is not None:
+            layout.take_threads_of(before)
+        _layouts[model] = layout
     return layout
 
 
@@ -180,13 +200,18 @@ class Decoder:
             size[place] = array.ctypes.data
         self._logits: NDArray[np.float32] = room[at.LOGITS]
         self._size, self._room = size, room
+        threads = layout.threads()
+        threads.new_work()
+        finalize(self, threads.release)
 
     def advance(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Read one more token of each row; returns the logits of what follows, (rows, vocabulary), until the next."""
         self._tokens[:], self._places[:] = tokens, self._cache.lengths
         self._cache.make_room(1)
-        layout = self._layout
-        layout.loops.advance(*pool_for(_MANY), self._size.ctypes.data, layout.fractions.ctypes.data)
+        layout, threads = self._layout, self._layout.threads()
+        start = time.perf_counter()
+        layout.loops.advance(*pool_for(_MANY, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data)
+        threads.step(time.perf_counter() - start)
         return self._logits
 
 

@@ -13,8 +13,10 @@ falls into the rest of a loop over vectors (SiLU and GELU do), and adds otherwis
 when a reader is made, and not again for each token: a hook that comes later does not see the tokens of this reader.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from normscope.generate.decoder import Decoder, Weights, layout_of
 from normscope.generate.row import Row
 from normscope.generate.sampling import Numbers
 from normscope.models.gpt import GPT
+from normscope.runtime.adaptive import AdaptiveThreads
 
 
 class Reader:
@@ -47,12 +50,15 @@ class Reader:
         self._begins = [0] * rows  # where in its text each row of the cache begins
         self._layout = None if self._cache is None else layout_of(model, weights)
         self._decoder: Decoder | None = None  # of all rows; made when they are first read together
+        # The model itself may round otherwise on fewer threads, so it keeps all; on a busy machine they wait otherwise.
+        self._threads = AdaptiveThreads(torch.get_num_threads(), allowed=lambda threads: False)
+        self._threads.new_work()
+        finalize(self, self._threads.release)
 
     def read(self, rows: Sequence[Row]) -> list[Numbers]:
         """The logits after the newest token of each row, (vocabulary) in float64."""
         if self._cache is None:
-            with undisturbed(self._modules):
-                return [_numbers(self._model(self._tensor(row.window), last_only=True)) for row in rows]
+            return [self._read_by_model(row.window) for row in rows]
         new = [self._new_tokens(i, row) for i, row in enumerate(rows)]
         if self._layout is not None and new and all(len(tokens) == 1 for tokens in new):
             if self._decoder is None:
@@ -79,8 +85,14 @@ class Reader:
         if self._layout is not None and len(tokens) == 1:
             logits: Numbers = Decoder(self._layout, self._cache_row(i)).advance(tokens)[0].astype(np.float64)
             return logits
+        return self._read_by_model(tokens, self._cache_row(i))
+
+    def _read_by_model(self, tokens: list[int], cache: Cache | None = None) -> Numbers:
+        start = time.perf_counter()
         with undisturbed(self._modules):
-            return _numbers(self._model(self._tensor(tokens), cache=self._cache_row(i), last_only=True))
+            logits = _numbers(self._model(self._tensor(tokens), cache=cache, last_only=True))
+        self._threads.step(time.perf_counter() - start)
+        return logits
 
     def _cache_row(self, i: int) -> Cache:
         assert self._cache is not None

@@ -32,6 +32,9 @@ LONGEST = 1024
 
 _LONGEST_BOTH_WAYS = 256  # where all is seen there is less to win
 _LONGEST_PADDED = 64  # and less still where heads are no multiple of the kernel's panels
+_FEWEST_HEADS = 2
+"""A head of keys is one thread's, so torch's function, which shares one, is better for a single head. This does not ask
+how many threads there are: another form rounds otherwise, and a run that gets other threads must keep its bits."""
 _WORK = (
     8  # a query's work with so many keys is about that with one number in other kernels, by which threads are counted
 )
@@ -105,8 +108,7 @@ def _pays(q: Tensor, k: Tensor, hides: bool, form: Form) -> bool:
     longest = LONGEST if hides else _LONGEST_BOTH_WAYS if e % 32 == 0 else _LONGEST_PADDED
     if form == "operator":  # a graph may be for any length, of which nothing is asked that is not known
         return is_known(s <= longest)
-    is_shared = b * k.shape[2] >= torch.get_num_threads()  # a head of keys is one thread's
-    return max(8, e // 4) <= s <= longest and is_shared
+    return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _FEWEST_HEADS
 
 
 def _by_torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:

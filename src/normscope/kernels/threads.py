@@ -45,11 +45,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_the_fork)
 
 
-def pool_for(numbers: int) -> Pool:
-    """The threads for a kernel over so many numbers."""
+def pool_for(numbers: int, most: int | None = None) -> Pool:
+    """The threads for a kernel over so many numbers: as many as torch has, or at most so many."""
     if numbers < _WORTH_SHARING or _functions is None:
         return _alone
-    return _pool(torch.get_num_threads(), _functions)
+    threads = torch.get_num_threads()
+    return _pool(threads if most is None else min(threads, most), _functions)
 
 
 @lru_cache(maxsize=64)

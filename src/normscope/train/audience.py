@@ -17,6 +17,7 @@ class Audience:
 
     def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
         self.metrics = metrics
+        self._observers = list(observers)
         self._everyone: list[Observer] = [metrics, *observers]
         self._lasting: list[Event] = []
         self.left = False
@@ -28,6 +29,11 @@ class Audience:
                 observer.see(event)
             except BrokenPipeError:
                 self.left = True
+
+    def show(self, event: Event) -> None:
+        """Tell those who watch and not the record: what is true of this moment, and no part of the run."""
+        for observer in self._observers:
+            observer.see(event)
 
     def tell_for_good(self, event: Event) -> None:
         """Tell what stays true when the run goes back: that it began, what the user should know."""

@@ -19,6 +19,8 @@ from normscope.data.batches import Batches
 from normscope.kernels.switch import form_for
 from normscope.memory import memory_now, memory_peak, memory_sizes
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.runtime.adaptive import TorchThreads, thread_mode
+from normscope.runtime.load import machine_load
 from normscope.train.allocator import hold_memory
 from normscope.train.compiler import cpp_compiler
 from normscope.train.config import TrainConfig
@@ -41,6 +43,7 @@ def machine(folder: Path) -> Iterator[Line]:
     """What there is, as far as it matters for a run in this folder."""
     yield Line("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
     yield Line("processor", processor(), f"{os.cpu_count()} cores")
+    yield _load()
     yield Line("memory", _memory())
     free = shutil.disk_usage(folder).free
     yield Line("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
@@ -52,7 +55,7 @@ def choices(config: TrainConfig, *, probe: bool = True) -> Iterator[Line]:
     yield Line(
         "device", str(device), "an accelerator was found" if device.type != "cpu" else "no accelerator was found"
     )
-    yield Line("threads", str(torch.get_num_threads()), "torch's own choice; OMP_NUM_THREADS changes it")
+    yield Line("threads", str(torch.get_num_threads()), _threads())
     yield Line("kernels", *_kernels())
     precision = choose_precision(config.precision, device)
     yield Line("precision", str(precision.dtype).removeprefix("torch."), precision.why)
@@ -107,10 +110,13 @@ def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) 
     trainer = Trainer(model, config, batches, precision.autocast(device))
     trainer.step()  # compiles and warms up
     times: list[float] = []
-    while len(times) < 3 or sum(times) < seconds:
-        start = time.perf_counter()
-        trainer.step()
-        times.append(time.perf_counter() - start)
+    can_adapt = device.type == "cpu" and not config.compile
+    with TorchThreads(adapt=can_adapt) as threads:  # as in a run; nobody keeps these bits
+        while len(times) < 3 or sum(times) < seconds:
+            start = time.perf_counter()
+            trainer.step()
+            times.append(time.perf_counter() - start)
+            threads.step(times[-1])
     step = statistics.median(times)
     tensors, _ = trainer.state()
     return Cost(
@@ -137,6 +143,18 @@ def _memory() -> str:
     if not {"MemAvailable", "MemTotal"} <= sizes.keys():
         return "unknown"
     return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
+
+
+def _load() -> Line:
+    load = machine_load()
+    if not load.is_busy or load.free is None:
+        return Line("load", str(load))
+    return Line("load", str(load), "busy: expect slower steps, and fewer threads while it lasts")
+
+
+def _threads() -> str:
+    adapts = "fewer while the machine is busy" if thread_mode() == "adaptive" else "fixed by NORMSCOPE_THREADS"
+    return f"torch's own choice, which OMP_NUM_THREADS changes; {adapts}"
 
 
 def _kernels() -> tuple[str, str]:

@@ -107,6 +107,16 @@ class Noticed(Event):
 
 
 @dataclass(frozen=True)
+class ThreadsChanged(Event):
+    """The machine is busy with other work, or no longer is: so many of the run's threads are used."""
+
+    kind = "threads"
+    threads: int
+    most: int
+    busy: bool
+
+
+@dataclass(frozen=True)
 class Finished(Event):
     """The run ended, for this reason: done, stopped by the user, paused where that was asked for, or in words."""
 

@@ -6,7 +6,7 @@ checkpoint and does what was due there again, so it ends with the same weights a
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Literal
 
@@ -19,6 +19,8 @@ from normscope.errors import ConfigError, DtypeError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.models.as_json import config_to_json
 from normscope.models.gpt import GPT
+from normscope.runtime.adaptive import TorchThreads
+from normscope.runtime.load import usable_cores
 from normscope.train.allocator import hold_memory
 from normscope.train.audience import Audience
 from normscope.train.chance import set_random_state
@@ -33,6 +35,7 @@ from normscope.train.events import (
     Signalled,
     Started,
     Stepped,
+    ThreadsChanged,
     Validated,
 )
 from normscope.train.guard import fault_to_json, find_fault, save_bundle
@@ -53,6 +56,8 @@ SIGNAL_SHARES = (0.0, 0.02, 0.1, 0.3, 1.0)
 """After which shares of the run the report shows the signal per layer."""
 LOOK_TEXTS = 4
 SAMPLE_TOKENS = 240
+MOST_THREADS_TRIED = 4
+"""How many threads per core are tried to find out whether a run has the bits that it had with so many."""
 _ADVICE = "a new run with a lower --matrix-rate and --rate"
 
 Reason = Literal["done", "stopped", "paused"]
@@ -91,6 +96,8 @@ def train(
             )
         loop = _Loop(run, metrics, observers, stopping)
         loop.begin(begin)
+        loop.threads = stack.enter_context(TorchThreads(adapt=loop.can_adapt, allowed=loop.keeps_bits))
+        stack.callback(delattr, loop, "threads")  # they know the loop, and both would stay, with the corpus' open files
         return loop.go(run.config.train.steps if until is None else min(until, run.config.train.steps))
 
 
@@ -109,6 +116,8 @@ def _check_arguments(run: object, observers: object) -> None:
 class _Loop:
     """A run in motion. Everything is built by `begin`, whether the run starts, goes on or goes back."""
 
+    threads: TorchThreads
+
     def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer], stopping: Stopping) -> None:
         hold_memory()
         self.run, self.config, self.stopping = run, run.config.train, stopping
@@ -120,6 +129,8 @@ class _Loop:
         self.batches = Batches(self.corpus.train, context, self.config.batch, self.config.seed)
         self.metrics, self.audience = metrics, Audience(metrics, observers)
         self.rewinds, self.changes = Rewinds(), list[str]()
+        self.most_threads = torch.get_num_threads()
+        self.shown_load, self.load_was_told = (self.most_threads, False), False
 
     def begin(self, step: int | None, passed_over: Sequence[int] = ()) -> None:
         """Be where the checkpoint of a step was taken; None is the beginning, and so is 0 if it was never saved."""
@@ -135,7 +146,7 @@ class _Loop:
             self.trainer.restore(tensors, facts)
             self.best, seconds, metrics_bytes = facts["best"], facts["seconds"], facts["metrics_bytes"]
             checkpoint = str(self.run.checkpoints.path(step))
-            self.changes = changes(facts.get("surroundings", {}), self._surroundings())
+            self.changes = changes(self._as_if_here(facts.get("surroundings", {})), self._surroundings())
         self.dropped = [later for later in self.run.checkpoints.steps() if later > self.trainer.done]
         self.run.checkpoints.forget_after(self.trainer.done)
         self.run.looks.forget_after(self.trainer.done)
@@ -170,12 +181,34 @@ class _Loop:
         with self.step_watch or nullcontext():
             step = self.trainer.step()
         seconds = time.perf_counter() - start
+        self.threads.step(seconds)
         epoch = self.batches.epoch(self.trainer.next_batch)
         self.audience.tell(
             Stepped(
                 step.number, step.loss, step.gradient_norm, step.rate, epoch, seconds, step.tokens / max(seconds, 1e-9)
             )
         )
+
+        self._tell_load()
+
+    @property
+    def can_adapt(self) -> bool:
+        """Whether the number of threads may change in the run; compiled code has the number built in."""
+        return self.device.type == "cpu" and not self.config.compile
+
+    def keeps_bits(self, threads: int) -> bool:
+        """Whether a step with so many threads has the bits that it has with all of them."""
+        return self.trainer.keeps_bits(threads, self.most_threads)
+
+    def _tell_load(self) -> None:
+        """Show that the machine is busy, or no longer is; the first time in words that stay."""
+        threads, busy = now = self.threads.settled, self.threads.is_busy
+        if now != self.shown_load:
+            self.shown_load = now
+            self.audience.show(ThreadsChanged(self.trainer.done, threads, self.most_threads, busy))
+        if not self.load_was_told and (notice := self.threads.notice()) is not None:
+            self.load_was_told = True
+            self.audience.tell(Noticed(self.trainer.done, notice))
 
     def _do_what_is_due(self) -> None:
         """Saving first, so that a kill in what follows loses nothing; it is then done again."""
@@ -294,7 +327,7 @@ class _Loop:
             "model": model_in_words(config_to_json(self.run.config.model)),
             "device": str(self.device),
             "precision": f"{str(self.precision.dtype).removeprefix('torch.')} ({self.precision.why})",
-            "threads": str(torch.get_num_threads()),
+            "threads": str(self.most_threads),
         }
         self.audience.tell_for_good(
             Started(
@@ -319,7 +352,16 @@ class _Loop:
         return held_out.bytes / held_out.tokens
 
     def _surroundings(self) -> dict[str, str]:
-        return surroundings(self.device, self.precision.dtype)
+        return surroundings(self.device, self.precision.dtype, self.most_threads)
+
+    def _as_if_here(self, before: Mapping[str, str]) -> Mapping[str, str]:
+        """The surroundings of a checkpoint, with this run's number of threads if that makes no difference."""
+        threads = before.get("threads", "")
+        if threads == str(self.most_threads) or not self.can_adapt or not threads.isdecimal():
+            return before
+        if not 0 < int(threads) <= MOST_THREADS_TRIED * usable_cores() or not self.keeps_bits(int(threads)):
+            return before
+        return {**before, "threads": str(self.most_threads)}
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self.clock

@@ -1,5 +1,6 @@
 """What the last bits of a run depend on, besides its settings: elsewhere, sums are added up in another order."""
 
+import os
 from collections.abc import Mapping
 
 import torch
@@ -8,16 +9,22 @@ from normscope.kernels.loading import kernels
 from normscope.kernels.switch import form_for
 
 
-def surroundings(device: torch.device, dtype: torch.dtype) -> dict[str, str]:
-    """What there is here, by name, for a checkpoint to remember."""
+def surroundings(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, str]:
+    """What there is here, by name, for a checkpoint to remember.
+
+    Args:
+        device, dtype: where and in which type products are computed.
+        threads: how many the run has on an idle machine; with fewer, while others use it, it keeps its bits.
+    """
     fused = device.type == "cpu" and form_for() == "fused" and kernels("rows") is not None
     return {
         "device": str(device),
         "precision": str(dtype).removeprefix("torch."),
-        "threads": str(torch.get_num_threads()),
+        "threads": str(threads),
         "kernels": "fused" if fused else "steps",
         "torch": torch.__version__,
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "products": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
     }
 
 

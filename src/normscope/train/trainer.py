@@ -1,8 +1,9 @@
 """The trainer: a model, its optimisers and its place in the data. One call is one step."""
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,6 +96,55 @@ class Trainer:
         self.done += 1
         self.next_batch += 1
         return Step(self.done, loss, length, rate, targets.numel())
+
+    def digest(self) -> str:
+        """A checksum of what a step computes: loss, gradients, their norm, and what Muon makes of them.
+
+        It is that of the next step, but for matrices of zeros. Nothing is changed, so it can be taken twice, with
+        different numbers of threads: the same checksum means the same bits. A sum in another order would round
+        otherwise in some of so many numbers.
+        """
+        random_before = random_state(self.device)
+        statistics_before = [tensor.clone() for tensor in self._statistics]
+        found = hashlib.blake2b()
+        try:
+            with self._without_zeros():
+                loss = self._accumulate(*self.load_batch(self._coming_batch()))
+                found.update(repr((loss, gradient_norm(self.team.parameters))).encode())
+                gradients = [weight.grad for weight in self.team.parameters if weight.grad is not None]
+                for tensor in (*gradients, *self._statistics, *self.team.directions()):
+                    found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        finally:
+            self.team.zero_grad()
+            put_back(self._statistics, statistics_before)
+            set_random_state(random_before, self.device)
+        return found.hexdigest()
+
+    @contextmanager
+    def _without_zeros(self) -> Iterator[None]:
+        """Fill matrices of zeros with numbers for a while: through them no gradient passes that could show a bit."""
+        zeros = [weight for weight in self.team.parameters if weight.dim() > 1 and not weight.any()]
+        before, chance = [weight.detach().clone() for weight in zeros], torch.Generator(self.device).manual_seed(0)
+        with torch.no_grad():
+            for weight in zeros:
+                weight.normal_(0, 0.02, generator=chance)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for weight, old in zip(zeros, before, strict=True):
+                    weight.copy_(old)
+
+    def keeps_bits(self, threads: int, reference: int) -> bool:
+        """Whether the next step has the same bits with so many threads as with another number of them."""
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads)
+            one = self.digest()
+            torch.set_num_threads(reference)
+            return one == self.digest()
+        finally:
+            torch.set_num_threads(before)
 
     @property
     def device(self) -> torch.device:

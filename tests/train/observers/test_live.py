@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from normscope.train.events import Finished, Noticed, Sampled, Started, Stepped
+from normscope.train.events import Finished, Noticed, Sampled, Started, Stepped, ThreadsChanged
 from normscope.train.observers.live import LiveDisplay
 from normscope.train.observers.live_panel import panel
 from normscope.train.observers.progress import Progress
@@ -81,6 +81,15 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
         "█",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_busy_machine_is_shown_while_it_lasts(width: int) -> None:
+    progress = progress_after(130)
+    progress.see(ThreadsChanged(130, threads=1, most=4, busy=True))
+    assert "with 1 of 4 threads, the machine is busy" in "\n".join(drawn(progress, width))
+    progress.see(ThreadsChanged(131, threads=4, most=4, busy=False))
+    assert "threads" not in "\n".join(drawn(progress, width))
 
 
 @pytest.mark.parametrize("height", [10, 14, 18, 24, 40])

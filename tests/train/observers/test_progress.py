@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from normscope.train.events import ThreadsChanged
 from normscope.train.observers.progress import History, Progress, Smoothed
 from tests.train.observers.simulated import FLOOR, Clock, started, stepped, validated
 
@@ -119,3 +120,11 @@ def test_before_the_start_nothing_is_known() -> None:
     assert math.isnan(progress.loss)
     assert math.isnan(progress.guessing)
     assert math.isnan(progress.tokens_per_second)
+
+
+def test_a_busy_machine_is_known_as_long_as_it_is_busy() -> None:
+    progress = Progress(Clock())
+    for step, threads, busy in ((3, 1, True), (5, 4, True), (9, 4, False)):
+        event = ThreadsChanged(step, threads, most=4, busy=busy)
+        progress.see(event)
+        assert progress.threads == (event if busy else None)

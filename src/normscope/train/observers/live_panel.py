@@ -115,6 +115,8 @@ def _bits(progress: Progress, room: int) -> Text:
 
 def _speed(progress: Progress) -> Text:
     speed = f"{count(progress.tokens_per_second)} tokens/s"
+    if progress.threads is not None and progress.end is None:
+        speed += f" with {progress.threads.threads} of {progress.threads.most} threads, the machine is busy"
     # The end is told in the time of the whole run, of which this may be a part.
     return Text(speed if progress.end is not None else f"{speed}, {duration(progress.elapsed)} so far")
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from normscope.train.events import Event, Finished, Sampled, Saved, Started, Stepped, Validated
+from normscope.train.events import Event, Finished, Sampled, Saved, Started, Stepped, ThreadsChanged, Validated
 
 WARM_UP = 3
 """How many steps are not like the others: they load and compile."""
@@ -84,6 +84,7 @@ class Progress:
         self.sample: Sampled | None = None
         self.saved: Saved | None = None
         self.end: Finished | None = None
+        self.threads: ThreadsChanged | None = None  # while the machine is busy with other work
         self.losses = History()
         self._be_ready(steps=1)
 
@@ -109,6 +110,8 @@ class Progress:
                 self.sample = event
             case Saved():
                 self.saved = event
+            case ThreadsChanged():
+                self.threads = event if event.busy else None
             case Finished():
                 self.end = event
 

@@ -1,7 +1,7 @@
 """Muon: momentum whose every direction has the same weight."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -102,8 +102,7 @@ class Muon(Light):
         memories = [self._memory(weight) for weight in weights]
         torch._foreach_lerp_(memories, gradients, 1 - momentum)
         directions = torch._foreach_lerp(gradients, memories, momentum) if nesterov else memories
-        lying = torch.stack([direction if _lies(direction) else direction.T for direction in directions])
-        updates = orthogonalise(lying, steps)
+        updates = _updates(directions, steps)
         if weight_decay:
             torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
         for weight, update in zip(weights, updates.unbind(), strict=True):
@@ -111,12 +110,24 @@ class Muon(Light):
             rate = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
             weight.add_(update if _lies(weight) else update.T, alpha=-rate)
 
+    @torch.no_grad()
+    def directions(self) -> Iterator[Tensor]:
+        """The updates that the gradients alone would give, without momentum; nothing is changed."""
+        for group in self.param_groups:
+            for weights in _of_one_size(group["params"]):
+                yield _updates([weight.grad for weight in weights if weight.grad is not None], group["steps"])
+
     def _memory(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(weight)
         memory: Tensor = state["momentum"]
         return memory
+
+
+def _updates(directions: Iterable[Tensor], steps: int) -> Tensor:
+    """Matrices of one size, laid down where they are high, and made orthogonal: (k, n, m)."""
+    return orthogonalise(torch.stack([matrix if _lies(matrix) else matrix.T for matrix in directions]), steps)
 
 
 def _lies(matrix: Tensor) -> bool:

@@ -64,6 +64,12 @@ class Team:
         for weight in self._names.values():
             weight.grad = None
 
+    def directions(self) -> Iterator[Tensor]:
+        """What products make of the gradients on their way to a step: Muon's; AdamW takes each number by itself."""
+        for optimiser in self._optimisers:
+            if isinstance(optimiser, Muon):
+                yield from optimiser.directions()
+
     def tensors(self) -> dict[str, Tensor]:
         """All that the optimisers remember, as `parameter:what`."""
         found = {}

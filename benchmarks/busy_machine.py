@@ -1,0 +1,233 @@
+"""How much slower are training and decoding while other processes use the cores, with adapted and with fixed threads?
+
+.venv/bin/python benchmarks/busy_machine.py
+
+Processes that do nothing but count are started as load: none, one, two and four. Under each load every setting takes
+its turns, in a process of its own, since OpenMP reads its settings once: with one thread, with one per core and several
+ways of waiting, and as normscope's commands do it, with threads that are adapted. Each turn begins with steps that are
+not timed, in which an adapted process finds out about the load. Figures are the time of a step against the fastest
+fixed setting under the same load, medians over the rounds; at most 1.20 is wanted of the adapted one.
+
+Run it on a machine with nothing else to do.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from normscope.runtime.environment import SPIN_COUNT, prepare_environment
+from normscope.runtime.load import usable_cores
+
+Work = Literal["training", "decoding"]
+WANTED = 1.20
+
+_COMMON = """
+import json, sys, time
+from normscope.runtime.environment import prepare_environment
+if sys.argv[2] == "adapted":
+    prepare_environment()
+import numpy as np, torch
+from normscope import GPT, gpt2
+from normscope.runtime.adaptive import TorchThreads
+from normscope.train.allocator import hold_memory
+hold_memory()
+if sys.argv[2].isdecimal():
+    torch.set_num_threads(int(sys.argv[2]))
+torch.manual_seed(0)
+"""
+_WORKS: Mapping[Work, str] = {
+    "training": """
+from normscope.data.batches import Batches
+from normscope.models.presets import preset
+from normscope.train.config import TrainConfig
+from normscope.train.recipes import recipe
+from normscope.train.trainer import Trainer
+chosen = recipe("sprint")
+config, model = TrainConfig(**chosen.train), GPT(preset(chosen.preset, vocab_size=65, **chosen.model))
+tokens = np.random.default_rng(0).integers(65, size=10_000)
+trainer = Trainer(model, config, Batches(tokens, model.config.context, config.batch))
+most = torch.get_num_threads()
+threads = TorchThreads(allowed=lambda threads: trainer.keeps_bits(threads, most)).__enter__()
+def steps():
+    while True:
+        trainer.done = 0  # the schedule has an end, and this has none
+        start = time.perf_counter()
+        trainer.step()
+        threads.step(time.perf_counter() - start)
+        yield
+""",
+    "decoding": """
+from normscope.generate.engine import Generation
+model = GPT(gpt2(vocab_size=8192, context=256, depth=6, width=512, heads=8))
+def steps():
+    while True:
+        for _ in Generation(model, [[1]], max_new_tokens=255):
+            yield
+""",
+}
+_TURNS = """
+work = steps()
+def go_on(seconds):
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        next(work)
+        count += 1
+    return (time.perf_counter() - start) / count
+go_on(0.5)
+print("ready", flush=True)
+for line in sys.stdin:
+    before, timed = json.loads(line)
+    go_on(before)
+    print(go_on(timed), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a process is started with.
+
+    Args:
+        name: in the table.
+        threads: how many, or that they are adapted.
+        environment: what is set before torch is loaded.
+    """
+
+    name: str
+    threads: str
+    environment: Mapping[str, str]
+
+
+def settings() -> list[Setting]:
+    every = str(usable_cores())
+    return [
+        Setting("1 thread", "1", {}),
+        Setting(f"{every} threads", every, {}),
+        Setting(f"{every} threads, active", every, {"OMP_WAIT_POLICY": "active"}),
+        Setting(f"{every} threads, passive", every, {"OMP_WAIT_POLICY": "passive"}),
+        *(
+            Setting(f"{every} threads, spin {count}", every, {"GOMP_SPINCOUNT": count})
+            for count in ("1000", SPIN_COUNT, "100000")
+        ),
+        Setting("adapted", "adapted", {}),
+    ]
+
+
+class Worker:
+    """A process that works when it is its turn."""
+
+    def __init__(self, work: Work, setting: Setting) -> None:
+        clean = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "MKL_CBWR", "OMP_NUM_THREADS", "NORMSCOPE_THREADS"}
+        environment = {name: value for name, value in os.environ.items() if name not in clean}
+        mode = "adaptive" if setting.threads == "adapted" else "fixed"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _COMMON + _WORKS[work] + _TURNS, work, setting.threads],
+            env={**environment, **setting.environment, "NORMSCOPE_THREADS": mode},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def step_seconds(self, before: float, timed: float) -> float:
+        """The mean time of a step, over so many seconds, after so many that are not timed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps([before, timed])}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("a worker ended before its time; its message is above")
+        return line
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    """So many other processes that want a core each; none of them is left behind."""
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(processes):
+            # Ends by itself when the parent is gone, even if that was killed.
+            count = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
+            started.append(subprocess.Popen([sys.executable, "-c", count]))
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What to measure, and for how long."""
+
+    works: tuple[Work, ...] = ("training", "decoding")
+    loads: tuple[int, ...] = (0, 1, 2, 4)
+    rounds: int = 5
+    seconds: float = 2.0
+    """How long a turn is timed."""
+
+    before: float = 2.0
+    """How long it runs before that."""
+
+    only: tuple[str, ...] = ()
+    """Settings to measure, by name; all unless told."""
+
+
+def measure(work: Work, given: Arguments) -> dict[int, dict[str, float]]:
+    """Under each load the median time of a step for each setting."""
+    chosen = [setting for setting in settings() if not given.only or setting.name in given.only]
+    found: dict[int, dict[str, float]] = {}
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for setting in chosen:
+            workers[setting.name] = Worker(work, setting)
+            stack.callback(workers[setting.name].close)
+        for processes in given.loads:
+            times: dict[str, list[float]] = {name: [] for name in workers}
+            with load(processes):
+                rounds = range(given.rounds)
+                for turn in track(rounds, f"{work}, load {processes}", console=Console(stderr=True), transient=True):
+                    names = list(workers)
+                    for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                        times[name].append(workers[name].step_seconds(given.before, given.seconds))
+            found[processes] = {name: statistics.median(each) for name, each in times.items()}
+    return found
+
+
+def table(given: Arguments | None = None) -> Table:
+    given = Arguments() if given is None else given
+    names: Sequence[str] = [setting.name for setting in settings() if not given.only or setting.name in given.only]
+    title = f"the time of a step against the fastest fixed setting, {usable_cores()} cores (* more than {WANTED:.2f})"
+    shown = Table("work", "load", *names, "fastest: ms a step", title=title, box=None)
+    for work in given.works:
+        for processes, times in measure(work, given).items():
+            fastest = min(seconds for name, seconds in times.items() if name != "adapted")
+            ratios = {name: seconds / fastest for name, seconds in times.items()}
+            cells = [
+                f"{ratio:.2f}{'*' if name == 'adapted' and ratio > WANTED else ''}" for name, ratio in ratios.items()
+            ]
+            shown.add_row(work, str(processes), *cells, f"{fastest * 1e3:.2f}")
+    return shown
+
+
+if __name__ == "__main__":
+    prepare_environment()
+    Console(width=160).print(table(tyro.cli(Arguments)))

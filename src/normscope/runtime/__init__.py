@@ -1,0 +1,1 @@
+"""How a process shares the machine with others: its load, and how many threads to use."""
