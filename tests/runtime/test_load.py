@@ -122,5 +122,6 @@ def test_a_control_group_may_allow_less_than_there_is(
 def test_this_machine_has_a_load() -> None:
     found = machine_load(0.01)
     assert 1 <= found.cores <= (os.cpu_count() or 1)
-    assert found.others is None or found.others >= 0
+    assert (found.others is None) == (busy_seconds() is None)
+    assert (found.waiting is None) == (running_threads() is None)
     assert str(found)

@@ -124,7 +124,7 @@ def machine_load(seconds: float = 0.3) -> MachineLoad:
     """The load right now, measured over so many seconds."""
     meter = LoadMeter()
     time.sleep(seconds)
-    return meter.load(0.0)
+    return meter.load(seconds)
 
 
 def usable_cores() -> int:
