@@ -1,5 +1,6 @@
 """What every test needs: one thread a worker, so that parallel workers do not fight over the cores, and a seed."""
 
+import builtins
 import os
 import sys
 
@@ -27,3 +28,4 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+    vars(builtins).pop("_", None)  # a doctest leaves its last value there, and tyro hashes all builtins

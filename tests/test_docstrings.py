@@ -22,6 +22,7 @@ def public_layers() -> list[type[nn.Module]]:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         for name, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
         if issubclass(member, nn.Module) and member.__module__ == module.name and not name.startswith("_")
+        if member.forward is not nn.Module.forward  # a base class without a forward pass is no layer
     ]
     return sorted(found, key=lambda layer: layer.__name__)
 

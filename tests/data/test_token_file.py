@@ -58,7 +58,7 @@ def test_rows_that_do_not_fit(start: int, tmp_path: Path) -> None:
 
 def test_files_that_hold_no_tokens(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    with pytest.raises(FileError, match=r"cannot read .*a\.bin: No such file.*\nfix: prepare the corpus anew"):
+    with pytest.raises(FileError, match=r"there is no .*a\.bin\nfix: prepare the corpus anew"):
         TokenFile(path, "uint16", 0)
     path.write_bytes(b"123")
     with pytest.raises(FileError, match=r"a\.bin has 3 bytes, which is no whole number of uint16\nfix: "):

@@ -12,7 +12,18 @@ from normscope.lab.source import CLAIMS, PACKAGE, ROOMS, Snapshot, made_of, proc
 
 OWN = "demo.lab.claims.one"
 CODE = '"""What it is for."""\n\n\ndef size() -> int:\n    """So much."""\n    return len("ab")  # two\n'
-NO_FIGURES = ("__init__.py", "_version.py", "errors.py", "files.py", "display/", "lab/report/", "lab/source.py")
+NO_FIGURES = (
+    "__init__.py",
+    "_version.py",
+    "errors.py",
+    "files.py",
+    "json_files.py",
+    "memory.py",
+    "display/",
+    "train/tensor_specs.py",
+    "lab/report/",
+    "lab/source.py",
+)
 NO_FIGURES_OF_A_TRIAL = tuple(
     f"lab/{name}.py"
     for name in ("__init__", "budget", "catalogue", "claim", "outcome", "runs", "statistics", "tuning", "verdict")

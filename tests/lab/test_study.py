@@ -87,7 +87,7 @@ def test_an_outcome_that_was_altered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="damaged"):
         load_outcome(tmp_path, outcome.claim)
     path.write_text("{")
-    with pytest.raises(FileError, match="cannot read"):
+    with pytest.raises(FileError, match="is not JSON"):
         load_outcome(tmp_path, outcome.claim)
 
 

@@ -138,6 +138,6 @@ def test_a_bundle_is_run_in_the_precision_of_the_run(tmp_path: Path, monkeypatch
     replay(tmp_path / "bfloat16", precision="float32")
     assert seen == [False, True, False]
     save_bundle(tmp_path / "far", new_model(), TOKENS, TOKENS, {"error": "", "device": "cuda:99"})
-    with pytest.raises(ConfigError, match=r"device='cuda:99' cannot be used here: .*\nfix: cpu"):
+    with pytest.raises(ConfigError, match=r"device='cuda:99' cannot be used here: .*\nfix: device='cpu'"):
         replay(tmp_path / "far")
     replay(tmp_path / "far", device="cpu")

@@ -117,7 +117,7 @@ def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
     settings = read_json(folder / "config.json", dict[str, Any], fix=fix, error=ConfigError)
     is_theirs = "model_type" in settings
     model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
-    return _draw(model, str(folder), shape, inside)
+    return _draw(model.to("meta"), str(folder), shape, inside)
 
 
 def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_preset: bool = False) -> Drawing:

@@ -27,7 +27,7 @@ from normscope.train.optimisers.light import AdamW
 from normscope.train.optimisers.team import Team
 from normscope.train.recipes import recipe
 from normscope.train.run import Run
-from normscope.train.sealed import specs
+from normscope.train.tensor_specs import specs
 from normscope.xray.tensors import tensors_in
 
 TEXTS = 4

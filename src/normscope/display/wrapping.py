@@ -19,7 +19,7 @@ class WordWrap:
 
     >>> wrap = WordWrap(10)
     >>> [wrap.push(piece) for piece in ("Once u", "pon a ti", "me there")], wrap.finish()
-    (['Once', ' upon a', '\\ntime'], ' there')
+    (['Once', ' upon\\na', ' time'], '\\nthere')
 
     Args:
         width: columns of a line.

@@ -24,6 +24,7 @@ from normscope.train.devices import resolve_device
 from normscope.train.manifest import MANIFEST
 from normscope.train.precision import choose_precision
 from normscope.train.statistics import put_back, running_statistics
+from normscope.train.tensor_specs import specs
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class _Facts(Strict):
     precision: Precision = "float32"
     threads: str = ""
     kernels: str = ""
+    products: str = ""
     torch: str = ""
     instructions: str = ""
 
@@ -161,7 +163,7 @@ def replay(
     chosen = choose_precision(precision or facts.precision, where)
     config = config_from_json(facts.config)
     with torch.device("meta"):  # shapes without numbers; refuses sizes that nothing could be built with
-        wanted = sealed.specs(GPT(config).state_dict())
+        wanted = specs(GPT(config).state_dict())
     weights, random = bundle.tensors("model", wanted), bundle.tensors("random")
     inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
     model = GPT(config)

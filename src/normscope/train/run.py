@@ -33,7 +33,7 @@ from normscope.train.lock import is_locked
 from normscope.train.looks import Looks
 from normscope.train.manifest import MANIFEST, Manifest, read_manifest, read_verified, write_manifest
 from normscope.train.observers.metrics_file import read_metrics
-from normscope.train.sealed import Spec, specs
+from normscope.train.tensor_specs import Spec, specs
 
 _FORMAT = 2
 CONFIG = "config.json"

@@ -22,6 +22,7 @@ from normscope.files import cannot_write
 from normscope.json_files import parse_json
 from normscope.own_folder import OwnFolder
 from normscope.train.manifest import MANIFEST, open_verified, read_manifest, read_verified, write_manifest
+from normscope.train.tensor_specs import Spec
 
 FACTS = "state.json"
 _FIX = "use another checkpoint"
@@ -39,12 +40,6 @@ _DTYPES = {
 }
 
 T = TypeVar("T")
-Spec = tuple[tuple[int, ...], torch.dtype]
-
-
-def specs(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
-    """What is expected of a file that shall fit these tensors, which may be on the meta device."""
-    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
 def seal(

@@ -16,8 +16,8 @@ from normscope.models.gpt import GPT
 from normscope.train.chance import random_state, set_random_state
 from normscope.train.config import TrainConfig
 from normscope.train.optimisers.team import Team, gradient_norm
-from normscope.train.sealed import Spec, specs
 from normscope.train.statistics import are_finite, put_back, running_statistics
+from normscope.train.tensor_specs import Spec, specs
 
 Tensors = dict[str, dict[str, Tensor]]
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
