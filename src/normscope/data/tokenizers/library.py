@@ -77,6 +77,7 @@ class LibraryTokenizer(Tokenizer):
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         self._library = library
+        _check_ids(library)
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True  # text is text: "<|end|>" in it ends nothing
@@ -86,11 +87,6 @@ class LibraryTokenizer(Tokenizer):
         self.kind = str(settings["model"].get("type", "BPE")).lower()
         self.end = self._find_end()
         self.vocab_size = max(library.get_vocab().values()) + 1  # there may be gaps
-        if self.vocab_size > MOST_TOKENS:
-            raise ConfigError(
-                f"it has the token id {self.vocab_size - 1:,}, and ids must be below {MOST_TOKENS:,}\n"
-                f"fix: give the tokens ids from 0 on"
-            )
         self._special = {token for token, added in library.get_added_tokens_decoder().items() if added.special}
         self._unknown = _unknown_token(settings["model"], library)
         self._in_bytes = (settings["decoder"] or {}).get("type") == "ByteLevel"
@@ -233,3 +229,12 @@ def _unknown_token(model: dict[str, Any], library: tokenizers.Tokenizer) -> int 
         return int(model["unk_id"])
     name = model.get("unk_token")
     return library.token_to_id(name) if name else None
+
+
+def _check_ids(library: tokenizers.Tokenizer) -> None:
+    """Refuse ids that no table could be made for. The library itself goes through all ids to write its settings."""
+    largest = max(library.get_vocab().values(), default=0)
+    if largest >= MOST_TOKENS:
+        raise ConfigError(
+            f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\nfix: give the tokens ids from 0 on"
+        )
