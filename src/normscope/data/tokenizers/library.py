@@ -236,5 +236,6 @@ def _check_ids(library: tokenizers.Tokenizer) -> None:
     largest = max(library.get_vocab().values(), default=0)
     if largest >= MOST_TOKENS:
         raise ConfigError(
-            f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\nfix: give the tokens ids from 0 on"
+            f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\n"
+            f"fix: give the tokens ids from 0 on"
         )
