@@ -7,9 +7,9 @@ from collections.abc import Mapping, MutableMapping
 SPIN_COUNT = "10000"
 """How often a thread of libgomp looks for new work before it sleeps, unless the user says otherwise.
 
-The default of 300,000 is several milliseconds, in which a thread that waits for one that isn't scheduled keeps the core
-from it. This many take about a tenth of a millisecond, which is longer than most gaps between two parallel regions of a
-step, so an idle machine loses nothing.
+With libgomp's default of 300,000 a thread that waits for one that isn't scheduled keeps the core from it for
+milliseconds. Fewer than this were slower without load; whether the default is faster on an idle machine is what
+`benchmarks/busy_machine.py` measures.
 """
 
 REPRODUCIBLE = "AUTO,STRICT"
