@@ -77,6 +77,12 @@ class LibraryTokenizer(Tokenizer):
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         self._library = library
+        largest = max(library.get_vocab().values(), default=0)
+        if largest >= MOST_TOKENS:  # before anything else is asked of it: `to_str` counts up to the largest id
+            raise ConfigError(
+                f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\n"
+                f"fix: give the tokens ids from 0 on"
+            )
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True  # text is text: "<|end|>" in it ends nothing
@@ -86,11 +92,6 @@ class LibraryTokenizer(Tokenizer):
         self.kind = str(settings["model"].get("type", "BPE")).lower()
         self.end = self._find_end()
         self.vocab_size = max(library.get_vocab().values()) + 1  # there may be gaps
-        if self.vocab_size > MOST_TOKENS:
-            raise ConfigError(
-                f"it has the token id {self.vocab_size - 1:,}, and ids must be below {MOST_TOKENS:,}\n"
-                f"fix: give the tokens ids from 0 on"
-            )
         self._special = {token for token, added in library.get_added_tokens_decoder().items() if added.special}
         self._unknown = _unknown_token(settings["model"], library)
         self._in_bytes = (settings["decoder"] or {}).get("type") == "ByteLevel"
