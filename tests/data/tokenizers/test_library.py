@@ -139,16 +139,10 @@ def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token:
     library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match=f"it has the token id {token:,}, and ids must be below 4,194,304\nfix: "):
         LibraryTokenizer(library)
-<<<<<<< HEAD
     # Written by hand: the library would go through every id up to this one.
     content = json.loads(Library(models.WordLevel({"a": 0}, unk_token="[UNK]")).to_str())
     content["model"]["vocab"]["</s>"] = token
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-=======
-    path = tmp_path / "tokenizer.json"
-    Library(models.WordLevel({"a": 0, "</s>": 77, "[UNK]": 5}, unk_token="[UNK]")).save(str(path))
-    path.write_text(path.read_text().replace("77", str(token)))  # to save them, the library counts up to the largest id
->>>>>>> suite
     with pytest.raises(FileError, match=r"tokenizer\.json is not a tokenizer: it has the token id"):
         load_tokenizer(tmp_path)
 

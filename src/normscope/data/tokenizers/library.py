@@ -77,16 +77,7 @@ class LibraryTokenizer(Tokenizer):
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         self._library = library
-<<<<<<< HEAD
         _check_ids(library)
-=======
-        largest = max(library.get_vocab().values(), default=0)
-        if largest >= MOST_TOKENS:  # before anything else is asked of it: `to_str` counts up to the largest id
-            raise ConfigError(
-                f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\n"
-                f"fix: give the tokens ids from 0 on"
-            )
->>>>>>> suite
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True  # text is text: "<|end|>" in it ends nothing
