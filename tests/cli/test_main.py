@@ -148,3 +148,16 @@ def test_python_m() -> None:
     done = subprocess.run([sys.executable, "-m", "normscope", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: there is no command 'nothing'\n")
+
+
+def test_help_in_a_terminal_of_a_few_columns() -> None:
+    """tyro lays out nothing in fewer than ten columns, and goes on trying."""
+    done = subprocess.run(
+        [sys.executable, "-m", "normscope", "prepare", "--help"],
+        env={**os.environ, "COLUMNS": "3"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "--tokenizer" in done.stdout

@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, TypeVar
 
 import tyro
@@ -24,7 +26,7 @@ def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], des
     box = io.StringIO()
     try:
         styled = getattr(sys.stdout, "rich_proxied_file", sys.stdout)  # the help has colors of its own
-        with contextlib.redirect_stderr(box), contextlib.redirect_stdout(styled):
+        with contextlib.redirect_stderr(box), contextlib.redirect_stdout(styled), _room_for_help():
             return tyro.cli(
                 kind,
                 prog=f"normscope {name}",
@@ -37,3 +39,17 @@ def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], des
         if not end.code:
             raise
         raise mistake(box.getvalue()) from None
+
+
+@contextlib.contextmanager
+def _room_for_help() -> Iterator[None]:
+    """Let tyro lay its help out for 40 columns at least: in fewer than 10 it never comes to an end."""
+    before, columns = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
+    os.environ["COLUMNS"] = str(max(columns, 40))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
