@@ -53,6 +53,18 @@ def test_what_was_found_out_stays_when_the_weights_change(monkeypatch: pytest.Mo
     assert known_layout(model).threads().most == 2
 
 
+def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))
+    model = GPT(MODEL)
+    forgotten = []
+    monkeypatch.setattr(adaptive.AdaptiveThreads, "new_work", lambda threads: forgotten.append(threads.most))
+    for _ in range(3):
+        Decoder(known_layout(model), model.new_cache(2))
+    assert len(forgotten) == 1  # at the first text
+    Decoder(known_layout(model), model.new_cache(3))
+    assert len(forgotten) == 2  # a step of three rows takes another time than one of two
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_after_a_text_threads_wait_as_they_did_before(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):

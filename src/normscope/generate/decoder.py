@@ -45,6 +45,7 @@ class Layout:
         self._kept: list[Tensor] = []
         self._rounded: list[tuple[Tensor, Tensor]] = []  # weights of which there is a copy, and their prints
         self._threads: AdaptiveThreads | None = None
+        self._rows = 0  # that were last decoded together
         self.layers = np.stack([self._layer(block) for block in model.blocks])
         self.sizes, self.fractions = self._model(model)
 
@@ -121,6 +122,19 @@ class Layout:
         if self._threads is None or self._threads.most != most:
             self._threads = AdaptiveThreads(most)
         return self._threads
+
+    def begin(self, rows: int) -> AdaptiveThreads:
+        """Start a batch of so many rows.
+
+        Step times carry over from a batch of the same size, since many texts are shorter than a trial.
+        """
+        threads = self.threads()
+        if rows == self._rows:
+            threads.go_on()
+        else:
+            threads.new_work()
+        self._rows = rows
+        return threads
 
     def take_threads_of(self, other: "Layout") -> None:
         """Go on with what another layout of the same model has found out about the machine."""
@@ -200,9 +214,7 @@ class Decoder:
             size[place] = array.ctypes.data
         self._logits: NDArray[np.float32] = room[at.LOGITS]
         self._size, self._room = size, room
-        threads = layout.threads()
-        threads.new_work()
-        finalize(self, threads.release)
+        finalize(self, layout.begin(rows).release)
 
     def advance(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Read one more token of each row; returns the logits of what follows, (rows, vocabulary), until the next."""

@@ -94,6 +94,10 @@ class AdaptiveThreads:
     def new_work(self) -> None:
         """Begin with steps that take another time than those before."""
         self._chooser.new_work()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin with steps like those before, whose times still count: after a `release`, say."""
         if self.adapts:
             self._waits.set(self._must_share(self.threads))
 

@@ -19,6 +19,7 @@ total cost is bounded. On an idle machine there is no reason for a trial, and no
 This file only decides: it reads no clock and sets no threads, so every decision can be tested with made-up times.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ class Tuning:
         budget: the share of the running time that lost trials may cost.
         account: how much of that can be saved up.
         least_cost: the share of its time that a lost trial costs at least; it may have won by chance.
+        memory: the weight that earlier trials under the same load keep in the next decision.
         load_every: how often the machine's load is read.
         patience: for how long the load must suggest something else.
     """
@@ -54,6 +56,7 @@ class Tuning:
     budget: float = 0.03
     account: float = 0.3
     least_cost: float = 0.05
+    memory: float = 0.85
     load_every: float = 0.5
     patience: float = 0.6
 
@@ -72,6 +75,20 @@ class _Side:
 
     @property
     def mean(self) -> float:
+        return self.seconds / self.steps
+
+
+@dataclass
+class _Evidence:
+    """Step times over several trials with one number of threads, older trials counting less."""
+
+    seconds: float = 0.0
+    steps: float = 0.0
+
+    def add(self, side: _Side, memory: float) -> float:
+        """Add a trial; returns the weighted mean time of a step."""
+        self.seconds = memory * self.seconds + side.seconds
+        self.steps = memory * self.steps + side.steps
         return self.seconds / self.steps
 
 
@@ -148,6 +165,7 @@ class ThreadChooser:
         self._known = {most: True}  # which numbers are allowed, as far as was asked
         self._account = tuning.account
         self._fastest: dict[int, float] = {}
+        self._evidence: defaultdict[int, _Evidence] = defaultdict(_Evidence)
         self._trial: _Trial | None = None
         self._window, self._steps, self._slow_windows = 0.0, 0, 0
         self.fewer_were_slower = False  # in the last trial
@@ -169,6 +187,7 @@ class ThreadChooser:
     def new_work(self) -> None:
         """Forget the times: what comes now takes another time than what was before."""
         self._fastest.clear()
+        self._evidence.clear()
         self._trial = None
         self._window, self._steps, self._slow_windows = 0.0, 0, 0
 
@@ -235,7 +254,9 @@ class ThreadChooser:
     def _decide(self, trial: _Trial) -> None:
         settled, other = trial.settled, trial.other
         self._trial, self._slow_windows = None, 0
-        is_better = other.mean < (1 - self._tuning.gain) * settled.mean
+        # One trial under load is noisy: a single lucky quarter of a second must not undo what several have shown.
+        mean, other_mean = (self._evidence[side.threads].add(side, self._tuning.memory) for side in (settled, other))
+        is_better = other_mean < (1 - self._tuning.gain) * mean
         self.fewer_were_slower = is_better == (other.threads > settled.threads)
         if is_better:
             self.settled = other.threads
