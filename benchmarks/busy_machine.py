@@ -26,21 +26,21 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from normscope.runtime.environment import prepare_environment
-from normscope.runtime.load import usable_cores
+from normscope.runtime.env_vars import prepare_environment
+from normscope.runtime.machine_load import usable_cores
 
 Work = Literal["training", "decoding"]
 WANTED = 1.20
 
 _COMMON = """
 import json, sys, time
-from normscope.runtime.environment import prepare_environment
+from normscope.runtime.env_vars import prepare_environment
 if sys.argv[2] == "adapted":
     prepare_environment()
 import numpy as np, torch
 from normscope import GPT, gpt2
-from normscope.runtime.adaptive import TorchThreads
-from normscope.train.allocator import hold_memory
+from normscope.runtime.adaptive_threads import TorchThreads
+from normscope.runtime.allocator import hold_memory
 hold_memory()
 if sys.argv[2].isdecimal():
     torch.set_num_threads(int(sys.argv[2]))
@@ -50,9 +50,9 @@ _WORKS: Mapping[Work, str] = {
     "training": """
 from normscope.data.batches import Batches
 from normscope.models.presets import preset
-from normscope.train.config import TrainConfig
-from normscope.train.recipes import recipe
-from normscope.train.trainer import Trainer
+from normscope.training.config import TrainConfig
+from normscope.training.recipes import recipe
+from normscope.training.trainer import Trainer
 chosen = recipe("sprint")
 config, model = TrainConfig(**chosen.train), GPT(preset(chosen.preset, vocab_size=65, **chosen.model))
 tokens = np.random.default_rng(0).integers(65, size=10_000)
@@ -68,7 +68,7 @@ def steps():
         yield
 """,
     "decoding": """
-from normscope.generate.engine import Generation
+from normscope.generate.tokens import Generation
 model = GPT(gpt2(vocab_size=8192, context=256, depth=6, width=512, heads=8))
 def steps():
     while True:

@@ -73,8 +73,8 @@ def write(prompt, count):
 for _format in ("float32", "bfloat16", "int8"):
     _SETUPS[f"normscope, {_format}"] = f"""
 from normscope import GPT, gpt2
-from normscope.generate.engine import generate_tokens
-from normscope.train.allocator import hold_memory
+from normscope.generate.tokens import generate_tokens
+from normscope.runtime.allocator import hold_memory
 hold_memory()
 model = GPT(gpt2())
 def write(prompt, count):

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import normscope
-from normscope.train.allocator import hold_memory
+from normscope.runtime.allocator import hold_memory
 
 DEPTH, WIDTH, HEADS, VOCABULARY, BATCH, CONTEXT = 6, 384, 6, 4096, 8, 256
 REPEATS = 9

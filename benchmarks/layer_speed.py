@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
-normscope.train.allocator), because torch's chains of operations live by its mood. The limit is the time that
+normscope.runtime.allocator), because torch's chains of operations live by its mood. The limit is the time that
 the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
 kept for the backward pass is compared too. With --compile, also against torch.compile of torch's layer, once it is warm
 (it takes some minutes more).
@@ -22,9 +22,9 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import normscope
-from normscope.blocks.joining import add_and_normalize
+from normscope.blocks.add_norm import add_and_normalize
 from normscope.blocks.mlp import relu2
-from normscope.train.allocator import hold_memory
+from normscope.runtime.allocator import hold_memory
 from timing import copy_seconds, medians
 
 ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))

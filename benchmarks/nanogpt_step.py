@@ -66,9 +66,9 @@ _OURS = _TIMED.format(
     setup="""
 import numpy as np
 from normscope import GPT, gpt2
-from normscope.train.allocator import hold_memory
-from normscope.train.config import TrainConfig
-from normscope.train.trainer import Trainer
+from normscope.runtime.allocator import hold_memory
+from normscope.training.config import TrainConfig
+from normscope.training.trainer import Trainer
 hold_memory()
 model = GPT(gpt2(vocab_size=vocabulary, context=context, depth=depth, width=width, heads=heads))
 class Same:

@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from normscope import layer_norm
-from normscope.kernels.switch import only_steps
+from normscope.ops.kernel_mode import only_steps
 
 ROWS, WIDTH, REPEATS = 2048, 384, 101
 

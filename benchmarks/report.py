@@ -26,7 +26,7 @@ import one_pool
 import step_speed
 import time_to_quality
 import xray_overhead
-from normscope.train.doctor import processor
+from normscope.training.doctor import processor
 
 TARGET = Path(__file__).parent.parent / "docs" / "performance.md"
 

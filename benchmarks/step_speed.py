@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import normscope
-from normscope.kernels.switch import only_steps
-from normscope.train.allocator import hold_memory
+from normscope.ops.kernel_mode import only_steps
+from normscope.runtime.allocator import hold_memory
 from timing import medians
 
 SIZES = (

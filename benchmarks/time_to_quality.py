@@ -44,8 +44,8 @@ _MEASURE_OURS = """
 import json, sys
 from pathlib import Path
 from normscope.data.batches import windows
-from normscope.train.evaluate import evaluate
-from normscope.train.run import Run
+from normscope.training.validation import evaluate
+from normscope.runs.run import Run
 run = Run.open(Path(sys.argv[1]))
 model, _ = run.load_model("last")
 print(json.dumps([evaluate(model, windows(run.corpus().validation, 64, 64), 1.0).loss, model.parameter_count()]))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import normscope
 from normscope import GPT, gpt2
-from normscope.xray.findings import find
+from normscope.diagnostics.findings import find
 
 BATCH, CONTEXT, VOCABULARY = 8, 256, 65
 REPEATS = 9

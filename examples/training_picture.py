@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
-from normscope.files import write_atomically
-from normscope.train.events import Event, Started, Stepped
-from normscope.train.loop import train
-from normscope.train.observers.live_panel import panel
-from normscope.train.observers.progress import Progress
-from normscope.train.recipes import recipe
-from normscope.train.start import start
+from normscope.runs.events import Event, Started, Stepped
+from normscope.storage.files import write_atomically
+from normscope.training.loop import train
+from normscope.training.observers.live_panel import panel
+from normscope.training.observers.progress import Progress
+from normscope.training.recipes import recipe
+from normscope.training.start_run import start
 
 WIDTH, HEIGHT = 100, 40
 SHARE = 0.97

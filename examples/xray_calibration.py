@@ -1,4 +1,4 @@
-"""How well the x-ray tells faults from health: writes docs/xray-calibration.md from the cases in tests/xray.
+"""How well the x-ray tells faults from health: writes docs/xray-calibration.md from the cases in tests/diagnostics.
 
 python examples/xray_calibration.py
 """
@@ -12,19 +12,19 @@ import torch
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))  # the cases are the tests' own
 
-from tests.xray import faults, healthy  # noqa: E402, F401
-from tests.xray.cases import REGISTER, Fault, Healthy, look, misses  # noqa: E402
-from tests.xray.margins import MEASURES, Measure  # noqa: E402
+from tests.diagnostics import faults, healthy  # noqa: E402, F401
+from tests.diagnostics.cases import REGISTER, Fault, Healthy, look, misses  # noqa: E402
+from tests.diagnostics.margins import MEASURES, Measure  # noqa: E402
 
-from normscope.files import write_atomically  # noqa: E402
-from normscope.xray.findings import find  # noqa: E402
+from normscope.diagnostics.findings import find  # noqa: E402
+from normscope.storage.files import write_atomically  # noqa: E402
 
 PAGE = HERE / "docs" / "xray-calibration.md"
 
 TEXT = """# What the x-ray finds, and what it leaves alone
 
 Every finding was tried on models with one planted fault each, and on models that are well, at the start and after some
-training. `python examples/xray_calibration.py` makes this page anew; `tests/xray/test_calibration.py` holds it.
+training. `python examples/xray_calibration.py` makes this page anew; `tests/diagnostics/test_calibration.py` holds it.
 
 A fault counts as found if its finding is made in its module; if no other warning or error is made, but of the kinds
 that the case says follow from its fault (a layer that kills its units leaves those before it without a gradient); and

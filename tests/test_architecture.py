@@ -11,37 +11,40 @@ import normscope
 
 SOURCE = Path(normscope.__file__).parent
 
-# Each room may use those on lower floors, and its own.
-FLOORS = {
+# Each package may import packages of lower levels, and itself. A module with a level of its own overrides its package.
+LEVELS = {
     "_version": 0,
     "errors": 0,
     "checks": 1,
-    "files": 1,
-    "json_files": 2,
-    "own_folder": 2,
-    "memory": 1,
     "scope": 1,
-    "display": 1,
-    "runtime": 1,
-    "kernels": 2,
-    "blocks": 3,
-    "xray": 3,  # any torch module: nothing of blocks or models
-    "models": 4,
-    "interop": 5,
-    "explain": 5,
-    "data": 5,
-    "generate": 6,
-    "train": 7,
-    "lab": 8,
-    "cli": 9,
-    "__main__": 10,
+    "storage": 2,
+    "runtime": 2,
+    "render": 1,
+    "ops": 3,
+    "blocks": 4,
+    "tracing": 4,  # tracing, diagnostics and drawing take any torch module: nothing of our models
+    "diagnostics": 5,
+    "models": 5,
+    "drawing": 6,
+    "learning": 6,
+    "interop": 6,
+    "data": 6,
+    "generate": 7,
+    "training.config": 7,  # what a run folder stores of its training
+    "runs": 8,
+    "training": 9,
+    "lab": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 
 
-def room_of(module: str) -> str | None:
-    """`normscope.blocks.mlp` -> `blocks`; None for what is not of this package."""
+def level_of(module: str) -> int | None:
+    """The level of `normscope.blocks.mlp`; None for modules of other packages."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "normscope" and len(parts) > 1 else None
+    if parts[0] != "normscope" or len(parts) == 1:
+        return None
+    return LEVELS.get(".".join(parts[1:3]), LEVELS[parts[1]])
 
 
 def imported_modules(path: Path) -> list[str]:
@@ -56,15 +59,15 @@ def imported_modules(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_room_imports_only_from_the_floors_below(path: Path) -> None:
+def test_a_package_imports_only_from_lower_levels(path: Path) -> None:
     parts = path.relative_to(SOURCE).with_suffix("").parts
     if parts == ("__init__",):
-        return  # the front door, which opens on every room
-    room = parts[0]
+        return  # the front door, which exports from every package
+    own = LEVELS[parts[0]]
     for module in imported_modules(path):
-        other = room_of(module)
-        if other is not None and other != room:
-            assert FLOORS[other] < FLOORS[room], f"{room} must not import {module}"
+        level = level_of(module)
+        if level is not None and module.split(".")[1] != parts[0]:
+            assert level < own, f"{'.'.join(parts)} must not import {module}"
 
 
 def in_a_new_process(code: str) -> str:
@@ -92,13 +95,12 @@ def test_every_public_name_is_there_for_people_and_for_type_checkers() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert typed.pop("xray") == "normscope.xray.probe"  # a room that can be called
     assert typed == normscope._HOME_OF
     for name in normscope.__all__:
         assert getattr(normscope, name) is not None
 
 
-def test_a_room_can_be_named_without_importing_it_first() -> None:
+def test_a_package_is_an_attribute_without_importing_it_first() -> None:
     code = "import normscope; print(normscope.errors.ShapeError.__name__, normscope.scope.Plan.__name__)"
     assert in_a_new_process(code).split() == ["ShapeError", "Plan"]
 

@@ -12,15 +12,15 @@ from normscope.data.corpus import open_corpus
 from normscope.data.prepare import prepare
 from normscope.data.tokenizers import CharacterTokenizer
 from normscope.errors import NormscopeError
-from normscope.train.devices import resolve_device
-from normscope.train.doctor import measure
-from normscope.train.guard import replay
-from normscope.train.loop import train
-from normscope.train.recipes import recipe
-from normscope.train.report.page import write_report
-from normscope.train.run import Run
-from normscope.train.start import start
-from normscope.train.verify import prove_resume
+from normscope.runs.report.page import write_report
+from normscope.runs.run import Run
+from normscope.runtime.devices import resolve_device
+from normscope.training.doctor import measure
+from normscope.training.loop import train
+from normscope.training.nan_guard import replay
+from normscope.training.recipes import recipe
+from normscope.training.start_run import start
+from normscope.training.verify_resume import prove_resume
 from tests.support import Refusal, every_refusal
 
 LETTERS = CharacterTokenizer.of(["hello world"])

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from normscope.blocks.block import Block as Block
     from normscope.blocks.block import BlockConfig as BlockConfig
     from normscope.blocks.cache import Cache as Cache
-    from normscope.blocks.initialisation import Initialisation as Initialisation
-    from normscope.blocks.initialisation import initialise as initialise
+    from normscope.blocks.initialization import Initialisation as Initialisation
+    from normscope.blocks.initialization import initialise as initialise
     from normscope.blocks.linear import Embedding as Embedding
     from normscope.blocks.linear import Linear as Linear
     from normscope.blocks.mlp import MLP as MLP
@@ -38,18 +38,20 @@ if TYPE_CHECKING:
     from normscope.blocks.norm import normalize as normalize
     from normscope.blocks.norm import rms_norm as rms_norm
     from normscope.blocks.rotary import Rotary as Rotary
-    from normscope.data.tokenizers.loading import load_tokenizer as load_tokenizer
+    from normscope.data.tokenizers.load import load_tokenizer as load_tokenizer
+    from normscope.diagnostics.probe import Xray as Xray
+    from normscope.diagnostics.probe import xray as xray
+    from normscope.drawing.draw_model import draw_model as draw_model
+    from normscope.drawing.scopes.draw_scope import draw as draw
     from normscope.errors import NormscopeError as NormscopeError
     from normscope.errors import ScopeError as ScopeError
-    from normscope.explain.drawing.drawing import draw_model as draw_model
-    from normscope.explain.scope_drawing import draw as draw
-    from normscope.explain.worked.topics import explanation as explanation
-    from normscope.generate.conversation import Conversation as Conversation
-    from normscope.generate.engine import generate_tokens as generate_tokens
+    from normscope.generate.chat import Conversation as Conversation
     from normscope.generate.sampling import SamplingConfig as SamplingConfig
     from normscope.generate.text import generate_text as generate_text
+    from normscope.generate.tokens import generate_tokens as generate_tokens
     from normscope.interop.fuse import fuse as fuse
     from normscope.interop.huggingface import load_huggingface as load_huggingface
+    from normscope.learning.explain import explanation as explanation
     from normscope.models.convnet import ConvNet as ConvNet
     from normscope.models.convnet import ConvNetConfig as ConvNetConfig
     from normscope.models.encoder import Encoder as Encoder
@@ -62,19 +64,17 @@ if TYPE_CHECKING:
     from normscope.models.presets import preset as preset
     from normscope.models.vit import ViT as ViT
     from normscope.models.vit import ViTConfig as ViTConfig
+    from normscope.runs.load_run import load_run as load_run
     from normscope.scope import Plan as Plan
     from normscope.scope import Scope as Scope
-    from normscope.train.optimisers.muon import Muon as Muon
-    from normscope.train.trained import load_run as load_run
-    from normscope.xray.probe import Xray as Xray
-    from normscope.xray.probe import xray as xray  # the room itself, which can be called
+    from normscope.training.optimizers.muon import Muon as Muon
 
 # Where each public name lives.
 _HOMES = {
     "normscope.blocks.attention": "Attention",
     "normscope.blocks.block": "Block BlockConfig",
     "normscope.blocks.cache": "Cache",
-    "normscope.blocks.initialisation": "Initialisation initialise",
+    "normscope.blocks.initialization": "Initialisation initialise",
     "normscope.blocks.linear": "Embedding Linear",
     "normscope.blocks.mlp": "MLP",
     "normscope.blocks.norm": (
@@ -82,13 +82,13 @@ _HOMES = {
         "InstanceNorm3d LayerNorm Norm NormSpec PowerNorm RMSNorm as_norm layer_norm normalize rms_norm"
     ),
     "normscope.blocks.rotary": "Rotary",
-    "normscope.data.tokenizers.loading": "load_tokenizer",
+    "normscope.data.tokenizers.load": "load_tokenizer",
     "normscope.errors": "NormscopeError ScopeError",
-    "normscope.explain.drawing.drawing": "draw_model",
-    "normscope.explain.scope_drawing": "draw",
-    "normscope.explain.worked.topics": "explanation",
-    "normscope.generate.conversation": "Conversation",
-    "normscope.generate.engine": "generate_tokens",
+    "normscope.drawing.draw_model": "draw_model",
+    "normscope.drawing.scopes.draw_scope": "draw",
+    "normscope.learning.explain": "explanation",
+    "normscope.generate.chat": "Conversation",
+    "normscope.generate.tokens": "generate_tokens",
     "normscope.generate.sampling": "SamplingConfig",
     "normscope.generate.text": "generate_text",
     "normscope.interop.fuse": "fuse",
@@ -99,9 +99,9 @@ _HOMES = {
     "normscope.models.presets": "gpt2 llama nanochat preset",
     "normscope.models.vit": "ViT ViTConfig",
     "normscope.scope": "Plan Scope",
-    "normscope.train.optimisers.muon": "Muon",
-    "normscope.train.trained": "load_run",
-    "normscope.xray.probe": "Xray",
+    "normscope.training.optimizers.muon": "Muon",
+    "normscope.runs.load_run": "load_run",
+    "normscope.diagnostics.probe": "Xray xray",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -13,10 +13,10 @@ from normscope.blocks.cache import Cache
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
-from normscope.kernels.fused import attention as loops
-from normscope.kernels.switch import only_steps
+from normscope.ops.fused import attention as loops
+from normscope.ops.kernel_mode import only_steps
 from tests.blocks.slow_attention import slow_attention
-from tests.kernels.recording import recorded
+from tests.ops.recording import recorded
 from tests.support import every_refusal, randn, real_tokens, scramble
 
 WIDTH, HEADS = 16, 4

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.initialisation import initialise
+from normscope.blocks.initialization import initialise
 from normscope.blocks.linear import Embedding, Linear
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn, safe_bfloat16

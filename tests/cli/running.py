@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import main
-from tests.train.small_run import TEXT
+from tests.training.small_run import TEXT
 
 SMALL = [
     *("--depth", "2", "--width", "16", "--heads", "2", "--context", "16", "--batch", "4"),

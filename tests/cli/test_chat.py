@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.cli.chat import GREETING
-from normscope.generate.conversation import Conversation, Turn
+from normscope.generate.chat import Conversation, Turn
 from tests.cli.running import entered
 
 Chat = Callable[..., tuple[int, list[str], str]]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from normscope.lab import laboratory
+from normscope.lab import run_claims as laboratory
 from normscope.lab.compare import pacing, study
 from normscope.lab.compare.ranking import too_few_seeds
 from tests.cli.running import entered, refused
-from tests.lab.hands import Here
+from tests.lab.workers import Here
 
 SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--seeds", "2", "--workers", "1"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import main
-from normscope.explain.scope_drawing import draw, draw_svg
-from normscope.explain.scope_gallery import gallery_svg
+from normscope.drawing.scopes.draw_scope import draw, draw_svg
+from normscope.drawing.scopes.gallery import gallery_svg
 
 GROUPS = "n (g [c]) [h w]"
 

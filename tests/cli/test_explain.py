@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from normscope.explain.worked import TOPICS, explanation
-from normscope.explain.worked.rendering import render
+from normscope.learning import TOPICS, explanation
+from normscope.learning.terminal import render
 from tests.cli.running import entered, refused
 
 

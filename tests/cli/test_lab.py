@@ -12,7 +12,7 @@ import pytest
 
 from normscope.cli import main
 from normscope.lab.budget import budget_of
-from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
 from normscope.lab.study import FIRST_SEED
 from tests.cli.running import entered, refused

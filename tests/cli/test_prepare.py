@@ -8,7 +8,7 @@ import pytest
 
 from normscope.data.corpus import open_corpus
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
-from normscope.train.recipes import Recipe
+from normscope.training.recipes import Recipe
 from tests.cli.running import refused, typed
 from tests.data.texts import contents
 

@@ -7,7 +7,7 @@ import torch
 
 from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
-from normscope.train.guard import save_bundle
+from normscope.training.nan_guard import save_bundle
 from tests.cli.running import refused, typed
 from tests.support import random_tokens, scramble
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import refused, typed
-from tests.train.small_run import new_run
+from tests.training.small_run import new_run
 
 
 def test_a_report_is_written_anew(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import main
-from normscope.train.run import Run
+from normscope.runs.run import Run
 from tests.cli.running import SMALL, entered, refused, typed, write_text
-from tests.train.small_run import last_sums
+from tests.training.small_run import last_sums
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_a_proof_that_fails_is_told_by_the_exit_code(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from normscope.cli import resume
-    from normscope.train.verify import Proof
+    from normscope.training.verify_resume import Proof
 
     for different, code in (((), 0), (("model.safetensors",), 1)):
         proof = Proof(0, 6, different)

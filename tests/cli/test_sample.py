@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from normscope.generate.text import generate_text
-from normscope.train.run import Run
+from normscope.runs.run import Run
 from tests.cli.running import entered, refused, typed
 
 

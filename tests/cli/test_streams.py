@@ -14,10 +14,10 @@ from rich.text import Text
 
 from normscope import cli
 from normscope.cli.streams import Guarded, guarded_streams
-from normscope.display.console import SafeConsole
-from normscope.train.loop import train
-from normscope.train.observers.lines import PlainLines
-from tests.train.small_run import new_run
+from normscope.render.console import SafeConsole
+from normscope.training.loop import train
+from normscope.training.observers.log_lines import PlainLines
+from tests.training.small_run import new_run
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\x08\x00"
 

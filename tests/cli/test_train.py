@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from normscope.cli import training
+from normscope.cli import training_output as training
 from normscope.cli.train import Learning, Machine, Times
-from normscope.train.config import TrainConfig
-from normscope.train.run import Run
+from normscope.runs.run import Run
+from normscope.training.config import TrainConfig
 from tests.cli.running import SMALL, entered, refused, typed, write_text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
-from normscope.xray.storing import load_record
+from normscope.diagnostics.record_json import load_record
 from tests.cli.running import SMALL, entered, refused, write_text
 
 MINE = """
@@ -150,7 +150,7 @@ def test_an_x_ray_that_cannot_begin_says_why(
     def fail(*_: object) -> None:
         raise RuntimeError("no room for hooks")
 
-    monkeypatch.setattr("normscope.xray.modules.ModuleWatch.start", fail)
+    monkeypatch.setattr("normscope.diagnostics.collect.modules.ModuleWatch.start", fail)
     with pytest.raises(RuntimeError, match="no room for hooks"):
         entered(["xray", "mine.py:good"], capsys)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
-from normscope.xray.storing import load_record
+from normscope.diagnostics.record_json import load_record
 from tests.cli.running import entered, refused
 
 THEIRS = """

@@ -10,7 +10,7 @@ import pytest
 from normscope.data.corpus import open_corpus
 from normscope.data.prepare import prepare
 from normscope.errors import FileError
-from normscope.files import signed
+from normscope.storage.files import signed
 from tests.data.texts import POEM, write
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from normscope.data.corpus import open_corpus
-from normscope.data.fingerprints import changed_sources
 from normscope.data.prepare import prepare
+from normscope.data.source_fingerprints import changed_sources
 from normscope.data.tokenizers import CharacterTokenizer
 from normscope.errors import ConfigError, CorpusError, FileError, NormscopeError, TokenError
 from tests.data.texts import POEM, contents, text_of, write

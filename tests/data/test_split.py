@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from normscope.data.readers import Pieces
 from normscope.data.split import PARTS, Part, SeedSplit, Split, TailSplit, check_split, choose_split, piece_size
-from normscope.data.survey import Survey, survey
+from normscope.data.text_statistics import Survey, survey
 from normscope.errors import ConfigError, CorpusError, NormscopeError
 from tests.support import every_refusal
 

@@ -9,7 +9,7 @@ import pytest
 
 from normscope.data.token_file import TokenFile
 from normscope.errors import FileError, ShapeError
-from normscope.files import write_atomically
+from normscope.storage.files import write_atomically
 
 
 def written(path: Path, dtype: str, count: int = 1000) -> np.ndarray:

@@ -17,7 +17,7 @@ from tests.fuzz.page import page, table
 from tests.fuzz.subjects import Bench
 from tests.fuzz.surroundings import surroundings_trial
 from tests.fuzz.trial import BAD, Trial, attempt
-from tests.train.small_run import warm_up
+from tests.training.small_run import warm_up
 
 GROUPS = ("files", "arguments", "calls", "surroundings", "kills")
 

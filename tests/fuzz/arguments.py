@@ -123,10 +123,10 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     import normscope
     from normscope.data.prepare import prepare
     from normscope.data.tokenizers import CharacterTokenizer
-    from normscope.train.config import TrainConfig
-    from normscope.train.recipes import recipe
-    from normscope.train.run import Run
-    from normscope.train.start import start
+    from normscope.runs.run import Run
+    from normscope.training.config import TrainConfig
+    from normscope.training.recipes import recipe
+    from normscope.training.start_run import start
 
     letters = CharacterTokenizer.of(["hello world"])
     model = normscope.GPT(normscope.llama(vocab_size=letters.vocab_size, context=16, depth=1, width=16, heads=2))

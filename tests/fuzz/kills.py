@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from normscope.cli import main
-from normscope.train.run import is_run
+from normscope.runs.run import is_run
 from tests.fuzz.subjects import trained
 from tests.fuzz.trial import Ended, Trial, run_apart
 

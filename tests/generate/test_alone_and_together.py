@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.generate.engine import Generation, generate_tokens
-from normscope.generate.reading import Reader
-from normscope.generate.row import Row
+from normscope.generate.prefill_and_decode import Reader
 from normscope.generate.sampling import SamplingConfig
+from normscope.generate.sequence import Row
+from normscope.generate.tokens import Generation, generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.writers import VOCABULARY, every_form, every_preset, writer
 

@@ -14,8 +14,8 @@ from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
 from normscope.generate.decoder import Decoder, Weights
-from normscope.generate.engine import generate_tokens
 from normscope.generate.sampling import SamplingConfig
+from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of, whole_passes
 from tests.generate.writers import VOCABULARY, every_preset, writer

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.norm import Norm
 from normscope.generate import decoder
 from normscope.generate.decoder import Decoder, Weights, layout_of
-from normscope.generate.engine import generate_tokens
-from normscope.kernels.fused import decoding
+from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
+from normscope.ops.fused import decode_step as decoding
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
 from tests.generate.writers import VOCABULARY, writer
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from normscope.generate.decoder import Decoder
-from normscope.generate.engine import generate_tokens
+from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
-from normscope.runtime import adaptive
-from normscope.runtime.waiting import BriefWaits
+from normscope.runtime import adaptive_threads as adaptive
+from normscope.runtime.openmp_wait import BriefWaits
 from tests.generate.decoding import known_layout
-from tests.runtime.test_adaptive import BusyMeter
+from tests.runtime.test_adaptive_threads import BusyMeter
 
 MODEL = llama(vocab_size=300, context=32, depth=1, width=192, heads=2)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, NormscopeError, NotFiniteError
-from normscope.generate.chance import uniform
+from normscope.generate.counter_rng import uniform
 from normscope.generate.sampling import SamplingConfig, choose, draw, probabilities
 from tests.support import every_refusal
 

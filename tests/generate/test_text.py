@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.tokenizers.library import LibraryTokenizer
+from normscope.data.tokenizers.huggingface import LibraryTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import Generated, TextSettings, generate_text

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer
-from normscope.generate.chance import uniform
+from normscope.generate.counter_rng import uniform
 from normscope.generate.sampling import SamplingConfig, choose
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset

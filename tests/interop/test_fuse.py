@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 import normscope
 from normscope.errors import DtypeError
-from normscope.kernels.switch import only_steps
+from normscope.ops.kernel_mode import only_steps
 from tests.interop.foreign import OtherNorm, rms
 from tests.support import close_all, gradients, randn, scramble
 

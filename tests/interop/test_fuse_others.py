@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.interop.fuse.fused_class import FORM, Fused
 from normscope.interop.fuse.row_norm import RowNorm
-from normscope.kernels.switch import only_steps
+from normscope.ops.kernel_mode import only_steps
 from tests.interop import foreign
 from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
 from tests.support import randn, random_tokens, scramble

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from normscope.lab.claim_runs import Runs
 from normscope.lab.compare.study import Comparison, Plan, comparison
 from normscope.lab.compare.variants import combinations
-from normscope.lab.runs import Runs
 from normscope.lab.trial import Done, Trial
-from normscope.lab.trials.texts import STORIES
+from normscope.lab.trials.text_sources import STORIES
 
 GUESSING = 4.0
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.charts import categories
-from normscope.lab.runs import Runs
-from normscope.lab.trials.texts import STORIES
+from normscope.lab.trials.text_sources import STORIES
 from normscope.lab.verdict import Answer, BySeed, Question, answer, verdict_of
 
 SEEDS = (100, 101, 102, 103)

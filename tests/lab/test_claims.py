@@ -7,7 +7,7 @@ import pytest
 
 from normscope.lab import claims as room
 from normscope.lab.budget import budget_of
-from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome, load_outcome
 from normscope.lab.report.markdown import lab_markdown
@@ -16,7 +16,7 @@ from normscope.lab.schedule import Schedule
 from normscope.lab.store import Store
 from normscope.lab.study import study
 from normscope.lab.trial import Trial, name_of, perform
-from tests.lab.hands import Here, Silent
+from tests.lab.workers import Here, Silent
 from tests.pairs import chiefly
 
 RESULTS = Path(__file__).parents[2] / "docs" / "lab"

@@ -8,6 +8,7 @@ import pytest
 
 from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim
+from normscope.lab.claim_runs import Runs
 from normscope.lab.claims import (
     batch_on_text,
     relu_squared,
@@ -16,7 +17,6 @@ from normscope.lab.claims import (
     scale_of_the_start,
     warmup_by_wiring,
 )
-from normscope.lab.runs import Runs
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.tuning import finders
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError
+from normscope.lab.claim_runs import Runs
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking
+from normscope.lab.compare.sentence import sentence
 from normscope.lab.compare.study import TUNING_SEEDS, one_step
 from normscope.lab.compare.table import notices, table
 from normscope.lab.compare.variants import combinations, leaks_future, refuse_impossible
-from normscope.lab.compare.words import sentence
-from normscope.lab.remaining import work_of
-from normscope.lab.runs import Runs
+from normscope.lab.time_left import work_of
 from normscope.lab.trial import Trial
 from tests.lab.comparing import GUESSING, Simulated, compared, figures, plan, runs
 

@@ -7,7 +7,7 @@ from normscope.lab.compare import estimate
 from normscope.lab.compare.estimate import GENEROUS, quick_step_times, refuse_hopeless, step_flops
 from normscope.lab.compare.pacing import FEWEST_STEPS, TooLittleTimeError
 from normscope.lab.compare.variants import combinations
-from normscope.lab.trials.texts import STORIES
+from normscope.lab.trials.text_sources import STORIES
 
 VARIANTS = list(combinations({"depth": [1, 2]}, {}, STORIES).values())
 
@@ -45,7 +45,7 @@ def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: p
 
 
 def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    from normscope.kernels.switch import form_for
+    from normscope.ops.kernel_mode import form_for
 
     seen = []
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from normscope.errors import FileError
-from normscope.files import signed
 from normscope.lab.claim import Tuning
 from normscope.lab.outcome import is_older, load_outcome, outcome_path, save_outcome
+from normscope.storage.files import signed
 from tests.lab.made import VARIANTS, made_claim, made_outcome, questions
 
 

@@ -16,8 +16,8 @@ from normscope.lab.trial import Trial, perform
 from normscope.lab.trials import images, text
 from normscope.models.convnet import ConvNet
 from normscope.models.gpt import GPT
-from tests.lab.hands import Here, Silent
 from tests.lab.test_study import tiny_claim
+from tests.lab.workers import Here, Silent
 
 Given = list[bytes]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.lab.budget import Budget
-from normscope.lab.catalogue import choose_claims
+from normscope.lab.catalog import choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.markdown import lab_markdown
@@ -18,7 +18,7 @@ from normscope.lab.schedule import Schedule
 from normscope.lab.store import Store
 from normscope.lab.study import FIRST_SEED, study
 from normscope.lab.verdict import VERDICTS, Verdict
-from tests.lab.hands import Here, Silent
+from tests.lab.workers import Here, Silent
 
 Found = list[tuple[Claim, Outcome]]
 

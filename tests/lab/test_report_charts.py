@@ -5,7 +5,7 @@ import math
 import pytest
 
 from normscope.lab.budget import budget_of
-from normscope.lab.catalogue import all_claims
+from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import load_outcome
 from normscope.lab.report.charts import OF_EACH, charts_of, differences

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError, FileError
+from normscope.lab.code_version import made_of
 from normscope.lab.schedule import Schedule, Study, Watch
-from normscope.lab.source import made_of
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial, perform
 from normscope.lab.workers import Workers
-from normscope.train.lock import locked
-from tests.lab.hands import Here, Silent
+from normscope.runs.lock import locked
+from tests.lab.workers import Here, Silent
 
 MEASURE = "normscope.lab.claims.variance_by_depth:measure"
 

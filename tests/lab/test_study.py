@@ -9,7 +9,7 @@ from scipy import stats
 
 from normscope.errors import ConfigError, FileError
 from normscope.lab.budget import Budget, budget_of
-from normscope.lab.catalogue import choose_claims
+from normscope.lab.catalog import choose_claims
 from normscope.lab.claim import Claim, Tuning
 from normscope.lab.outcome import Outcome, load_outcome, outcome_path, save_outcome
 from normscope.lab.schedule import Schedule
@@ -18,7 +18,7 @@ from normscope.lab.study import FIRST_SEED, refuse_unequal, study, trial_count
 from normscope.lab.trial import Trial
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.verdict import Question
-from tests.lab.hands import Here, Silent
+from tests.lab.workers import Here, Silent
 
 TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 6, "batch": 2}
 BUDGET = Budget("quick", seeds=2)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from normscope.errors import CorpusError, FileError
-from normscope.lab.trials.counting import training_flops
 from normscope.lab.trials.digits import load_digits
+from normscope.lab.trials.flops import training_flops
 from normscope.lab.trials.images import build_network, train_images
 from normscope.lab.trials.text import SMALL, train_text
-from normscope.lab.trials.texts import bytes_notice, keep_text, load_text, texts_in
+from normscope.lab.trials.text_sources import bytes_notice, keep_text, load_text, texts_in
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from normscope.errors import ConfigError, NotFiniteError
-from normscope.lab import source
+from normscope.lab import code_version as source
 from normscope.lab import trial as trial_module
 from normscope.lab.claims import variance_by_depth
-from normscope.lab.figures import checked
-from normscope.lab.source import Snapshot, versions
+from normscope.lab.code_version import Snapshot, versions
 from normscope.lab.store import Store
 from normscope.lab.trial import Trial, perform
+from normscope.lab.trial_values import checked
 
 MEASURE = "normscope.lab.claims.variance_by_depth:measure"
 SETTINGS = {"gain": 1.0, "layers": 2, "samples": 8}

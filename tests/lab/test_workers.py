@@ -15,7 +15,7 @@ from normscope.errors import ConfigError
 from normscope.lab.trial import Done, Trial, name_of, perform
 from normscope.lab.trials.text import SMALL, train_text
 from normscope.lab.workers import Processes, RayWorkers, Workers
-from normscope.train.lock import locked
+from normscope.runs.lock import locked
 
 SETTINGS = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
 TRIALS = [Trial(name_of(train_text), SETTINGS, seed) for seed in (0, 1)]
@@ -90,9 +90,9 @@ def test_after_a_process_was_killed_new_ones_go_on() -> None:
 
 SCRIPT = """
 from normscope.lab.budget import budget_of
-from normscope.lab.catalogue import choose_claims
-from normscope.lab.laboratory import Hands, run_claims
-from tests.lab.hands import Silent
+from normscope.lab.catalog import choose_claims
+from normscope.lab.run_claims import Hands, run_claims
+from tests.lab.workers import Silent
 
 run_claims(choose_claims(["variance-by-depth"]), budget_of("quick", 2), "out", Silent(), Hands(1))
 """

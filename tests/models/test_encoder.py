@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.norm import Norm
 from normscope.blocks.norm.spec import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.blocks.initialisation import initialise
+from normscope.blocks.initialization import initialise
 from normscope.blocks.rotary import Rotary
 from normscope.errors import DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT

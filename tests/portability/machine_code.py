@@ -20,7 +20,7 @@ def registers(assembly: str) -> list[str]:
 def compiled_kernels() -> dict[str, list[str]]:
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.startswith("normscope.kernels.fused."):
+        if name.startswith("normscope.ops.fused."):
             for function in vars(module).values():
                 if isinstance(function, Dispatcher) and function.py_func.__module__ == name:
                     used = {kind for text in function.inspect_asm().values() for kind in registers(text)}

@@ -18,9 +18,9 @@ from tests.portability.processors import PROCESSORS, REGISTERS, missing
 ROOT = Path(__file__).parents[2]
 
 KEY_TESTS = [
-    "tests/kernels/test_rows.py::test_threads_do_not_change_a_bit",
+    "tests/ops/test_row_norm.py::test_threads_do_not_change_a_bit",
     *(
-        f"tests/kernels/test_rows.py::test_errors_are_no_larger_than_torchs[{layer}-{layer}-{width}-{hard}]"
+        f"tests/ops/test_row_norm.py::test_errors_are_no_larger_than_torchs[{layer}-{layer}-{width}-{hard}]"
         for layer in ("LayerNorm", "RMSNorm")
         for width in (96, 768)
         for hard in ("normal", "far-off", "tiny", "huge", "outlier", "constant")
@@ -28,14 +28,14 @@ KEY_TESTS = [
 ]
 """What depends on the instruction set, and makes numba compile little."""
 
-NUMERIC = ["tests/kernels", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/xray"]
+NUMERIC = ["tests/ops", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/diagnostics"]
 """Where numbers are computed and compared."""
 
 WITHOUT_KERNELS = [
     "tests/blocks/test_block.py", "tests/blocks/test_linear.py", "tests/blocks/test_mlp.py",
     "tests/blocks/norm/test_definition.py", "tests/blocks/norm/test_identities.py", "tests/blocks/norm/test_mask.py",
-    "tests/blocks/norm/test_parity.py", "tests/models", "tests/train/test_trainer.py", "tests/train/test_loop.py",
-    "--deselect=tests/train/test_loop.py::test_other_surroundings_are_told",  # that the kernels are on, before
+    "tests/blocks/norm/test_parity.py", "tests/models", "tests/training/test_trainer.py", "tests/training/test_loop.py",
+    "--deselect=tests/training/test_loop.py::test_other_surroundings_are_told",  # that the kernels are on, before
 ]  # fmt: skip
 """Tests that hold whichever form computes, and import no kernel themselves."""
 
@@ -62,7 +62,7 @@ def run_on(processor: str, selection: list[str], folder: Path) -> None:
     environment = {**PROCESSORS[processor], "NORMSCOPE_MACHINE_CODE": str(report)}
     run_tests(selection, folder, "-p", "tests.portability.machine_code", **environment)
     kernels = json.loads(report.read_text())
-    assert kernels["normscope.kernels.fused.rows.forward"]
+    assert kernels["normscope.ops.fused.row_norm.forward"]
     if processor in REGISTERS:
         foreign = {name: used for name, used in kernels.items() if set(used) - REGISTERS[processor]}
         assert foreign == {}
@@ -81,7 +81,7 @@ def test_registers_are_found_in_machine_code() -> None:
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_on_other_processors(processor: str, tmp_path: Path) -> None:
     # The kernels' own tests say themselves with how many threads they run.
-    run_on(processor, [name for name in NUMERIC if "threads" not in processor or name != "tests/kernels"], tmp_path)
+    run_on(processor, [name for name in NUMERIC if "threads" not in processor or name != "tests/ops"], tmp_path)
 
 
 @pytest.mark.exhaustive

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
-from normscope.blocks.initialisation import Initialisation, Role
+from normscope.blocks.initialization import Initialisation, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec, as_norm
-from normscope.blocks.places import Start, furthest, places
-from normscope.blocks.qk import prepare
+from normscope.blocks.positions import Start, furthest, places
+from normscope.blocks.query_key import prepare
 from normscope.blocks.rotary import Rotary, check_is_rotary
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_flags, check_positive
 from normscope.errors import CacheError, ConfigError
-from normscope.kernels.attention import attend, by_torch, seen
-from normscope.kernels.symbolic import is_known
+from normscope.ops.attention import attend, by_torch, seen
+from normscope.ops.symbolic_sizes import is_known
 
 
 class Attention(BaseModule):

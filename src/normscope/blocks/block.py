@@ -9,12 +9,12 @@ from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import refuse_future_leak
 from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
-from normscope.blocks.initialisation import named_initialisation
+from normscope.blocks.initialization import named_initialisation
 from normscope.blocks.mlp import MLP, named_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import NormOf, named_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_flags, check_positive
 
 

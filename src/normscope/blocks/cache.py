@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import autocasts, check_tensor
-from normscope.blocks.places import Start, furthest, places
+from normscope.blocks.positions import Start, furthest, places
 from normscope.checks import check_positive, is_whole
 from normscope.errors import CacheError, DtypeError
 

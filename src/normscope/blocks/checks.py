@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
-from normscope.kernels.normalize import check_dense
+from normscope.ops.norm_reference import check_dense
 
 Choice = TypeVar("Choice")
 
@@ -24,17 +24,6 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
     return dtype
-
-
-def check_device(device: torch.device | str | None) -> None:
-    """Refuse what is not a device that this torch has."""
-    if device is None:
-        return
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        reason = (str(error).splitlines() or ["torch does not have it"])[0]
-        raise ConfigError(f"device={device!r:.80} cannot be used here: {reason:.200}\nfix: device='cpu'") from None
 
 
 def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:

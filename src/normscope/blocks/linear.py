@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.checks import (
-    check_device,
     check_dtype,
     check_same_device,
     check_tensor,
@@ -15,11 +14,12 @@ from normscope.blocks.checks import (
     check_type_of,
     unknown_token,
 )
-from normscope.blocks.initialisation import Initialisation, Role, named_initialisation
-from normscope.blocks.transforms import BaseModule, Quantizable, is_traced
+from normscope.blocks.initialization import Initialisation, Role, named_initialisation
+from normscope.blocks.torch_tools import BaseModule, Quantizable, is_traced
 from normscope.checks import check_above_zero, check_positive, is_whole
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.kernels.normalize import check_dense
+from normscope.ops.norm_reference import check_dense
+from normscope.runtime.devices import check_device
 
 # Besides dense ones, torch multiplies these with a matrix.
 _MULTIPLIED = (torch.strided, torch.jagged, torch.sparse_csr)

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.checks import check_dropout, choose
-from normscope.blocks.initialisation import Initialisation, Role
+from normscope.blocks.initialization import Initialisation, Role
 from normscope.blocks.linear import Linear
-from normscope.blocks.transforms import BaseModule
+from normscope.blocks.torch_tools import BaseModule
 from normscope.checks import check_flags, check_positive
-from normscope.kernels.activations import activate
+from normscope.ops.activations import activate
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Activation:
 
 
 def _fast(name: str) -> Callable[..., Tensor]:
-    return partial(activate, name)  # the formula of this name in `normscope.kernels.activations`
+    return partial(activate, name)  # the formula of this name in `normscope.ops.activations`
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -95,7 +95,7 @@ class MLP(BaseModule):
         bias: whether the projections have one.
         dropout: the share of the output that is dropped in training.
         init, role, depth: how the weights start: by what rule, with what role for the last projection (see
-            `normscope.blocks.initialisation`), and in a model of how many blocks.
+            `normscope.blocks.initialization`), and in a model of how many blocks.
 
     Example:
         >>> import torch

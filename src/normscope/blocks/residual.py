@@ -6,9 +6,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from normscope.blocks.add_norm import add_and_normalize
 from normscope.blocks.checks import choose
-from normscope.blocks.initialisation import Role
-from normscope.blocks.joining import add_and_normalize
+from normscope.blocks.initialization import Role
 
 Branch = Callable[[Tensor], Tensor]
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import check_tensor
-from normscope.blocks.places import Start, furthest, places
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.positions import Start, furthest, places
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_positive
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.kernels.normalize import check_dense
-from normscope.kernels.positions import turn
+from normscope.ops.norm_reference import check_dense
+from normscope.ops.rotary_dispatch import turn
 
 
 class Rotary(BaseModule):

@@ -15,7 +15,7 @@ from typing import NoReturn
 from normscope._version import __version__
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
-from normscope.runtime.environment import prepare_environment
+from normscope.runtime.env_vars import prepare_environment
 
 COMMANDS = {
     "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),

@@ -10,9 +10,9 @@ import tyro
 
 from normscope.cli.chat_settings import SETTINGS
 from normscope.cli.options import read_arguments
-from normscope.cli.writing import Display, Writing, show_whole
+from normscope.cli.sampling_options import Display, Writing, show_whole
 from normscope.errors import ConfigError, NormscopeError
-from normscope.generate.conversation import Conversation
+from normscope.generate.chat import Conversation
 from normscope.generate.text import TextSettings
 
 GREETING = "/help lists the commands, /quit or Ctrl-D ends"

@@ -13,23 +13,23 @@ from normscope.checks import check_above_zero, check_positive
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
-from normscope.files import make_folder, write_atomically
 from normscope.lab.compare.estimate import refuse_hopeless
 from normscope.lab.compare.pacing import TooLittleTimeError, measure_pace
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
+from normscope.lab.compare.sentence import sentence
 from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step, pace_trials
 from normscope.lab.compare.table import heading, notices, table, timing
 from normscope.lab.compare.variants import combinations, refuse_impossible
-from normscope.lab.compare.words import sentence
-from normscope.lab.laboratory import Hands
 from normscope.lab.report.terminal import paragraph
+from normscope.lab.run_claims import Hands
 from normscope.lab.schedule import Schedule, Watch
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial, name_of
-from normscope.lab.trials.texts import STORIES, bytes_notice, keep_text
+from normscope.lab.trials.text_sources import STORIES, bytes_notice, keep_text
 from normscope.lab.workers import cores
-from normscope.train.observers.words import duration
+from normscope.render.durations import duration
+from normscope.storage.files import make_folder, write_atomically
 
 _LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
 Listed = Annotated[str | None, _LIST]

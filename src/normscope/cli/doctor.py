@@ -13,10 +13,11 @@ from rich.text import Text
 from normscope.checks import check_above_zero
 from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
-from normscope.train.config import Precision, TrainConfig
-from normscope.train.doctor import Line, choices, machine, measure
-from normscope.train.observers.words import duration
-from normscope.train.recipes import overridden, recipe
+from normscope.render.durations import duration
+from normscope.runtime.precision import Precision
+from normscope.training.config import TrainConfig
+from normscope.training.doctor import Line, choices, machine, measure
+from normscope.training.recipes import overridden, recipe
 
 
 @dataclass(frozen=True)

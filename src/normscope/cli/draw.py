@@ -13,13 +13,13 @@ import tyro
 
 from normscope.checks import brief
 from normscope.cli.options import Flag, Name, read_arguments
+from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
+from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
-from normscope.explain.scope_drawing import draw, draw_rich, draw_svg
-from normscope.explain.scope_gallery import gallery_svg
-from normscope.files import write_atomically
+from normscope.storage.files import write_atomically
 
 if TYPE_CHECKING:
-    from normscope.explain.drawing.drawing import Drawing
+    from normscope.drawing.draw_model import Drawing
 
 _MOST_DIGITS = 15
 """Of a size: a tensor of 10^15 numbers has petabytes."""
@@ -160,7 +160,7 @@ def _show(drawing: "Drawing", svg: Path | None) -> None:
     if svg is not None:
         _save(svg, drawing.svg)
     elif sys.stdout.isatty():
-        from normscope.display.console import SafeConsole
+        from normscope.render.console import SafeConsole
 
         SafeConsole().print(drawing.rich, soft_wrap=True)
     else:
@@ -190,7 +190,7 @@ def _scope(command: DrawScope) -> None:
     if command.svg is not None:
         _save(command.svg, draw_svg(command.scope, shape, **sizes))
     elif sys.stdout.isatty():
-        from normscope.display.console import SafeConsole
+        from normscope.render.console import SafeConsole
 
         SafeConsole().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
     else:

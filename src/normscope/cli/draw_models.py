@@ -17,16 +17,16 @@ from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.checks import check_positive
 from normscope.cli.train import Model, model_settings
+from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
-from normscope.explain.drawing.drawing import Drawing, draw_model
 from normscope.interop.huggingface import load_huggingface
-from normscope.json_files import read_json
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from normscope.models.vit import ViT, ViTConfig
-from normscope.train.trained import load_run
+from normscope.runs.load_run import load_run
+from normscope.storage.json_files import read_json
 
 Shape = tuple[int, ...]
 MEANINGS = {

@@ -8,9 +8,9 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Number, Whole, read_arguments
-from normscope.explain.worked.reading import read_tensor
-from normscope.explain.worked.rendering import WIDTH, render, render_rich
-from normscope.explain.worked.topics import TOPICS, explanation
+from normscope.learning.explain import TOPICS, explanation
+from normscope.learning.terminal import WIDTH, render, render_rich
+from normscope.learning.user_numbers import read_tensor
 
 NARROWEST = 40
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     tensor = None if command.input is None else read_tensor(command.input)
     worked = explanation(command.topic, tensor, **options)
     if sys.stdout.isatty():
-        from normscope.display.console import SafeConsole
+        from normscope.render.console import SafeConsole
 
         console = SafeConsole(highlight=False)
         width = max(NARROWEST, min(console.width, WIDTH))

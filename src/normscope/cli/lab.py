@@ -11,18 +11,18 @@ import tyro
 
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
-from normscope.display.words import many
 from normscope.errors import ConfigError, FileError, NormscopeError
-from normscope.files import make_folder, write_atomically
 from normscope.lab.budget import Budget, budget_of
-from normscope.lab.catalogue import all_claims, choose_claims
+from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
-from normscope.lab.laboratory import Hands, run_claims
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, load_outcome, out_option
-from normscope.lab.remaining import claim_work
 from normscope.lab.report.terminal import claims_in_words, outcomes_in_words, paragraph
+from normscope.lab.run_claims import Hands, run_claims
 from normscope.lab.study import trial_count
-from normscope.lab.trials.texts import bytes_notice
+from normscope.lab.time_left import claim_work
+from normscope.lab.trials.text_sources import bytes_notice
+from normscope.render.formatting import many
+from normscope.storage.files import make_folder, write_atomically
 
 FAILED = 1
 _FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from normscope.display.console import SafeConsole
-from normscope.lab.remaining import Remaining, work_of
 from normscope.lab.schedule import Watch
+from normscope.lab.time_left import Remaining, work_of
 from normscope.lab.trial import Done, Trial
-from normscope.train.observers.words import duration
+from normscope.render.console import SafeConsole
+from normscope.render.durations import duration
 
 
 class Lines:

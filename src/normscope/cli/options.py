@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from normscope.cli.mistakes import mistake
+from normscope.cli.argument_errors import mistake
 
 Command = TypeVar("Command")
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli.options import Flag, Number, Whole, read_arguments
-from normscope.cli.training import preparation
+from normscope.cli.training_output import preparation
+from normscope.data.output_folder import refuse_taken_folder
 from normscope.data.prepare import prepare
-from normscope.data.room import refuse_taken_folder
 
 
 @dataclass(frozen=True)

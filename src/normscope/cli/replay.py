@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Name, read_arguments
-from normscope.train.config import Precision
-from normscope.train.guard import replay
+from normscope.runtime.precision import Precision
+from normscope.training.nan_guard import replay
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import read_arguments
-from normscope.train.report.page import write_report
-from normscope.train.run import Run
+from normscope.runs.report.page import write_report
+from normscope.runs.run import Run
 
 
 @dataclass(frozen=True)

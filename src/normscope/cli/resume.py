@@ -8,10 +8,10 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Flag, Whole, read_arguments
-from normscope.cli.training import Watching, watch_and_train
+from normscope.cli.training_output import Watching, watch_and_train
 from normscope.errors import ConfigError
-from normscope.train.run import Run
-from normscope.train.verify import prove_resume
+from normscope.runs.run import Run
+from normscope.training.verify_resume import prove_resume
 
 
 @dataclass(frozen=True)

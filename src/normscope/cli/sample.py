@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Flag, read_arguments
-from normscope.cli.writing import Display, Writing, show_whole
+from normscope.cli.sampling_options import Display, Writing, show_whole
 from normscope.generate.text import Writer
 
 

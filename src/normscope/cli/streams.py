@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO, cast
 
-from normscope.display.words import printable
+from normscope.render.formatting import printable
 
 _OWN_SEQUENCES = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*[ABCDGJK]|\?25[lh]|H)|\r")
 """What rich writes by itself: colors, cursor movements, erased lines. Not titles, clipboards, reports or modes."""

@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from normscope.cli.options import Flag, Name, Number, Whole, read_arguments
-from normscope.cli.training import Watching, preparation, watch_and_train
-from normscope.data.choosing import learns_bpe
+from normscope.cli.training_output import Watching, preparation, watch_and_train
+from normscope.data.tokenizers.choose import learns_bpe
 from normscope.errors import ConfigError
-from normscope.train.config import OnNaN, OptimiserName, Precision
-from normscope.train.recipes import Recipe, overridden, recipe
-from normscope.train.run import is_run
-from normscope.train.schedule import Shape
-from normscope.train.start import is_prepared, start
+from normscope.runs.run import is_run
+from normscope.runtime.precision import Precision
+from normscope.training.config import OnNaN, OptimiserName
+from normscope.training.recipes import Recipe, overridden, recipe
+from normscope.training.schedule import Shape
+from normscope.training.start_run import is_prepared, start
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from normscope.cli.train import Sizes, model_settings
 from normscope.cli.xray_function import is_function
 from normscope.cli.xray_subject import Subject, of_function, of_huggingface, of_preset, of_run
 from normscope.cli.xray_taking import Form, Passes, take
+from normscope.diagnostics.diff.diff import compare
+from normscope.diagnostics.findings import find
+from normscope.diagnostics.record import Record
+from normscope.diagnostics.record_json import load_record, save_record
+from normscope.diagnostics.report.diff import render_difference
+from normscope.diagnostics.report.page import render_page
+from normscope.diagnostics.report.print import print_record, print_text, width
+from normscope.diagnostics.report.text_columns import glyphs_for
 from normscope.errors import ConfigError, FileError
-from normscope.files import write_atomically
-from normscope.json_files import read_json
 from normscope.models.presets import PRESETS
-from normscope.xray.diff import compare
-from normscope.xray.findings import find
-from normscope.xray.record import Record
-from normscope.xray.render.cells import glyphs_for
-from normscope.xray.render.difference import render_difference
-from normscope.xray.render.page import render_page
-from normscope.xray.render.printing import print_record, print_text, width
-from normscope.xray.storing import load_record, save_record
+from normscope.storage.files import write_atomically
+from normscope.storage.json_files import read_json
 
 FAULTY = 1
 """The exit code if an error was found, or a difference."""

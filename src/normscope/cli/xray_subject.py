@@ -12,23 +12,23 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
-from normscope.cli.writing import tell_unfinished
+from normscope.cli.sampling_options import tell_unfinished
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
+from normscope.diagnostics.collect.tensors import tensors_in
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
-from normscope.json_files import read_json
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MOST_BLOCKS
-from normscope.train.config import TrainConfig
-from normscope.train.needs import refuse_too_large
-from normscope.train.optimisers.light import AdamW
-from normscope.train.optimisers.team import Team
-from normscope.train.recipes import recipe
-from normscope.train.run import Run
-from normscope.train.tensor_specs import specs
-from normscope.xray.tensors import tensors_in
+from normscope.runs.run import Run
+from normscope.runs.tensor_specs import specs
+from normscope.storage.json_files import read_json
+from normscope.training.config import TrainConfig
+from normscope.training.memory_estimate import refuse_too_large
+from normscope.training.optimizers.groups import Team
+from normscope.training.optimizers.lazy_torch import AdamW
+from normscope.training.recipes import recipe
 
 TEXTS = 4
 """How many windows of text a batch has."""

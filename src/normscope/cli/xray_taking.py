@@ -14,10 +14,10 @@ from normscope.checks import check_positive, check_seed
 from normscope.cli.options import Flag
 from normscope.cli.xray_function import explained
 from normscope.cli.xray_subject import Subject
+from normscope.diagnostics.probe import Xray
+from normscope.diagnostics.record import Record
 from normscope.errors import ConfigError, NormscopeError
-from normscope.train.compiler import check_compile
-from normscope.xray.probe import Xray
-from normscope.xray.record import Record
+from normscope.runtime.compiler import check_compile
 
 Kind = Literal["float32", "bfloat16"]
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normscope.checks import as_path, check_flags
-from normscope.data.fingerprints import sha256_of
-from normscope.data.record import RECORD_NAME, CorpusRecord, PartRecord, read_record
+from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, read_record
+from normscope.data.source_fingerprints import sha256_of
 from normscope.data.split import PARTS, Part
 from normscope.data.token_file import TokenFile
 from normscope.data.tokenizers.base import Tokenizer
-from normscope.data.tokenizers.loading import load_tokenizer
+from normscope.data.tokenizers.load import load_tokenizer
 from normscope.errors import FileError
 
 TOKENIZER_NAME = "tokenizer.json"

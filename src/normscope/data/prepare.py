@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from normscope.checks import as_path, brief, check_flags, check_seed
-from normscope.data.choosing import AUTO, check_choice, choose_tokenizer, special_names
 from normscope.data.corpus import Corpus
-from normscope.data.reading import Progress, Reading
 from normscope.data.sources import PIPED, find_sources
 from normscope.data.split import Assigned, check_split, choose_split
-from normscope.data.survey import Survey, survey
+from normscope.data.temporary_folder import workplace
+from normscope.data.text_statistics import Survey, survey
+from normscope.data.text_stream import Progress, Reading
 from normscope.data.tokenizers.characters import CharacterTokenizer
-from normscope.data.workplace import workplace
-from normscope.data.writing import write_corpus
+from normscope.data.tokenizers.choose import AUTO, check_choice, choose_tokenizer, special_names
+from normscope.data.write_corpus import write_corpus
 from normscope.errors import DtypeError, FileError
 
 _LITTLE = 100_000

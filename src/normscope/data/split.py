@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from normscope.checks import is_number
-from normscope.data.cutting import before_words, cut
+from normscope.data.documents import before_words, cut
 from normscope.data.readers import Pieces
 from normscope.data.shuffle import key_of
-from normscope.data.survey import Survey
+from normscope.data.text_statistics import Survey
 from normscope.errors import ConfigError, CorpusError
 
 Part = Literal["train", "validation"]

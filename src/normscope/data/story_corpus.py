@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normscope.checks import SEEDS, check_positive, check_seed
-from normscope.data.choosing import check_choice, choose_tokenizer
 from normscope.data.corpus import Corpus
-from normscope.data.reading import Progress, Reading
 from normscope.data.sources import Source
 from normscope.data.split import PARTS, Assigned
 from normscope.data.stories import floor, stories
-from normscope.data.survey import survey
-from normscope.data.workplace import workplace
-from normscope.data.writing import write_corpus
+from normscope.data.temporary_folder import workplace
+from normscope.data.text_statistics import survey
+from normscope.data.text_stream import Progress, Reading
+from normscope.data.tokenizers.choose import check_choice, choose_tokenizer
+from normscope.data.write_corpus import write_corpus
 from normscope.errors import ConfigError
-from normscope.files import AtomicFile
+from normscope.storage.files import AtomicFile
 
 
 @dataclass(frozen=True)

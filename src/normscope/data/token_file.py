@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from normscope.checks import is_whole
 from normscope.data.tokenizers.base import Tokens
 from normscope.errors import FileError, ShapeError
-from normscope.files import open_regular
-from normscope.json_files import raised_as
+from normscope.storage.files import open_regular
+from normscope.storage.json_files import raised_as
 
 
 class TokenFile:

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block
 from normscope.blocks.cache import Cache
-from normscope.blocks.norm.engine import Norm
-from normscope.generate.decodable import can_decode, setting_of, tensors_of
-from normscope.kernels import switch
-from normscope.kernels.threads import pool_for
+from normscope.blocks.norm.norm import Norm
+from normscope.generate.decoder_support import can_decode, setting_of, tensors_of
 from normscope.models.gpt import GPT
-from normscope.runtime.adaptive import AdaptiveThreads
+from normscope.ops import kernel_mode as switch
+from normscope.ops.threads import pool_for
+from normscope.runtime.adaptive_threads import AdaptiveThreads
 
 Weights = Literal["float32", "bfloat16", "int8"]
 _ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")  # numbered as in the kernel
@@ -166,7 +166,7 @@ def layout_of(model: GPT, weights: Weights) -> Layout | None:
 def _kernel() -> ModuleType | None:
     """The kernel, compiled; None, after one notice, where numba is missing or fails."""
     try:
-        from normscope.kernels.fused import decoding
+        from normscope.ops.fused import decode_step as decoding
     except Exception as error:  # whatever numba's reason may be, the model does without it
         switch.give_up(error)
         return None

@@ -8,10 +8,10 @@ from normscope.checks import brief, check_flags, check_positive, check_seed
 from normscope.data.tokenizers import Ids, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import Weights
-from normscope.generate.engine import AT_ONCE, Generation, check_model
-from normscope.generate.row import StoppedBy
 from normscope.generate.sampling import SamplingConfig
-from normscope.generate.stops import StopFinder, check_stops
+from normscope.generate.sequence import StoppedBy
+from normscope.generate.stop_strings import StopFinder, check_stops
+from normscope.generate.tokens import AT_ONCE, Generation, check_model
 from normscope.models.gpt import GPT
 
 LENGTH = 256

@@ -17,10 +17,10 @@ from torch import Tensor
 from normscope.blocks.norm.spec import NormSpec
 from normscope.checks import as_path
 from normscope.errors import FileError, NormscopeError, WeightsError
-from normscope.files import open_regular
-from normscope.json_files import LARGE, read_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama
+from normscope.storage.files import open_regular
+from normscope.storage.json_files import LARGE, read_json
 
 Settings = Mapping[str, Any]
 Weights = Mapping[str, Tensor]

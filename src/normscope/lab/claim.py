@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from normscope.checks import check_positive
-from normscope.display.chart import Chart
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import VERDICTS, Figures, Question, Verdict
+from normscope.render.chart import Chart
 
 Kind = Literal["exact", "measured", "trained"]
 Settings = Mapping[str, Any]

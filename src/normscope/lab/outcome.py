@@ -10,15 +10,15 @@ from typing import Any
 
 from normscope._version import __version__
 from normscope.errors import FileError
-from normscope.files import make_folder, signed, write_atomically
-from normscope.json_files import LARGE, convert, read_signed
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
-from normscope.lab.source import versions
-from normscope.lab.trials.texts import STORIES
+from normscope.lab.claim_runs import Runs
+from normscope.lab.code_version import versions
+from normscope.lab.trials.text_sources import STORIES
 from normscope.lab.tuning import finders
 from normscope.lab.verdict import Answer, Question, Verdict
+from normscope.storage.files import make_folder, signed, write_atomically
+from normscope.storage.json_files import LARGE, convert, read_signed
 
 VERSION = 1
 """Of the file's format."""

@@ -10,7 +10,7 @@ from normscope.errors import ConfigError, NormscopeError
 from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial
 from normscope.lab.workers import Workers
-from normscope.train.lock import locked
+from normscope.runs.lock import locked
 
 Result = TypeVar("Result")
 Study = Generator[Sequence[Trial], list[Done], Result]

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import ConfigError, FileError
-from normscope.files import make_folder, signed, write_atomically
-from normscope.json_files import LARGE, Strict, convert, read_signed
-from normscope.lab.source import LIBRARIES, made_of
+from normscope.lab.code_version import LIBRARIES, made_of
 from normscope.lab.trial import Done, Trial
+from normscope.storage.files import make_folder, signed, write_atomically
+from normscope.storage.json_files import LARGE, Strict, convert, read_signed
 
 
 class _Kept(Strict):

@@ -5,8 +5,8 @@ from typing import Any
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
-from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
 from normscope.lab.trial import Trial, name_of
 from normscope.lab.tuning import best_rates, tries, tuned_losses

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from normscope.lab.claim import Measure, Settings
-from normscope.lab.figures import checked
-from normscope.lab.source import digest, made_of, processor, snapshot
-from normscope.lab.trials.texts import texts_in
+from normscope.lab.code_version import digest, made_of, processor, snapshot
+from normscope.lab.trial_values import checked
+from normscope.lab.trials.text_sources import texts_in
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
-from normscope.lab.source import snapshot
+from normscope.lab.code_version import snapshot
 from normscope.lab.trial import Done, Trial, perform
 
 

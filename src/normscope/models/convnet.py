@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_config, check_images, check_type_of
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
 from normscope.models.size import check_size, linear_parameters

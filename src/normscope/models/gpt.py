@@ -17,18 +17,18 @@ from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import Cache
 from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
-from normscope.blocks.initialisation import Role
+from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
-from normscope.blocks.places import Start, furthest, places
+from normscope.blocks.positions import Start, furthest, places
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_above_zero, check_flags, check_positive
-from normscope.display.words import size
 from normscope.errors import CacheError, ConfigError, ShapeError
-from normscope.kernels.cross_entropy import IGNORED, cap_logits, cross_entropy
-from normscope.memory import memory_free
 from normscope.models.size import blocks_parameters, check_size, norm_parameters
+from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
+from normscope.render.formatting import size
+from normscope.runtime.memory import memory_free
 
 Positions = Literal["learned", "rotary", "none"]
 

@@ -10,9 +10,9 @@ from normscope.blocks.block import BlockConfig
 from normscope.blocks.mlp import default_hidden, named_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm
 from normscope.blocks.residual import named_wiring
-from normscope.display.words import count, size
 from normscope.errors import ConfigError
-from normscope.memory import memory_free
+from normscope.render.formatting import count, size
+from normscope.runtime.memory import memory_free
 
 MOST_BLOCKS = 4096
 """Each block takes milliseconds and tens of kilobytes of Python objects, even without numbers; the deepest transformer

@@ -9,7 +9,7 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_images
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.transforms import BaseModule, is_traced
+from normscope.blocks.torch_tools import BaseModule, is_traced
 from normscope.checks import check_positive
 from normscope.errors import ConfigError
 from normscope.models.size import blocks_parameters, check_size, linear_parameters

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.kernels.switch import only_steps
+from normscope.ops.kernel_mode import only_steps
 
 Path = Callable[[], contextlib.AbstractContextManager[None]]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import normscope as ns
-from normscope.kernels.normalize import Statistic
+from normscope.ops.norm_reference import Statistic
 from tests.blocks.norm import definition
 from tests.blocks.norm.cases import randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes, spread

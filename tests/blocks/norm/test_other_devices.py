@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normscope.kernels import normalize as steps
+from normscope.ops import norm_reference as steps
 from tests.blocks.norm.cases import HALVES, TOLERANCE, Case, close_step, every_case, mostly_on
 
 pytestmark = mostly_on("steps")  # the kernels have no working type

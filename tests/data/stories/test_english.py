@@ -8,7 +8,7 @@ import pytest
 
 from normscope.data.stories import stories
 from normscope.data.stories.plots import RULES
-from normscope.data.stories.words import ANIMALS, LOOKS, PEOPLE, TABLES, THINGS
+from normscope.data.stories.word_lists import ANIMALS, LOOKS, PEOPLE, TABLES, THINGS
 
 TEXTS = [story.text for story in islice(stories(seed=2), 3000)]
 HEROES = {person.text: person for person in PEOPLE}

@@ -6,9 +6,9 @@ from itertools import islice
 import pytest
 
 from normscope.data.stories.expectation import expect
+from normscope.data.stories.generate import tell_all
 from normscope.data.stories.grammar import Grammar
-from normscope.data.stories.reading import NotAStoryError, derivations, nats
-from normscope.data.stories.telling import tell_all
+from normscope.data.stories.parse import NotAStoryError, derivations, nats
 from normscope.data.stories.vocabulary import Word
 from normscope.errors import ConfigError, NormscopeError
 from tests.data.stories.ambiguity import meetings

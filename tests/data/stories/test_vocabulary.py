@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.stories.notation import Choice, Drawn, Named, Plain, Recalled, read
-from normscope.data.stories.odds import Odds
+from normscope.data.stories.probabilities import Odds
 from normscope.data.stories.vocabulary import Table, Word
 from normscope.errors import ConfigError
 

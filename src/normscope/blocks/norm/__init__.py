@@ -7,7 +7,7 @@ replacing `nn.` by `normscope.` is enough and a state_dict loads both ways. Its 
     GroupNorm(8, 64)            GroupNorm("n (g [c]) [...]", g=8, c=8)
 """
 
-from normscope.blocks.norm.channel import (
+from normscope.blocks.norm.batch_and_instance import (
     BatchNorm,
     BatchNorm1d,
     BatchNorm2d,
@@ -17,10 +17,10 @@ from normscope.blocks.norm.channel import (
     InstanceNorm2d,
     InstanceNorm3d,
 )
-from normscope.blocks.norm.engine import Norm
 from normscope.blocks.norm.functional import layer_norm, normalize, rms_norm
 from normscope.blocks.norm.group import GroupNorm
-from normscope.blocks.norm.layer import LayerNorm, RMSNorm
+from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
+from normscope.blocks.norm.norm import Norm
 from normscope.blocks.norm.power import PowerNorm
 from normscope.blocks.norm.spec import NormSpec, as_norm
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from normscope.blocks.checks import check_mask_tensor
 from normscope.checks import check_flags, is_number, is_whole
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
-from normscope.kernels.switch import is_recorded, is_transformed
+from normscope.ops.kernel_mode import is_recorded, is_transformed
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import leaves
 from normscope.scope.plan import dimensions

@@ -5,9 +5,9 @@ from torch import Tensor
 from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.kernels import dispatch
-from normscope.kernels import normalize as kernel
-from normscope.kernels.normalize import Affine, Statistic
+from normscope.ops import dispatch
+from normscope.ops import norm_reference as kernel
+from normscope.ops.norm_reference import Affine, Statistic
 from normscope.scope import Axes, Plan, Scope
 
 # Read once: torch.compile cannot follow the reading of text.

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from normscope.blocks.norm.checks import channel_axes, check_no_sizes, sized_scope, whole
-from normscope.blocks.norm.engine import Device, Norm, ScopeText
+from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.errors import ConfigError
-from normscope.kernels.symbolic import is_known
+from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan, Scope
 
 

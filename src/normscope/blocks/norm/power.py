@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from normscope.blocks.norm.checks import scope_of
-from normscope.blocks.norm.engine import Device, Norm, ScopeText
+from normscope.blocks.norm.norm import Device, Norm, ScopeText
 
 
 class PowerNorm(Norm):
@@ -13,7 +13,7 @@ class PowerNorm(Norm):
 
     Formula:
         y = x / psi * weight + bias           psi^2: the running mean of x^2, from the batches before this one
-        The backward pass is the paper's approximation, see `normscope.kernels.power`.
+        The backward pass is the paper's approximation, see `normscope.ops.power_norm`.
 
     Scope:
         `[...] d`: every feature over all tokens; `[n] c [...]` for images, as a scope.

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
-from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.norm import Norm
 from normscope.checks import check_flags
 from normscope.errors import ConfigError
-from normscope.kernels.normalize import Statistic, check_statistic
+from normscope.ops.norm_reference import Statistic, check_statistic
 from normscope.scope import Axes, Scope
 
 

@@ -18,13 +18,15 @@ True
 from collections.abc import Iterator
 from functools import cache
 
-from normscope.data.stories import expectation, reading, telling
+from normscope.data.stories import expectation
+from normscope.data.stories import generate as telling
+from normscope.data.stories import parse as reading
 from normscope.data.stories.expectation import Floor
+from normscope.data.stories.generate import Story
 from normscope.data.stories.grammar import Grammar
+from normscope.data.stories.parse import NotAStoryError
 from normscope.data.stories.plots import RULES
-from normscope.data.stories.reading import NotAStoryError
-from normscope.data.stories.telling import Story
-from normscope.data.stories.words import TABLES
+from normscope.data.stories.word_lists import TABLES
 
 __all__ = ["Floor", "NotAStoryError", "Story", "derivations", "floor", "nats", "stories", "story_grammar"]
 
@@ -45,7 +47,7 @@ def nats(text: str) -> float:
 
     >>> nats("Once upon a time there was a spreadsheet.")
     Traceback (most recent call last):
-    normscope.data.stories.reading.NotAStoryError: this is no story that the grammar tells, from character ...
+    normscope.data.stories.parse.NotAStoryError: this is no story that the grammar tells, from character ...
     """
     return reading.nats(story_grammar(), text)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from normscope.data.stories.notation import Choice, Drawn, Named, Plain, Recalled, Text, read
-from normscope.data.stories.odds import Odds
+from normscope.data.stories.probabilities import Odds
 from normscope.data.stories.vocabulary import Table, Word
 from normscope.errors import ConfigError
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from normscope.data.stories.odds import Odds
+from normscope.data.stories.probabilities import Odds
 from normscope.errors import ConfigError
 
 

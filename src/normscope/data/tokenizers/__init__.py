@@ -7,7 +7,7 @@ library, which is loaded with those files and not before.
 from normscope.data.tokenizers.base import Ids, TextStream, Tokenizer, Tokens
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import Alphabet, CharacterTokenizer
-from normscope.data.tokenizers.loading import load_tokenizer
+from normscope.data.tokenizers.load import load_tokenizer
 
 __all__ = [
     "Alphabet",

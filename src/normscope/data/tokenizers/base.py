@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from normscope.checks import is_whole
 from normscope.errors import DtypeError, TokenError
-from normscope.files import write_atomically
+from normscope.storage.files import write_atomically
 
 END = "<|end|>"
 """How the token that ends a document is called."""

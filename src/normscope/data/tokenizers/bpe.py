@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from normscope.checks import is_whole
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, END
-from normscope.data.tokenizers.library import LibraryTokenizer, on_all_cores
+from normscope.data.tokenizers.huggingface import LibraryTokenizer, on_all_cores
 from normscope.errors import ConfigError
 
 _SMALLEST = 257  # each byte, and the end

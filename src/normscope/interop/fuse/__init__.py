@@ -16,7 +16,7 @@ hook or a reference that was there before goes on working, and undoing it is giv
     report          what was changed, what was left and why
 """
 
+from normscope.interop.fuse.fuse_model import fuse
 from normscope.interop.fuse.report import FuseReport, Left, Swapped
-from normscope.interop.fuse.whole_model import fuse
 
 __all__ = ["FuseReport", "Left", "Swapped", "fuse"]

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.interop.fuse.equivalence import agree, quietly
 from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
-from normscope.interop.fuse.prove import agree, quietly
-from normscope.interop.fuse.stand_in import random_input, stand_in
-from normscope.kernels import switch
-from normscope.kernels.activations import FORMULAS, activate
+from normscope.interop.fuse.module_copies import random_input, stand_in
+from normscope.ops import kernel_mode as switch
+from normscope.ops.activations import FORMULAS, activate
 
 NAMES = ("gelu-tanh", "silu", "relu2")
 

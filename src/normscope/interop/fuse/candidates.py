@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from normscope.blocks.norm.engine import Norm
+from normscope.blocks.norm.norm import Norm
 from normscope.interop.fuse.activation import ActivationForm, PlainActivation, activation_inputs, recognise_activation
 from normscope.interop.fuse.change import Change
+from normscope.interop.fuse.equivalence import disagreement
 from normscope.interop.fuse.fused_class import FORM, RANKS, Fused, fused_class
-from normscope.interop.fuse.prove import disagreement
-from normscope.interop.fuse.recognise import NotANormError, UnknownNormError, probes, recognise
+from normscope.interop.fuse.module_copies import random_input, settings_of, stand_in
+from normscope.interop.fuse.recognize import NotANormError, UnknownNormError, probes, recognise
 from normscope.interop.fuse.row_norm import RowForm, RowNorm
-from normscope.interop.fuse.stand_in import random_input, settings_of, stand_in
 from normscope.interop.fuse.torch_norms import KINDS, TORCH_NORMS, torch_change, torch_inputs
-from normscope.kernels import switch
+from normscope.ops import kernel_mode as switch
 
 Reason = str
 Verdict = Change | Reason | None

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
-from normscope.kernels import dispatch, switch
-from normscope.kernels.normalize import Affine, Statistic
+from normscope.ops import dispatch
+from normscope.ops import kernel_mode as switch
+from normscope.ops.norm_reference import Affine, Statistic
 from normscope.scope import Scope
 
 # Read once: torch.compile cannot follow the reading of text.

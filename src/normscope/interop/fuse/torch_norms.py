@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 import normscope.blocks.norm as ours
 from normscope.interop.fuse.change import Change
-from normscope.interop.fuse.stand_in import random_input
+from normscope.interop.fuse.module_copies import random_input
 
 KINDS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase, nn.LocalResponseNorm)
 """Everything in torch.nn that is a norm, subclasses included: what is left of these is worth a word."""

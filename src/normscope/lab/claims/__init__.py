@@ -1,1 +1,1 @@
-"""The claims: one file each, found by `normscope.lab.catalogue`."""
+"""The claims: one file each, found by `normscope.lab.catalog`."""

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 TOKENS, WIDTH = 256, 32
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)

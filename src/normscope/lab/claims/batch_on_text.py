@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from normscope.display.chart import COLOURS, Chart
 from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import differences, dots
-from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
+from normscope.render.chart import COLOURS, Chart
 
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "PowerNorm": "power"}
 NORM_WARMUP = 0.2

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.blocks.norm import LayerNorm, RMSNorm
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import dots
-from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 SHAPES = {"1 x 768": (1, 768), "512 x 48": (512, 48), "2048 x 256": (2048, 256), "2048 x 768": (2048, 768)}
 """Tokens and features: writing text, a model of the lab, and two sizes that people train on a CPU."""

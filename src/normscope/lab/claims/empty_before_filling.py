@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.initialisation import GLOROT_TRUNCATED
-from normscope.display.chart import Chart
+from normscope.blocks.initialization import GLOROT_TRUNCATED
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import by_number
-from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart
 
 TURNS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
 """The widths of square weights, and how often each is drawn; the largest takes 16 megabytes and a fifth of a second."""

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, rms
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import COLOURS, Chart, Line
 
 TOKENS, WIDTH = 16, 768
 EPSILONS = {"0": 0.0, "1e-20": 1e-20, "1e-5": 1e-5, "0.1": 0.1}

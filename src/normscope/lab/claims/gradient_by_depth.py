@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import torch
 
 from normscope.blocks.block import Block, BlockConfig, final_norm
-from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import COLOURS, Chart, Line
 
 MLP_GAIN = 0.4 * 0.5 * 1.6
 """What an MLP of four times the width does to a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by the

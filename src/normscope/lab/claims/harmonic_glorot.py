@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from normscope.blocks.initialisation import GLOROT_CORRECTED
+from normscope.blocks.initialization import GLOROT_CORRECTED
 from normscope.blocks.linear import Linear
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 RATIOS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 """Of the width that comes out to the width that goes in."""

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from normscope.display.chart import COLOURS, Chart
 from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import differences, dots
-from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
-from normscope.lab.trials.modes import relative_kept, relative_peaks, relative_times
+from normscope.lab.trials.grad_modes import relative_kept, relative_peaks, relative_times
 from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text
-from normscope.lab.trials.texts import load_text
+from normscope.lab.trials.text_sources import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import COLOURS, Chart
 
 MODELS = {"with biases": True, "without biases": False}
 SEQUENCES = (1, 8, 32)

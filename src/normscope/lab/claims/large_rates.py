@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import torch
 
-from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import curves
-from normscope.lab.runs import Runs
+from normscope.lab.trials.conv_stack import Stack, training
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.images import CHANCE
-from normscope.lab.trials.stack import Stack, training
 from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
+from normscope.render.chart import Chart
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "GroupNorm": "group"}
 RATES = tuple(2.0**power for power in range(-5, 4))

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from normscope.blocks.mlp import ACTIVATIONS, MLP
 from normscope.blocks.norm import RMSNorm
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import dots
-from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import rms
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 PLAIN, GATED = ("relu", "gelu", "relu2"), ("swiglu", "geglu", "reglu")
 WIDTHS = (8, 16, 32, 64, 128)

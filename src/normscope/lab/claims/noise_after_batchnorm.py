@@ -5,18 +5,18 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.runs import Runs
+from normscope.lab.trials.conv_stack import Stack, checkpoints, training
+from normscope.lab.trials.covariate_shift import moments, shift_between
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, on_held_out
 from normscope.lab.trials.noise import expected_shift
-from normscope.lab.trials.shift import moments, shift_between
-from normscope.lab.trials.stack import Stack, checkpoints, training
 from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
+from normscope.render.chart import Chart
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "BatchNorm and noise": "noisy batch"}
 LOOKS, PROBE = 20, 128

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.norm.spec import TEXT_NORMS
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, furthest_apart, rms
-from normscope.lab.trials.texts import STORIES, load_text
+from normscope.lab.trials.text_sources import STORIES, load_text
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 LENGTH, ROWS, WIDTH = 64, 16, 32
 SKEWS = (0.0, 0.25, 2 / 3, 1.5, 4.0)

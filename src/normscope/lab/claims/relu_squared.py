@@ -5,15 +5,15 @@ import time
 from collections.abc import Mapping
 
 from normscope.data.batches import Batches
-from normscope.display.chart import COLOURS, Chart
 from normscope.lab.budget import Budget, budget_of
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories, differences, dots
-from normscope.lab.runs import Runs
 from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text, training_config
-from normscope.lab.trials.texts import load_text
+from normscope.lab.trials.text_sources import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.train.trainer import Trainer
+from normscope.render.chart import COLOURS, Chart
+from normscope.training.trainer import Trainer
 
 REFERENCE = "relu2"
 OTHERS = {"relu": "ReLU", "gelu": "GELU", "swiglu": "SwiGLU"}

@@ -3,13 +3,13 @@
 import statistics
 from collections.abc import Mapping
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import by_number
-from normscope.lab.runs import Runs
 from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
+from normscope.render.chart import Chart, Line
 
 USUAL = 1.0
 WIRINGS = ("pre", "post")

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 CHANNELS, SIZE = 12, 6
 GROUPS = (1, 2, 3, 4, 6, 12)

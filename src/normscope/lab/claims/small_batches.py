@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import by_number
-from normscope.lab.runs import Runs
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE
 from normscope.lab.trials.images import MARGIN, train_images
 from normscope.lab.verdict import BySeed, Question
+from normscope.render.chart import Chart
 
 SIZES = (32, 8, 4, 2)
 """How many pictures go through the network at once; a step of the optimiser always sees as many as the first."""

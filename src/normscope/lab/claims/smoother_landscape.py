@@ -4,15 +4,15 @@ import math
 import statistics
 from collections.abc import Mapping
 
-from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS, curves
-from normscope.lab.runs import Runs
+from normscope.lab.trials.conv_stack import Stack, checkpoints, training
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
-from normscope.lab.trials.stack import Stack, checkpoints, training
-from normscope.lab.trials.walk import walk
+from normscope.lab.trials.gradient_walk import walk
 from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
+from normscope.render.chart import COLOURS, Chart, Line
 
 RATE = 1 / 32
 """A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 PICTURES, CHANNELS, SIZE = 8, 3, 16
 BRIGHTER = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)

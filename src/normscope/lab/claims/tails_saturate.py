@@ -7,18 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.initialisation import Initialisation
+from normscope.blocks.initialization import Initialisation
 from normscope.blocks.linear import Linear
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories, dots
-from normscope.lab.runs import Runs
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, SIZE, WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, fit, on_held_out
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
     "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories
-from normscope.lab.runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import COLOURS, Chart, Line
 
 BATCH, TOKENS, WIDTH = 8, 16, 64
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0)

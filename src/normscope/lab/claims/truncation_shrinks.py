@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from normscope.blocks.initialisation import Initialisation, truncation_shrinkage
-from normscope.display.chart import Chart, Line
+from normscope.blocks.initialization import Initialisation, truncation_shrinkage
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 CUTS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 CLAIMED = {2.0: 0.880, 3.0: 0.987}

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import torch
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 SIZES = {"too small": 0.5, "right": 1.0, "too large": 2.0}
 """d Var(w), what theory says that each layer multiplies the variance by."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from normscope.display.chart import Chart
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.runs import Runs
 from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
+from normscope.render.chart import Chart
 
 WIRINGS = ("pre", "post")
 WARMUPS = {"with": 0.2, "without": 0.0}

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.render.chart import Chart, Line
 
 WIDTH, TOKENS = 256, 64
 SHAPES = ((7,), (5, 7), (2, 3, 7), (2, 1, 3, 7))

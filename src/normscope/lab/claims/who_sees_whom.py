@@ -8,14 +8,14 @@ from torch import Tensor
 
 from normscope.blocks.attention import Attention
 from normscope.blocks.mlp import MLP
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import rms
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
+from normscope.render.chart import Chart, Line
 
 TOKENS, WIDTH, HEADS, VOCAB = 12, 32, 4, 50
 LEAKING = "a norm over time"

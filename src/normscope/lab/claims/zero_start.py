@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import torch
 
 from normscope.blocks.block import Block, BlockConfig
-from normscope.display.chart import Chart, Line
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.render.chart import Chart, Line
 
 STARTS = {"zero": "nanochat", "Glorot": "glorot-truncated", "GPT-2's": "gpt2"}
 WIRINGS = ("pre", "sandwich", "parallel", "single")

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import torch
 
-from normscope.kernels.switch import only_steps
 from normscope.lab.claim import Settings
 from normscope.lab.compare.pacing import FEWEST_STEPS, Pace, seconds_for, too_little_time
 from normscope.lab.compare.variants import SOME_TEXT, build_on_meta
 from normscope.lab.trials.text import build_gpt
+from normscope.ops.kernel_mode import only_steps
 
 ENOUGH = 2.0
 """Seconds that the estimate may take, about; models too large to be timed in it are judged by counting."""

@@ -2,15 +2,15 @@
 
 import json
 
-from normscope.display.chart import Chart, draw_chart
-from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
-from normscope.display.document import clean, document
 from normscope.lab.compare.ranking import Ranking, ranking
+from normscope.lab.compare.sentence import UNIT, sentence
 from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of, timing
-from normscope.lab.compare.words import UNIT, sentence
 from normscope.lab.report.charts import categories, curves
 from normscope.lab.report.forest import FOREST_STYLE, common_range, forest
+from normscope.render.chart import Chart, draw_chart
+from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
+from normscope.render.html_page import clean, document
 
 MOST_CURVES = 8
 MOST_NAMES = 6

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.lab.runs import Runs
+from normscope.lab.claim_runs import Runs
 from normscope.lab.statistics import Interval, confidence_interval, standard_errors
 from normscope.lab.verdict import confidence_of_each
 

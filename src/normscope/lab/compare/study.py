@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from normscope.lab.claim import Settings, Tuning
+from normscope.lab.claim_runs import Runs
 from normscope.lab.compare.pacing import measure_pace, paces_of, steps_for
-from normscope.lab.remaining import work_of
-from normscope.lab.runs import Runs
 from normscope.lab.schedule import Study
+from normscope.lab.time_left import work_of
 from normscope.lab.trial import Done, Trial, name_of
 from normscope.lab.trials.text import train_text
 from normscope.lab.tuning import FIRST_TUNING_SEED, best_rates, rounded, tries, tuned_losses

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from normscope.display.words import count, figure
 from normscope.lab.compare.ranking import Ranked, Ranking
+from normscope.lab.compare.sentence import UNIT, ends
 from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.variants import leaks_future
-from normscope.lab.compare.words import UNIT, ends
-from normscope.lab.report.words import BUILT_IN
+from normscope.lab.report.sentences import BUILT_IN
 from normscope.lab.tuning import at_the_edge
+from normscope.render.formatting import count, figure
 
 COST_MAY_DIFFER = 1.5
 """From here on a reader would ask whether the better one only did more work."""

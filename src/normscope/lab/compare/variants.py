@@ -11,7 +11,7 @@ from normscope.blocks.norm.spec import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
 from normscope.lab.trials.text import SMALL, build_gpt
-from normscope.lab.trials.texts import Text
+from normscope.lab.trials.text_sources import Text
 from normscope.models.gpt import GPT
 
 MOST = 24

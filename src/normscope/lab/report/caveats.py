@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from normscope.display.words import figure, many
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
+from normscope.render.formatting import figure, many
 
 ENOUGH = 20
 """Tokens a parameter, which Hoffmann et al. 2022 found to be the best use of compute for a language model."""

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from normscope.display.chart import COLOURS, Chart, Line
 from normscope.lab.claim import Claim
+from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
-from normscope.lab.runs import Runs
 from normscope.lab.statistics import Interval, confidence_interval
 from normscope.lab.verdict import Question, confidence_of_each, left_to_chance
+from normscope.render.chart import COLOURS, Chart, Line
 
 OF_EACH = "95% of each mean by itself"
 OF_SEEDS = "least to greatest of the seeds"

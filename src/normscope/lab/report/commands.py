@@ -6,7 +6,7 @@ from pathlib import Path
 
 from normscope.lab.budget import budget_of
 from normscope.lab.outcome import Outcome, out_option
-from normscope.lab.trials.texts import STORIES
+from normscope.lab.trials.text_sources import STORIES
 
 
 def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) -> list[str]:

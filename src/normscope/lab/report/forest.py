@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable
 
-from normscope.display.document import clean
-from normscope.lab.report.words import interval_in_words
+from normscope.lab.report.sentences import interval_in_words
 from normscope.lab.statistics import Interval
+from normscope.render.html_page import clean
 
 WIDTH, HEIGHT = 180, 18
 AIR = 0.06

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.display.chart_file import chart_file
-from normscope.lab.catalogue import all_claims
+from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, out_option
 from normscope.lab.report.caveats import caveats
@@ -12,7 +11,7 @@ from normscope.lab.report.charts import charts_of
 from normscope.lab.report.commands import commands
 from normscope.lab.report.method import METHOD
 from normscope.lab.report.notices import figures_notice, notices
-from normscope.lab.report.words import (
+from normscope.lab.report.sentences import (
     MARKS,
     OLDER,
     WITHDRAWN,
@@ -30,6 +29,7 @@ from normscope.lab.report.words import (
     texts_in_words,
     why_withdrawn,
 )
+from normscope.render.chart_svg_file import chart_file
 
 
 def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FOLDER) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from normscope.display.chart import Chart
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.charts import OF_EACH
 from normscope.lab.tuning import at_the_edge
 from normscope.lab.verdict import CONFIDENCE
+from normscope.render.chart import Chart
 
 
 def notices(outcome: Outcome) -> list[str]:

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.display.chart_look import CHART_SCRIPT, CHART_STYLE
-from normscope.display.document import clean, document
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older
 from normscope.lab.report.caveats import caveats
 from normscope.lab.report.forest import FOREST_STYLE
 from normscope.lab.report.method import METHOD
 from normscope.lab.report.section import section
-from normscope.lab.report.words import (
+from normscope.lab.report.sentences import (
     MARKS,
     OLDER,
     WITHDRAWN,
@@ -23,6 +21,8 @@ from normscope.lab.report.words import (
     why_withdrawn,
 )
 from normscope.lab.verdict import VERDICTS, Answer
+from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
+from normscope.render.html_page import clean, document
 
 Found = Sequence[tuple[Claim, Outcome]]
 

@@ -3,15 +3,12 @@
 import json
 from pathlib import Path
 
-from normscope.display.chart import draw_chart
-from normscope.display.document import clean
-from normscope.display.words import count, figure, many
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome, is_older, out_option
 from normscope.lab.report.charts import charts_of
 from normscope.lab.report.forest import common_range, forest
 from normscope.lab.report.notices import figures_notice, notices
-from normscope.lab.report.words import (
+from normscope.lab.report.sentences import (
     MARKS,
     OLDER,
     WITHDRAWN,
@@ -27,6 +24,9 @@ from normscope.lab.report.words import (
     texts_in_words,
 )
 from normscope.lab.verdict import Answer
+from normscope.render.chart import draw_chart
+from normscope.render.formatting import count, figure, many
+from normscope.render.html_page import clean
 
 
 def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:

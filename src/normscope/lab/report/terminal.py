@@ -3,12 +3,11 @@
 import textwrap
 from collections.abc import Sequence
 
-from normscope.display.words import in_one_line, many
 from normscope.errors import FileError
 from normscope.lab.claim import Claim, Kind
 from normscope.lab.outcome import Outcome, is_older
 from normscope.lab.report.notices import notices
-from normscope.lab.report.words import (
+from normscope.lab.report.sentences import (
     BUILT_IN,
     MARKS,
     OLDER,
@@ -20,6 +19,7 @@ from normscope.lab.report.words import (
     texts_in_words,
     why_withdrawn,
 )
+from normscope.render.formatting import in_one_line, many
 
 WIDTH = 80
 

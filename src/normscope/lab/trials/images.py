@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.errors import ConfigError
-from normscope.lab.trials.counting import training_flops
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, SIZE, Digits, load_digits
+from normscope.lab.trials.flops import training_flops
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
-from normscope.train.schedule import Schedule
+from normscope.training.schedule import Schedule
 
 CHANCE = math.log(CLASSES)
 MARGIN = 0.05

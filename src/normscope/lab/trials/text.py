@@ -13,14 +13,14 @@ import torch
 from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.data.batches import Batches, windows
 from normscope.errors import NotFiniteError
-from normscope.lab.trials.counting import training_flops
 from normscope.lab.trials.curves import thinned
-from normscope.lab.trials.texts import Text, load_text
+from normscope.lab.trials.flops import training_flops
+from normscope.lab.trials.text_sources import Text, load_text
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
-from normscope.train.config import TrainConfig
-from normscope.train.evaluate import evaluate
-from normscope.train.trainer import Trainer
+from normscope.training.config import TrainConfig
+from normscope.training.trainer import Trainer
+from normscope.training.validation import evaluate
 
 SMALL: Mapping[str, Any] = {
     "text": "stories",

@@ -1,0 +1,39 @@
+"""A branch joins the residual stream, and the sum is normalized."""
+
+from typing import TypeGuard
+
+from torch import Tensor, nn
+
+from normscope.blocks.hooks import is_watched
+from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
+from normscope.blocks.norm.norm import Norm
+from normscope.ops import dispatch
+from normscope.ops.norm_reference import Affine, default_eps
+
+
+def add_and_normalize(
+    stream: Tensor, branch: Tensor, norm: nn.Module, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """stream + branch, and its norm.
+
+    Both are taken together, in one pass over memory, where the norm is one over rows and nobody watches it. All else is
+    as the last two lines say, which give the same numbers.
+    """
+    if mask is None and _is_plain(norm) and stream.shape == branch.shape and not is_watched(norm):
+        plan, along, over_rows = norm._lay_out(stream.shape)
+        return dispatch.add_and_normalize(
+            stream,
+            branch,
+            plan,
+            statistic=norm.statistic,
+            eps=default_eps(stream) if norm.eps is None else norm.eps,
+            affine=Affine(norm.weight, norm.bias, along, over_rows),
+        )
+    total = stream + branch
+    return total, norm(total) if mask is None else norm(total, mask=mask)
+
+
+def _is_plain(norm: nn.Module) -> TypeGuard[Norm]:
+    """Whether the norm does what its scope says and remembers nothing; a subclass may do anything."""
+    known: tuple[type[Norm], ...] = (Norm, LayerNorm, RMSNorm)
+    return isinstance(norm, Norm) and type(norm) in known and norm.state is None and not norm.sync

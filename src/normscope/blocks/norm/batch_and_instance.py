@@ -1,0 +1,195 @@
+"""BatchNorm and InstanceNorm: every channel by itself, over the batch or in each sample."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normscope.blocks.norm.checks import channel_axes, scope_of
+from normscope.blocks.norm.norm import Device, Norm, ScopeText
+from normscope.blocks.torch_tools import is_traced
+from normscope.errors import ShapeError
+from normscope.ops.norm_reference import check_floating
+from normscope.scope import Plan
+
+
+class _ChannelNorm(Norm):
+    """What BatchNorm and InstanceNorm have in common: a gain for each channel, and a memory that is optional."""
+
+    default_scope = ""
+    ranks: tuple[int, ...] | None = None  # the ranks that the 1d, 2d and 3d forms take; None takes any
+
+    def __init__(
+        self,
+        num_features: int | ScopeText,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        sync: bool = False,
+        **sizes: Any,
+    ) -> None:
+        scope, sizes = scope_of(num_features, self.default_scope, "c", sizes)
+        super().__init__(
+            scope,
+            state="running" if track_running_stats else None,
+            affine=channel_axes(scope, sizes) if affine else None,
+            bias=bias,
+            eps=eps,
+            momentum=momentum,
+            sync=sync,
+            device=device,
+            dtype=dtype,
+            **sizes,
+        )
+        if scope.text == self.default_scope and "c" in sizes:  # else none: a converter to torch's layer has to fail
+            self.num_features = sizes["c"]
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+
+    def _check_rank(self, x: Tensor) -> None:
+        check_floating(x)
+        if self.ranks is not None and x.dim() not in self.ranks:
+            wanted = " or ".join(f"{rank}" for rank in self.ranks)
+            raise ShapeError(
+                f"{type(self).__name__} takes a tensor of {wanted} dimensions, but got {x.dim()}: "
+                f"shape {tuple(x.shape)}"
+            )
+
+    def _check_plan(self, plan: Plan) -> None:
+        if self.training or self.state is None:
+            self._check_count(plan)
+
+
+class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
+    r"""Batch normalization: every channel by its mean and variance over the batch and all positions.
+
+    In training the batch's own statistics are used and an average of them is remembered; in eval mode that average
+    is used. `BatchNorm` takes any number of positions' axes; `BatchNorm1d`, `2d` and `3d` check it as torch's do.
+
+    Formula:
+        y = (x - mean) / sqrt(variance + eps) * weight + bias
+        running = (1 - momentum) * running + momentum * batch     with the unbiased variance
+
+    Scope:
+        `[n] c [...]`
+
+    Shapes:
+        x: (N, C) or (N, C, ...). y: the same. weight, bias and running statistics: (C).
+
+    Example:
+        >>> import torch
+        >>> norm = BatchNorm(3)
+        >>> y = norm(torch.randn(8, 3, 5, 5) * 4 + 7)
+        >>> y.mean((0, 2, 3)).abs().max().item() < 1e-6, norm.running_mean.round().tolist()
+        (True, [1.0, 1.0, 1.0])
+
+    Paper:
+        Ioffe and Szegedy 2015, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal
+        Covariate Shift".
+    """
+
+    default_scope = "[n] c [...]"
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
+        self._check_rank(input)
+        return super().forward(input, mask)
+
+
+class BatchNorm1d(BatchNorm, nn.BatchNorm1d):  # type: ignore[misc]
+    """`BatchNorm` over (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(BatchNorm, nn.BatchNorm2d):  # type: ignore[misc]
+    """`BatchNorm` over (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(BatchNorm, nn.BatchNorm3d):  # type: ignore[misc]
+    """`BatchNorm` over (N, C, D, H, W)."""
+
+    ranks = (5,)
+
+
+class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
+    r"""Instance normalization: every channel of every sample by its own mean and variance.
+
+    It takes brightness and contrast, the "style", out of each channel of each image. As in torch, the gain and the
+    running statistics are off unless asked for. `InstanceNorm` takes batches of any rank; `InstanceNorm1d`, `2d` and
+    `3d` check the rank as torch's do, and take a single sample too. With momentum=None the running statistics are the
+    average over all batches, as BatchNorm's are; torch's would stay where they began.
+
+    Formula:
+        y = (x - mean) / sqrt(variance + eps) * weight + bias
+
+    Scope:
+        `n c [...]`
+
+    Shapes:
+        x: (N, C, ...). y: the same. weight, bias and running statistics: (C).
+
+    Example:
+        >>> import torch
+        >>> image = torch.rand(1, 3, 8, 8)
+        >>> norm = InstanceNorm(3)
+        >>> torch.allclose(norm(image), norm(image * 2 + 5), atol=1e-3)  # brighter, with more contrast: the same
+        True
+
+    Paper:
+        Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization: The Missing Ingredient for Fast Stylization".
+    """
+
+    default_scope = "n c [...]"
+    _counts_batches = False
+
+    def __init__(
+        self,
+        num_features: int | ScopeText,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        **sizes: Any,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, **sizes)
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
+        self._check_rank(input)
+        if self.ranks is not None and input.dim() == min(self.ranks):
+            return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
+        return super().forward(input, mask)
+
+
+class InstanceNorm1d(InstanceNorm, nn.InstanceNorm1d):  # type: ignore[misc]
+    """`InstanceNorm` over (N, C, L) or (C, L)."""
+
+    ranks = (2, 3)
+
+
+class InstanceNorm2d(InstanceNorm, nn.InstanceNorm2d):  # type: ignore[misc]
+    """`InstanceNorm` over (N, C, H, W) or (C, H, W)."""
+
+    ranks = (3, 4)
+
+
+class InstanceNorm3d(InstanceNorm, nn.InstanceNorm3d):  # type: ignore[misc]
+    """`InstanceNorm` over (N, C, D, H, W) or (C, D, H, W)."""
+
+    ranks = (4, 5)

@@ -1,0 +1,294 @@
+"""`Norm`: the one engine behind every normalization layer."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.checks import check_dtype
+from normscope.blocks.norm import checks
+from normscope.blocks.norm.checks import State
+from normscope.blocks.torch_tools import BaseModule, is_traced
+from normscope.checks import check_flags
+from normscope.errors import ShapeError
+from normscope.ops import dispatch
+from normscope.ops import norm_reference as kernel
+from normscope.ops.distributed import is_shared
+from normscope.ops.memory_layout import is_over_rows
+from normscope.ops.norm_reference import Affine, Moments, Statistic
+from normscope.ops.power_norm import PowerMemory, by_power
+from normscope.ops.symbolic_sizes import is_known
+from normscope.runtime.devices import check_device
+from normscope.scope import Axes, Plan, Scope
+
+_SHAPES = 64  # of so many shapes a layer remembers the plan
+Device = torch.device | str | None
+ScopeText = str | Scope
+
+
+class Norm(BaseModule):
+    r"""Normalization over a scope: the axes in brackets share statistics.
+
+    Formula:
+        y = (x - mean) / sqrt(variance + eps) * weight + bias     statistic="standardise"
+        y = x / sqrt(mean of squares + eps) * weight + bias       statistic="rms"
+
+    Scope:
+        Any. See `normscope.scope` for the notation.
+
+    Shapes:
+        x: as the scope says. y: the same.
+        mask: True where a position is real; the leading dimensions of x, or x's rank with 1 where it does not vary.
+        weight, bias: the sizes of the `affine` axes, in the order and the grouping they are written in.
+        running statistics: the sizes of those kept axes whose size is given here; over the other kept axes (a
+        batch of images, say) they are averaged.
+
+    Args:
+        scope: the axes, those that share statistics in brackets.
+        statistic: "standardise" to centre and scale, "rms" to scale only.
+        state: None, "running" (normalize by the batch, remember an average, use it in eval mode) or "power"
+            (PowerNorm: normalize by the average in training too).
+        affine: the axes that own a gain, for instance "c" or "(g c)"; None for no parameters.
+        bias: whether those axes own a bias too.
+        eps: added under the root. None is torch's RMSNorm default: float32's spacing, or float64's for its own.
+        momentum: the weight of the newest batch in the running statistics; None averages over all batches.
+        warmup: with state="power", for how many batches the batch's own statistic is used first.
+        sync: take the batch's statistics over all ranks of torch.distributed's default group.
+        sizes: the sizes of axes, `c=64`; needed for those that own parameters or running statistics.
+
+    Example:
+        >>> import torch
+        >>> norm = Norm("n (g [c]) [...]", affine="(g c)", g=2, c=3)
+        >>> y = norm(torch.randn(5, 6, 4, 4))
+        >>> y.shape, norm.weight.shape
+        (torch.Size([5, 6, 4, 4]), torch.Size([6]))
+        >>> bool(y[0, :3].mean().abs() < 1e-6)  # three channels and all positions share a mean, and it is gone
+        True
+
+    Padding does not count: with a mask, statistics are those of the real positions, and padding comes out as zero.
+
+        >>> x, mask = torch.randn(2, 5, 4), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+        >>> padded = x.masked_fill(~mask[..., None], 1e6)
+        >>> batch_norm = Norm("[b s] d", state="running", affine="d", d=4)
+        >>> torch.equal(batch_norm(x, mask), batch_norm(padded, mask))
+        True
+
+    Paper:
+        Wu and He 2018, "Group Normalization", whose figure of the four scopes this notation writes down.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    running_square: Tensor | None
+    running_pull: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    # torch's InstanceNorm has the counter but never moves it; a drop-in keeps equal buffers.
+    _counts_batches = True
+
+    def __init__(
+        self,
+        scope: ScopeText,
+        /,
+        *,
+        statistic: Statistic = "standardise",
+        state: State | None = None,
+        affine: str | None = None,
+        bias: bool = True,
+        eps: float | None = 1e-5,
+        momentum: float | None = 0.1,
+        warmup: int = 0,
+        sync: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        **sizes: int,
+    ) -> None:
+        # Not super(): the named layers are torch's layers too, whose constructors are not wanted.
+        nn.Module.__init__(self)
+        self.scope = Scope.parse(scope)
+        checks.check_names(self.scope)
+        self.scope.check_sizes(**sizes)
+        self.statistic = kernel.check_statistic(statistic)
+        checks.check_settings(self.statistic, state, momentum, warmup, eps)
+        check_flags(bias=bias)
+        self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
+        self.axes = None if affine is None else Axes.parse(affine)
+        self.sync = checks.check_sync(sync, self.scope, sizes)
+        self.sizes = dict(sizes)
+        # The axes with running statistics: those that are not reduced and whose size is known beforehand.
+        self.tracked = tuple(a.name for a in self.scope.axes if not a.bracketed and a.name in sizes)
+        # Those that hold features: a mask is over the others.
+        self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
+        checks.check_memory(state, self.scope, self.tracked)
+        check_dtype(dtype)
+        check_device(device)
+        self._make_parameters(bias, device, dtype)
+        self._make_buffers(device, dtype)
+        self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
+        self.reset_parameters()
+
+    def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
+        shape = None if self.axes is None else self.axes.shape(self.scope, self.sizes)
+        for name, wanted in (("weight", True), ("bias", bias)):
+            owned = shape is not None and wanted
+            parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if owned else None  # type: ignore[arg-type]
+            self.register_parameter(name, parameter)
+
+    def _make_buffers(self, device: Device, dtype: torch.dtype | None) -> None:
+        shape = tuple(self.sizes[name] for name in self.tracked)
+        names = {
+            None: [],
+            "running": ["running_mean", "running_var"] if self.statistic == "standardise" else ["running_square"],
+            "power": ["running_square", "running_pull"],
+        }[self.state]
+        for name in names:
+            self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
+        if self.state:
+            self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
+        # The missing ones come last, because torch.export counts buffers and trips over a None before the end.
+        for name in ("running_mean", "running_var", "running_square", "running_pull", "num_batches_tracked"):
+            if name not in self._buffers:
+                self.register_buffer(name, None)
+
+    def reset_parameters(self) -> None:
+        """Gain 1 and bias 0, which do nothing; running statistics as of a standardised input."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def reset_running_stats(self) -> None:
+        """Forget what was remembered of earlier batches."""
+        for buffer in (self.running_var, self.running_square):
+            if buffer is not None:
+                buffer.fill_(1)
+        for buffer in (self.running_mean, self.running_pull, self.num_batches_tracked):
+            if buffer is not None:
+                buffer.zero_()
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_traced(input):
+            return self._as_leaf(input, mask)
+        kernel.check_floating(input)
+        plan, along, over_rows = self._lay_out(input.shape)
+        if mask is not None:
+            checks.check_mask_axes(mask, input, self.scope, plan, self.features)
+        eps = kernel.default_eps(input) if self.eps is None else self.eps
+        affine = Affine(self.weight, self.bias, along, over_rows)
+        if self.state is None and not (self.sync and is_shared(True)):
+            return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+        self._check_plan(plan)
+        square = self.running_var if self.running_square is None else self.running_square
+        if square is not None and not self.training:
+            along = plan.along(self.tracked)
+            mean = None if self.running_mean is None else self.running_mean.reshape(along)
+            return dispatch.normalize_by_memory(
+                input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
+            )
+        if self.state == "power":
+            checks.check_backward_is_kept()
+        power = self._power_memory()
+        if power is not None:
+            return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
+        measure = partial(kernel.by_batch, sync=True) if is_shared(self.sync) else dispatch.normalize_and_measure
+        y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+        if square is not None:
+            self._remember(moments, plan, masked=mask is not None)
+        return y
+
+    def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
+        """The plan for a shape, how the gain lies along it, and whether that is along rows.
+
+        Remembered, because a small layer would notice; but not while someone traces what is done with the sizes.
+        """
+        traced = torch.compiler.is_dynamo_compiling() or torch._C._get_tracing_state() is not None
+        try:
+            found = None if traced else self._layouts.get(shape)
+        except TypeError:  # sizes that are symbols have no hash
+            found, traced = None, True
+        if found is None:
+            plan = self.scope.bind(shape, **self.sizes)
+            if self.state is None:
+                self._check_plan(plan)
+            along = plan.along(self.axes.names) if self.axes else ()
+            found = plan, along, is_over_rows(plan.split_shape, plan.roles, along)
+            if not traced:
+                if len(self._layouts) >= _SHAPES:
+                    self._layouts.clear()
+                self._layouts[shape] = found
+        return found
+
+    def _power_memory(self) -> PowerMemory | None:
+        """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""
+        square, pull, batches = self.running_square, self.running_pull, self.num_batches_tracked
+        if square is None or pull is None or batches is None or self.momentum is None:
+            return None
+        if self.warmup > 0 and int(batches) < self.warmup:
+            return None
+        return PowerMemory(square, pull, batches, self.momentum)
+
+    @torch.no_grad()
+    def _remember(self, moments: Moments, plan: Plan, *, masked: bool) -> None:
+        """Move the running statistics towards the batch's; statistics that saw no real value have no say."""
+        dtype, batches = moments.square.dtype, self.num_batches_tracked
+        assert batches is not None
+        if self._counts_batches or self.momentum is None:
+            batches.add_((moments.count > 0).any() if masked else 1)
+        momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
+        dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
+        if (
+            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moments.square.numel()
+        ):  # every statistic saw as many values: the usual case
+            self._move(moments, plan.count, momentum, dims)
+            return
+        unbiased = moments.square * moments.count / (moments.count - 1).clamp(min=1)
+        for buffer, value, least in (
+            (self.running_mean, moments.mean, 1),
+            (self.running_var, unbiased, 2),  # one value has no variance
+            (self.running_square, moments.square, 1),
+        ):
+            if buffer is None or value is None:
+                continue
+            say = (moments.count >= least).to(dtype).expand_as(value)
+            voices = say.sum(dims, keepdim=True)
+            batch = (value * say).sum(dims, keepdim=True) / voices.clamp(min=1)
+            step = momentum * voices.clamp(max=1)
+            old = buffer.to(dtype).reshape(batch.shape)
+            buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
+
+    def _move(self, moments: Moments, count: int, momentum: float | Tensor, dims: tuple[int, ...]) -> None:
+        """Move the running statistics a step towards the mean of the batch's."""
+        for buffer, value, factor in (
+            (self.running_mean, moments.mean, 1.0),
+            (self.running_var, moments.square, count / (count - 1)),  # unbiased
+            (self.running_square, moments.square, 1.0),
+        ):
+            if buffer is not None and value is not None:
+                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
+                buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
+
+    def _check_plan(self, plan: Plan) -> None:
+        """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""
+        if self.state and self.training and self.statistic == "standardise":
+            self._check_count(plan)
+
+    def _check_count(self, plan: Plan) -> None:
+        if is_known(plan.count == 1) and not is_shared(self.sync):  # the other ranks may bring more values
+            raise ShapeError(checks.one_value_message(plan, self.scope, self.state))
+
+    def extra_repr(self) -> str:
+        parts = [repr(self.scope.text)]
+        if self.statistic != "standardise":
+            parts.append(f"statistic={self.statistic!r}")
+        if self.state is not None:
+            parts.append(f"state={self.state!r}, momentum={self.momentum}")
+        if self.axes is not None:
+            parts.append(f"affine={self.axes.text!r}{'' if self.bias is not None else ', bias=False'}")
+        parts.append(f"eps={self.eps}")
+        parts.extend(f"{name}={size}" for name, size in self.sizes.items())
+        if self.sync:
+            parts.append("sync=True")
+        return ", ".join(parts)

@@ -1,0 +1,76 @@
+"""Which tokenizer a tokenizer.json holds."""
+
+from pathlib import Path
+from typing import Any
+
+from normscope.checks import as_path
+from normscope.data.tokenizers.base import Tokenizer
+from normscope.data.tokenizers.byte_level import ByteTokenizer
+from normscope.data.tokenizers.characters import CharacterTokenizer
+from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.storage.files import open_regular, read_limited
+from normscope.storage.json_files import LARGE, parse_json, raised_as
+
+_FIX = "name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer in a file that `save` wrote, or in any tokenizer.json of Hugging Face's; a folder will do.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     CharacterTokenizer("abc").save(Path(folder) / "tokenizer.json")
+    ...     load_tokenizer(folder).encode("cab")
+    array([2, 0, 1], dtype=uint8)
+    """
+    path = as_path(path, "a tokenizer")
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.exists():
+        raise FileError(
+            f"there is no tokenizer file {path}\nfix: name a tokenizer.json, or one of: characters, bytes, bpe"
+        )
+    with raised_as(FileError, _FIX), open_regular(path) as file:
+        data = read_limited(file, path, LARGE)
+    return parse_tokenizer(data, path)
+
+
+def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
+    """The tokenizer in the content of a file, which was read from this path."""
+    content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, any_text=True)
+    if "model" in content:
+        return _library_tokenizer(path, data.decode())
+    return _own_tokenizer(path, content)
+
+
+def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
+    match content:
+        case {"kind": "bytes"}:
+            return ByteTokenizer()
+        case {"kind": "characters", "alphabet": str(alphabet)}:
+            try:
+                return CharacterTokenizer(alphabet)
+            except NormscopeError:
+                raise _refusal(path, "its alphabet is not each character once, in the order of Unicode") from None
+    raise _refusal(path, "it has neither a 'kind' that is known here nor a 'model'")
+
+
+def _library_tokenizer(path: Path, text: str) -> Tokenizer:
+    import tokenizers
+
+    from normscope.data.tokenizers.huggingface import LibraryTokenizer
+
+    try:
+        library = tokenizers.Tokenizer.from_str(text)
+    except BaseException as error:  # the library raises no narrower one, and one for its bugs that is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise _refusal(path, f"the tokenizers library cannot read it: {error}") from None
+    try:
+        return LibraryTokenizer(library)
+    except ConfigError as error:
+        raise FileError(f"{path} is not a tokenizer: {error}") from None
+
+
+def _refusal(path: Path, problem: str) -> FileError:
+    return FileError(f"{path} is not a tokenizer: {problem}\nfix: {_FIX}")

@@ -1,0 +1,136 @@
+"""Text to a prepared folder: tokens on disk, and last of all the record that makes the folder whole."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, Setting
+from normscope.data.source_fingerprints import Fingerprint, sha256_of
+from normscope.data.split import PARTS, Assigned, Part
+from normscope.data.temporary_folder import workplace
+from normscope.data.tokenizers.base import Tokenizer, Tokens, split_at
+from normscope.storage.files import AtomicFile, cannot_write, write_atomically
+
+_AT_A_TIME = 2**18
+"""So many characters are turned to tokens together: enough for two cores, and little memory."""
+
+
+class _PartWriter:
+    """A part in the making."""
+
+    def __init__(self, file: AtomicFile, tokenizer: Tokenizer) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._dtype = tokenizer.dtype.newbyteorder("<")
+        self._end = np.array([tokenizer.end])
+        self._tokens = self._bytes = self._documents = 0
+        self._ended = False
+
+    def add(self, tokens: Tokens, text: str) -> None:
+        """Take tokens, and what of their text is text."""
+        self._bytes += len(text.encode())
+        self._documents += int((tokens == self._end).sum())  # none, unless special tokens are allowed in the text
+        self._ended = bool(len(tokens)) and tokens[-1] == self._end[0]
+        self._write(tokens)
+
+    def end_document(self) -> None:
+        if self._ended:  # by a special token in the text itself
+            return
+        self._documents += 1
+        self._ended = True
+        self._write(self._end)
+
+    def record(self) -> PartRecord:
+        documents = max(1, self._documents)  # a single text may have no end
+        return PartRecord(self._tokens, self._bytes, documents, self._digest.hexdigest())
+
+    def _write(self, tokens: Tokens) -> None:
+        data = tokens.astype(self._dtype).tobytes()
+        self._tokens += len(tokens)
+        self._digest.update(data)
+        self._file.write(data)
+
+
+def write_corpus(
+    folder: Path,
+    assigned: Assigned,
+    tokenizer: Tokenizer,
+    *,
+    settings: Mapping[str, Setting],
+    special: Collection[str] = (),
+    sources: tuple[Fingerprint, ...] = (),
+    notices: tuple[str, ...] = (),
+    floor: float | None = None,
+    expected_floor: float | None = None,
+) -> Corpus:
+    """Write a prepared folder. An older one in its place stays whole until all of the new one is on the disk.
+
+    `special` are names in the text that stand for special tokens.
+    """
+    with workplace(folder) as place:
+        with ExitStack() as files:
+            writers = {
+                part: _PartWriter(files.enter_context(AtomicFile(place / part_name(part))), tokenizer) for part in PARTS
+            }
+            _write_tokens(assigned, tokenizer, writers, special)
+        tokenizer.save(place / TOKENIZER_NAME)
+        record = CorpusRecord(
+            tokenizer=tokenizer.kind,
+            vocab_size=tokenizer.vocab_size,
+            dtype=tokenizer.dtype.name,
+            tokenizer_sha256=sha256_of(place / TOKENIZER_NAME),
+            train=writers["train"].record(),
+            validation=writers["validation"].record(),
+            sources=sources,
+            settings=settings,
+            notices=(*notices, *tokenizer.notices),
+            floor_bits_per_byte=floor,
+            expected_floor_bits_per_byte=expected_floor,
+        )
+        write_atomically(place / RECORD_NAME, record.to_json())
+        _move(place, folder)
+    return open_corpus(folder)
+
+
+def _write_tokens(
+    assigned: Assigned, tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter], special: Collection[str]
+) -> None:
+    waiting: list[tuple[Part, str | None]] = []
+    size = 0
+    for part, text in assigned:
+        waiting.append((part, text))
+        size += 1 if text is None else len(text)
+        if size >= _AT_A_TIME:
+            _flush(waiting, tokenizer, writers, special)
+            waiting, size = [], 0
+    _flush(waiting, tokenizer, writers, special)
+
+
+def _flush(
+    waiting: list[tuple[Part, str | None]],
+    tokenizer: Tokenizer,
+    writers: Mapping[Part, _PartWriter],
+    special: Collection[str],
+) -> None:
+    texts = [text for _, text in waiting if text is not None]
+    encoded = iter(tokenizer.encode_many(texts, allow_special=bool(special)))
+    for part, text in waiting:
+        if text is None:
+            writers[part].end_document()
+        else:
+            plain = "".join(part for part in split_at(text, special) if part not in special) if special else text
+            writers[part].add(next(encoded), plain)
+
+
+def _move(place: Path, folder: Path) -> None:
+    """Put the new files in their place. Meanwhile the folder is not whole, and has no record that says it were."""
+    try:
+        (folder / RECORD_NAME).unlink(missing_ok=True)
+        for name in (*map(part_name, PARTS), TOKENIZER_NAME, RECORD_NAME):
+            (place / name).replace(folder / name)
+    except OSError as error:
+        raise cannot_write(folder / RECORD_NAME, error) from error

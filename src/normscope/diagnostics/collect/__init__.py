@@ -1,0 +1,1 @@
+"""Collect statistics while a model runs: hooks on modules, functions, gradients and parameters."""

@@ -1,0 +1,170 @@
+"""What those who watch modules and those who watch functions share: who is running, what is known of tensors."""
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from normscope.diagnostics import record
+from normscope.diagnostics.collect.accumulators import Tally
+from normscope.diagnostics.collect.hooks import Handles, Hook
+from normscope.diagnostics.collect.losses import Squashed
+from normscope.diagnostics.collect.tensor_registry import JoinPlace, Sightings
+from normscope.diagnostics.collect.tensors import is_measurable
+from normscope.ops.moments import Moments
+
+_LOSSES = 1000
+"""So many are kept, and after them the first that is not finite."""
+
+_Found = TypeVar("_Found")
+
+
+@dataclass
+class Frame:
+    """A module that is running: who it is, and how often it has called each function so far."""
+
+    module: nn.Module
+    tally: Tally
+    functions: dict[str, int] = field(default_factory=dict)
+    joins: int = 0
+    finite_inputs: bool = True
+    masked_inputs: bool = False
+    """It was given minus infinity, as masks have it: beside its first input, such a mask counts as finite."""
+    channels: int = -1
+    after_join: tuple[JoinPlace, str] | None = None
+    """The addition whose sum it was given, and its own name, if it is a norm."""
+    place: str = ""
+    """Who made what it was given."""
+    skipped: bool = False
+    """Computed once more on the way back, for a checkpoint: nothing is counted."""
+
+
+class _Running(threading.local):
+    """The modules that are running, of each thread its own."""
+
+    def __init__(self) -> None:
+        self.stack: list[Frame] = []
+
+
+class Scene:
+    """The state of an x-ray while it looks."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[str, Tally] = {}
+        self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
+        self.sightings = Sightings()
+        self.losses: list[record.Loss] = []
+        self.squashed = Squashed()
+        self.notices: dict[str, None] = {}
+        self.batches = 0
+        self.skipped_steps = 0
+        self.looking = False
+        self.unreal_gradient_found = False
+        self._order = 0
+        self._running = _Running()
+        self._lock = threading.RLock()
+        self._excused: set[tuple[str, type[Exception]]] = set()
+        self._handles = Handles()
+
+    @property
+    def stack(self) -> list[Frame]:
+        """The modules that are running in this thread, the outermost first."""
+        return self._running.stack
+
+    def next_order(self) -> int:
+        self._order += 1
+        return self._order - 1
+
+    def notice(self, text: str) -> None:
+        self.notices[text] = None
+
+    def look(self, where: str, work: Callable[..., _Found], *args: Any) -> _Found | None:
+        """Do a piece of the x-ray's own work, one thread at a time; what goes wrong in it is told, and never raised
+        into the model's own run."""
+        try:
+            with self._lock:
+                return work(*args)
+        except Exception as error:
+            self.excuse(where, error)
+            return None
+
+    def excuse(self, where: str, error: Exception) -> None:
+        """Say that something could not be looked at; once for each place and kind of error."""
+        kind = (where, type(error))
+        if kind not in self._excused:
+            self._excused.add(kind)
+            self.notice(f"{where} could not be looked at: {type(error).__name__}: {' '.join(str(error).split()):.200}")
+
+    def stop(self) -> None:
+        self.looking = False
+        self._handles.remove()
+        self._running = _Running()
+        self.sightings.clear()
+        self.squashed.clear()
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing is to be looked at now: after the block, and while torch writes down what a model does."""
+        if not self.looking:
+            return True
+        if torch._C._is_tracing():
+            self.notice("torch.jit.trace: what the model did while it was traced was not looked at")
+            return True
+        return False
+
+    @property
+    def is_skipping(self) -> bool:
+        return bool(self.stack) and self.stack[-1].skipped
+
+    def add_loss(self, value: float, classes: int, given: str | None = None, given_by: str | None = None) -> None:
+        first_unreal = not math.isfinite(value) and math.isfinite(self.losses[-1].value) if self.losses else False
+        if len(self.losses) < _LOSSES or first_unreal:
+            self.losses.append(record.Loss(value, classes, given, given_by))
+
+    def watch_gradient(self, tensor: Tensor, tally: Tally) -> None:
+        """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""
+        if not tensor.requires_grad or not is_measurable(tensor):
+            return
+        readers = self.sightings.of(tensor).readers
+
+        def take(gradient: Tensor) -> None:
+            found = self.sightings.moments(gradient)
+            tally.add_gradient(found, gradient)
+            if found.unreal and not self.unreal_gradient_found:
+                self._blame(tally, readers)
+
+        def hook(gradient: Tensor) -> None:
+            if self.counts(gradient):
+                self.look(f"the gradient of `{tally.name}`", take, gradient)
+
+        self._handles.add(tensor.register_hook(Hook(hook)))
+
+    def counts(self, gradient: Tensor) -> bool:
+        """Whether it is a gradient of the loss. One that will itself be differentiated, such as that of a penalty on
+        gradients, is a part of the way forward."""
+        if not self.looking or not is_measurable(gradient):
+            return False
+        if torch.is_grad_enabled():
+            self.notice("gradients that were made with create_graph=True are not counted: they are a part of the loss")
+            return False
+        return True
+
+    def _blame(self, maker: Tally, readers: list[str]) -> None:
+        """The gradient of a tensor is not finite, for the first time: it was made by one of those that read the tensor.
+
+        The innermost one is meant, which is the last that was given it before another began.
+        """
+        self.unreal_gradient_found = True
+        for name in reversed(readers):
+            reader = self.tallies[name]
+            if reader.gradient is None or not reader.gradient.unreal:
+                reader.made_unreal_gradient = True
+                return
+        maker.made_unreal_gradient = True
+
+    def moments(self, tensor: Tensor) -> Moments:
+        return self.sightings.moments(tensor)

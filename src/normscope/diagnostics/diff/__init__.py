@@ -1,0 +1,1 @@
+"""Compare two x-ray records and find the first divergence."""

@@ -1,0 +1,83 @@
+"""Attention as a map: a column for each layer, a row for each head, the stronger the more evenly it looks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from normscope.diagnostics.record import Attention
+from normscope.diagnostics.report.panels import LEFT, TITLE, text
+from normscope.render.axis_scale import Scale
+from normscope.render.formatting import figure
+
+MOST_HEADS = 32
+"""Of a layer with more heads, each row is the mean of several."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An attention: its name, the places from which and to which its column reaches, its figures."""
+
+    name: str
+    first: float
+    last: float
+    attention: Attention
+
+
+def heat_height(layers: Sequence[Layer]) -> float:
+    rows = max((min(layer.attention.heads, MOST_HEADS) for layer in layers), default=0)
+    return rows * _row(rows)
+
+
+def draw_heat(layers: Sequence[Layer], x: Scale, top: float) -> list[str]:
+    """The map, whose title begins at `top`, along the axis of places."""
+    body = [_title(top)]
+    most = max(min(layer.attention.heads, MOST_HEADS) for layer in layers)
+    tall = _row(most)
+    for layer in layers:
+        name, groups = layer.name, _groups(layer.attention)
+        left, wide = x.place(layer.first - 0.47), x.place(layer.last + 0.47) - x.place(layer.first - 0.47)
+        for row, (heads, entropy, sharp) in enumerate(groups):
+            y = top + TITLE + row * tall
+            words = f"{name}\n{heads}\nentropy {figure(entropy)} of the most there could be"
+            words += f"\n{sharp:.0%} of queries look at one token alone"
+            strength = min(1.0, max(0.0, entropy)) if entropy == entropy else 0.0
+            body.append(
+                f'<rect class="cell" x="{left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall - 1:g}" '
+                f'style="fill-opacity:{0.04 + 0.96 * strength:.2f}"><title>{escape(words)}</title></rect>'
+            )
+            if wide >= 34 and tall >= 14:
+                kind = "on" if strength > 0.55 else "off"
+                body.append(text(left + wide / 2, y + tall / 2 + 3.5, f"{entropy:.2f}", "middle", kind=kind))
+    every = max(1, round(14 / tall))
+    rows = [text(LEFT - 7, top + TITLE + (row + 0.5) * tall + 3.5, str(row), "end") for row in range(0, most, every)]
+    return body + rows
+
+
+def _title(top: float) -> str:
+    steps = "".join(
+        f'<tspan class="step" dx="{0 if i else 6}" style="fill-opacity:{0.04 + 0.96 * i / 5:.2f}">■</tspan>'
+        for i in range(6)
+    )
+    return (
+        f'<text x="{LEFT}" y="{top + 16:g}"><tspan class="name">Attention: the entropy of each head</tspan>'
+        f'<tspan dx="14">0, one token</tspan>{steps}<tspan dx="6">1, all tokens alike</tspan></text>'
+    )
+
+
+def _groups(attention: Attention) -> list[tuple[str, float, float]]:
+    """The rows: which heads, their entropy, and the share of queries that look at one token."""
+    size = -(-attention.heads // MOST_HEADS)
+    rows = []
+    for start in range(0, attention.heads, size):
+        entropy = attention.entropy[start : start + size]
+        sharpest = attention.sharpest[start : start + size]
+        last = start + len(entropy) - 1
+        name = f"head {start}" if last == start else f"heads {start} to {last}, their mean"
+        if entropy and sharpest:
+            rows.append((name, sum(entropy) / len(entropy), sum(sharpest) / len(sharpest)))
+    return rows
+
+
+def _row(heads: int) -> float:
+    """The height of a row: few heads have room for figures."""
+    return 18 if heads <= 8 else 15 if heads <= 12 else 11 if heads <= 16 else 7

@@ -1,0 +1,139 @@
+"""The modules on a page: a tree that unfolds, each row with its figures and, unfolded, with all that is known."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from normscope.diagnostics.record import Record, Signal
+from normscope.diagnostics.report.details import details_of
+from normscope.diagnostics.report.module_tree import Node, fold, is_idle, tree_of
+from normscope.diagnostics.report.signal_path import size_of
+from normscope.diagnostics.report.summary import shape
+from normscope.diagnostics.report.text_columns import UNICODE, Bars
+from normscope.render.formatting import count, figure, in_one_line
+from normscope.render.html_page import clean
+
+MOST_ROWS = 1_200
+"""Above this, blocks that are built alike are told once; and what is still too much is left out, and said so."""
+
+MOST_DETAILS = 600
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What every row needs to know."""
+
+    rows: Mapping[str, str]
+    named: Collection[str]
+    forward: Bars
+    backward: Bars
+
+
+class ModuleTable:
+    """The table of a record.
+
+    Args:
+        record: what was seen.
+        named: the modules that findings are about; they stay in sight.
+    """
+
+    def __init__(self, record: Record, named: Collection[str]) -> None:
+        self._roots = tree_of(record)
+        self._left_out = 0
+        if len(record.modules) > MOST_ROWS:
+            self._roots = [fold(root, named) for root in self._roots]
+        shown = [node for root in self._roots for node in root.walk()]
+        self._left_out = max(0, len(shown) - MOST_ROWS)
+        ids = {module.name: f"m{i}" for i, module in enumerate(record.modules)}
+        self.rows: dict[str, str] = {node.module.name: ids[node.module.name] for node in shown[:MOST_ROWS]}
+        """Where on the page each module is."""
+        self._look = _Look(
+            self.rows,
+            named,
+            Bars([size_of(node.module.output) for node in shown], 0, UNICODE),
+            Bars([size_of(node.module.gradient) for node in shown], 0, UNICODE),
+        )
+        self._detailed = {node.module.name for node in shown[:MOST_DETAILS]} | set(named)
+
+    def draw(self) -> list[str]:
+        lines = [
+            '<h2 id="modules">Modules</h2>',
+            '<div class="modules"><div class="row head"><span>module</span><span>output</span><span>parameters</span>'
+            "<span>FLOPs</span><span>forward rms</span><span>gradient rms</span></div>",
+        ]
+        for root in self._roots:
+            lines += self._draw(root, 0, first=True)
+        lines.append("</div>")
+        if self._left_out:
+            lines.append(
+                f'<p class="faint">{self._left_out:,} more modules are in the record, and not on this page.</p>'
+            )
+        return lines
+
+    def _draw(self, node: Node, depth: int, *, first: bool) -> Iterator[str]:
+        name = node.module.name
+        if name not in self.rows:
+            return
+        opened = " open" if node.children and first else ""
+        mark = ' class="named"' if name in self._look.named else ' class="holds"' if self._holds_named(node) else ""
+        lines = details_of(node.module) if name in self._detailed and _has_more(node) else []
+        yield f'<details id="{self.rows[name]}"{opened}{mark}>'
+        yield f'<summary class="row">{_cells(node, depth, self._look)}</summary>'
+        if lines:
+            pairs = "".join(f"<dt>{clean(key)}</dt><dd>{clean(words)}</dd>" for key, words in lines)
+            known = f'<dl style="--d:{depth}">{pairs}</dl>'
+            # A row that opens on others must not be in their way with its own figures.
+            own = f'<details class="own"><summary style="--d:{depth}">its figures</summary>{known}</details>'
+            yield own if node.children else known
+        before = None
+        for child in node.children:
+            yield from self._draw(child, depth + 1, first=child.module.kind != before or not child.children)
+            before = child.module.kind
+            if child.alike:
+                yield _alike(child, depth + 1)
+        if node.own_flops:
+            cells = f"<span></span><span></span><span>{count(node.own_flops)}</span><span></span><span></span>"
+            yield f'<div class="row"><span style="--d:{depth + 1}">itself, beside these</span>{cells}</div>'
+        yield "</details>"
+
+    def _holds_named(self, node: Node) -> bool:
+        return any(inner.module.name in self._look.named for child in node.children for inner in child.walk())
+
+
+def _has_more(node: Node) -> bool:
+    """Whether there is more to tell than its row does; what only holds others has their figures below it."""
+    module = node.module
+    special = (module.norm, module.attention, module.units, module.joins, module.parameters, module.made_unreal)
+    return not node.children or any(special)
+
+
+def _cells(node: Node, depth: int, look: _Look) -> str:
+    module = node.module
+    kind = "" if module.is_function or module.kind == node.label else f" {clean(in_one_line(module.kind))}"
+    size = ", ".join(shape(output) for output in module.outputs if output) or ("number" if module.outputs else "")
+    if not module.outputs and module.same_as is not None:
+        size = f"= {module.same_as}"
+    elif is_idle(node):
+        kind += ", never ran"
+    return (
+        f'<span style="--d:{depth}"><b>{clean(in_one_line(node.label))}</b>{kind}</span><span>{clean(size)}</span>'
+        f"<span>{count(node.parameters) if node.parameters else ''}</span>"
+        f"<span>{count(module.flops) if module.flops else ''}</span>"
+        f"{_bar(module.output, look.forward, 'a')}{_bar(module.gradient, look.backward, 'b')}"
+    )
+
+
+def _bar(signal: Signal | None, bars: Bars, colour: str) -> str:
+    if signal is None:
+        return "<span></span>"
+    value = size_of(signal)
+    doubt = ' <em title="not all finite">!</em>' if signal.unreal > 0 else ""
+    return f'<span class="{colour}" style="--w:{100 * bars.share(value):.0f}%">{figure(value)}{doubt}</span>'
+
+
+def _alike(node: Node, depth: int) -> str:
+    names: Sequence[str] = [in_one_line(other.label) for other in node.alike]
+    words = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return (
+        f'<div class="row"><span style="--d:{depth}">{len(names):,} more are built as '
+        f"{clean(in_one_line(node.label))} is: {clean(words)}</span></div>"
+    )

@@ -1,0 +1,237 @@
+"""Panels of a picture that stand below each other over one common axis: the places that the signal passes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from normscope.diagnostics.report.text_columns import fit_left
+from normscope.render.axis_scale import Scale, fit, tick_label
+from normscope.render.formatting import figure, in_one_line
+
+WIDTH, LEFT, RIGHT = 1000, 64, 16
+TITLE = 26
+"""The room above a panel's frame, for its title and its legend."""
+
+LONGEST = 20
+"""A name on the axis that is longer than this loses its middle."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Values at some of the places.
+
+    Args:
+        label: its name in the legend; "" for none.
+        colour: the class of its colour.
+        points: the place, the value, and whether some of its numbers are not finite.
+        joined: draw a line through the points.
+        words: for each point what to say of it; no words for none.
+        opacity: below one for what should stay in the background.
+    """
+
+    label: str
+    colour: str
+    points: Sequence[tuple[float, float | None, bool]]
+    joined: bool = True
+    words: Sequence[str] = ()
+    opacity: float = 1.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Traces over the places.
+
+    Args:
+        title: what is seen.
+        traces: the values.
+        height: of the frame.
+        levels: values that deserve a line across, each with its name.
+        arrow: which way the signal goes here: "→", "←", or "".
+        air: room between the title and the frame, for flags.
+    """
+
+    title: str
+    traces: Sequence[Trace]
+    height: int
+    levels: Sequence[tuple[str, float]] = ()
+    arrow: str = ""
+    air: int = 0
+
+    @property
+    def room(self) -> int:
+        """From the top of its title to the bottom of its frame."""
+        return TITLE + self.air + self.height
+
+
+def across(places: int) -> Scale:
+    """The common axis."""
+    return Scale(-0.6, max(places, 1) - 0.4, LEFT, WIDTH - RIGHT)
+
+
+def draw_panel(panel: Panel, x: Scale, top: float) -> list[str]:
+    """A panel whose title begins at `top`."""
+    start, end = top + panel.room, top + panel.room - panel.height
+    values = [value for trace in panel.traces for _, value, _ in trace.points if _fits(value)]
+    levels = [value for _, value in panel.levels]
+    known = [bounded(value) for value in values if value is not None] + levels
+    if known and max(known) < 10 * min(known):  # small differences shall look small
+        middle = math.sqrt(max(known) * min(known))
+        known += [middle / math.sqrt(10), middle * math.sqrt(10)]
+    y = fit(known, start - 12, end + 6, log=True)
+    body = [_title(panel, top)]
+    for tick in y.ticks(max(2, panel.height // 32)):
+        place = y.place(tick)
+        body.append(f'<line class="grid" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
+        body.append(text(x.start - 7, place + 4, tick_label(tick), "end"))
+    body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{start:g}" y2="{start:g}"/>')
+    for name, value in panel.levels:
+        place = y.place(value)
+        body.append(f'<line class="level" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
+        body.append(text(x.end - 4, place - 5, name, "end", kind="level"))
+    for trace in panel.traces:
+        body += _trace(trace, x, y, start)
+    if all(value is None for trace in panel.traces for _, value, _ in trace.points):
+        body.append(text((x.start + x.end) / 2, (start + end) / 2, "none were seen", "middle"))
+    return body
+
+
+def _title(panel: Panel, top: float) -> str:
+    """Title and legend in one line of text, so that they cannot run into each other."""
+    parts = [f'<tspan class="name">{escape(panel.title)}</tspan>']
+    if panel.arrow:
+        parts.append(f'<tspan dx="6">{panel.arrow}</tspan>')
+    for trace in panel.traces:
+        if trace.label:
+            faint = "" if trace.opacity == 1 else f' style="fill-opacity:{trace.opacity:.2f}"'
+            parts.append(f'<tspan dx="14" class="{trace.colour} mark"{faint}>●</tspan>')
+            parts.append(f'<tspan dx="4">{escape(shortened(trace.label, 28))}</tspan>')
+    return f'<text x="{LEFT}" y="{top + 16:g}">{"".join(parts)}</text>'
+
+
+def _trace(trace: Trace, x: Scale, y: Scale, bottom: float) -> list[str]:
+    path, dots, pen_is_down = [], [], False
+    for number, (place, value, unreal) in enumerate(trace.points):
+        left = x.place(place)
+        if value is None:
+            pen_is_down = False
+            continue
+        if _fits(value):
+            at = y.place(bounded(value))
+            path.append(f"{'L' if pen_is_down else 'M'}{left:.1f} {at:.1f}")
+        else:
+            at = bottom  # zero is below all that a logarithmic scale has, and nan is nowhere
+        pen_is_down = _fits(value)
+        words = trace.words[number] if number < len(trace.words) else ""
+        if len(trace.points) <= 120 or unreal or not pen_is_down:
+            dots.append(_dot(left, at, value, unreal, trace.colour, words))
+    line = [f'<path class="line {trace.colour}" d="{"".join(path)}"/>'] if trace.joined and path else []
+    return line + dots if trace.opacity == 1 else [f'<g opacity="{trace.opacity:.2f}">', *line, *dots, "</g>"]
+
+
+def _dot(x: float, y: float, value: float, unreal: bool, colour: str, words: str) -> str:
+    title = f"<title>{escape(words)}</title>" if words else ""
+    if unreal or not math.isfinite(value):
+        cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
+        return f'<path class="cross" d="{cross}">{title}</path>' if title else f'<path class="cross" d="{cross}"/>'
+    hollow = "" if value > 0 else " hollow"
+    look = f'<circle class="dot {colour}{hollow}" cx="{x:.1f}" cy="{y:.1f}" r="3"'
+    return f"{look}>{title}</circle>" if title else f"{look}/>"
+
+
+def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[list[str], float]:
+    """The names of the places below the panels, and of the blocks below these; and the room that it takes.
+
+    Args:
+        labels: of each place its own name and that of its block.
+    """
+    pitch = x.place(1) - x.place(0)
+    longest = max((len(own) for own, _ in labels), default=0)
+    body, room = [], 8.0
+    if 6.4 * longest <= pitch - 4:
+        body = [text(x.place(i), top + 16, own, "middle") for i, (own, _) in enumerate(labels)]
+        room += 16
+    elif pitch >= 12:
+        for i, (own, _) in enumerate(labels):
+            left = x.place(i) + 4
+            turned = f' transform="rotate(-55 {left:.1f} {top + 12:g})"'
+            name = fit_left(in_one_line(own), min(longest, LONGEST), "…").rstrip()
+            body.append(text(left, top + 12, name, "end", turned))
+        room += 12 + 5.4 * min(longest, LONGEST)
+    blocks = blocks_of([block for _, block in labels])
+    if any(block for block, _, _ in blocks):
+        body += _block_names(blocks, x, top + room)
+        room += 22
+    return body, room
+
+
+def draw_bands(labels: Sequence[tuple[str, str]], x: Scale, top: float, bottom: float) -> list[str]:
+    """Every second block has a ground of its own, all the way through the panels."""
+    blocks = [block for block in blocks_of([block for _, block in labels]) if block[0]]
+    half = (x.place(1) - x.place(0)) / 2
+    return [
+        f'<rect class="band" x="{x.place(first) - half:.1f}" y="{top:g}" '
+        f'width="{x.place(last) - x.place(first) + 2 * half:.1f}" height="{bottom - top:g}"/>'
+        for _, first, last in blocks[::2]
+    ]
+
+
+def _block_names(blocks: Sequence[tuple[str, int, int]], x: Scale, top: float) -> list[str]:
+    body = []
+    free = -math.inf  # where the last name ended
+    for block, first, last in blocks:
+        if not block:
+            continue
+        left, right = x.place(first - 0.4), x.place(last + 0.4)
+        body.append(f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{top:g}" y2="{top:g}"/>')
+        for name in (block, block.rpartition(".")[2]):
+            wide, middle = 6.4 * len(name), (left + right) / 2
+            if wide <= right - left + 8 or (name != block and middle - wide / 2 > free + 4):
+                body.append(text(middle, top + 15, name, "middle"))
+                free = middle + wide / 2
+                break
+    return body
+
+
+def blocks_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Runs of the same block: its name, the first and the last place.
+
+    >>> blocks_of(["", "a", "a", "b"])
+    [('', 0, 0), ('a', 1, 2), ('b', 3, 3)]
+    """
+    runs: list[tuple[str, int, int]] = []
+    for i, name in enumerate(names):
+        if runs and runs[-1][0] == name:
+            runs[-1] = (name, runs[-1][1], i)
+        else:
+            runs.append((name, i, i))
+    return runs
+
+
+def shortened(words: str, longest: int) -> str:
+    """The beginning of a text that is too long.
+
+    >>> shortened("attention", 6)
+    'atten…'
+    """
+    line = in_one_line(words)
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str = "") -> str:
+    name = f' class="{kind}"' if kind else ""
+    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(in_one_line(words))}</text>'
+
+
+def value_words(name: str, value: float | None, unreal: bool = False) -> str:
+    """A figure with its name, for the pointer."""
+    return f"{name} {figure(value)}{' (not all finite)' if unreal else ''}"
+
+
+def bounded(value: float) -> float:
+    """What is beyond all measure stays at its edge, so that ratios on the scale can be computed."""
+    return min(max(value, 1e-140), 1e140)
+
+
+def _fits(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0

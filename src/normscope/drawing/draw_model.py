@@ -1,0 +1,201 @@
+"""`draw_model`: a drawing of any torch module, made from one run of it, so that it cannot be wrong."""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from normscope.drawing import svg, text
+from normscope.drawing.compose import compose
+from normscope.drawing.labels import Words
+from normscope.drawing.layout import lay_out
+from normscope.drawing.shapes import Label, Piece
+from normscope.drawing.structure import Line
+from normscope.errors import ConfigError
+from normscope.tracing.recorder import record
+from normscope.tracing.trace import Shape, Trace
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawing of a module: `print(drawing)`, `drawing.svg`, `drawing.rich`; notebooks show it by themselves.
+
+    Args:
+        title: what stands above it.
+        notes: lines below the title.
+        trace: what the module did.
+        line: what is drawn of it.
+        letters: names for the axes of shapes.
+        meanings: what each letter stands for.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    trace: Trace
+    line: Line
+    letters: Mapping[Shape, str]
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _words(self) -> Words:
+        """Such that the drawing is as wide as a terminal at most: with letters and sizes; or without the sizes of long
+        shapes, or of all, where the legend can tell them; or without letters."""
+        full = Words(self.trace, self.letters)
+        several = [full]
+        if _sizes(self.letters) is not None:
+            several += [replace(full, sized=most) for most in (3, 0)]
+        for most in (3, 0):
+            several.append(replace(full, letters={s: names for s, names in self.letters.items() if len(s) <= most}))
+        widths = [max(WIDTH, _width(lay_out(self.line, words))) for words in several]
+        return several[widths.index(min(widths))]
+
+    @cached_property
+    def piece(self) -> Piece:
+        """Where everything stands in a terminal."""
+        return lay_out(self.line, self._words)
+
+    @cached_property
+    def head(self) -> tuple[str, ...]:
+        """The lines above the drawing: the title, the notes, and the letters that are used."""
+        return self._head(self._words, self.piece)
+
+    def _head(self, words: Words, piece: Piece) -> tuple[str, ...]:
+        labels = {mark.text for mark in piece.marks if isinstance(mark, Label)}
+        shown = [names for shape, names in words.letters.items() if words.shape(shape) in labels]
+        used = {letter for names in shown for letter in names.split()}
+        ordered = sorted(used, key=[*self.meanings, *sorted(used)].index)
+        is_short = any(words.shape(shape) == names for shape, names in words.letters.items() if names in shown)
+        sizes = _sizes(words.letters) if is_short else None
+        parts = [(letter, self.meanings.get(letter, ""), f"{sizes[letter]}" if sizes else "") for letter in ordered]
+        legend = ", ".join(" ".join(filter(None, part)) for part in parts if any(part[1:]))
+        notes = (self.title, *self.notes, legend)
+        return tuple(line for note in notes for line in textwrap.wrap(note, WIDTH))
+
+    @cached_property
+    def text(self) -> str:
+        """The drawing in plain characters."""
+        return "\n".join((*self.head, "", text.draw_text(self.piece)))
+
+    @cached_property
+    def rich(self) -> "Text":
+        """The drawing for a terminal with colours."""
+        from rich.text import Text  # only those who want colours wait for it
+
+        head = Text(no_wrap=True).append(f"{self.head[0]}\n", style="bold")
+        head.append("".join(f"{note}\n" for note in self.head[1:]) + "\n", style="dim")
+        return head.append(text.draw_rich(self.piece))
+
+    @cached_property
+    def svg(self) -> str:
+        """The drawing as an SVG image that needs nothing else, for light and dark pages."""
+        words = Words(self.trace, self.letters)  # a page has room for them
+        piece = lay_out(self.line, words)
+        return svg.draw_svg(piece, *self._head(words, piece))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw_model(
+    model: nn.Module,
+    *inputs: Any,
+    options: Mapping[str, Any] | None = None,
+    axes: str | Mapping[Shape, str] | None = None,
+    inside: bool | None = None,
+    title: str | None = None,
+) -> Drawing:
+    """Draw any torch module: its boxes, the shape at every arrow, and the residual stream as a straight line.
+
+    The module is run once on these inputs, in the mode it is in, and what it did is drawn: branches are found where a
+    tensor is added to one that it came from, whatever the modules are called. The run takes tensors without numbers, so
+    a large model costs nothing; a module that looks at numbers on its way is run for real. It is left as it was.
+
+    Args:
+        model: the module.
+        inputs: what it is called with.
+        options: keyword arguments of the call.
+        axes: letters for the axes of the first input, such as "b s d"; or for each shape its letters.
+        inside: draw what is in attention, MLP and the like; None does so unless blocks are repeated.
+        title: what stands above the drawing; None is the class and its number of parameters.
+
+    Example:
+        >>> import torch
+        >>> class Halves(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        ...     def forward(self, x):
+        ...         return x + self.down(torch.relu(self.up(x)))
+        >>> print(draw_model(Halves(), torch.randn(2, 8), axes="n d"))
+        Halves · 280 parameters
+        <BLANKLINE>
+           x
+           ┃ n d 2×8
+           ┠──────────┐
+           ┃       n d 2×8
+           ┃  ┌───────▼───────┐
+           ┃  │      up       │
+           ┃  │ Linear · 144  │
+           ┃  └───────┬───────┘
+           ┃        2×16
+           ┃      ┌───▼───┐
+           ┃      │ relu  │
+           ┃      └───┬───┘
+           ┃        2×16
+           ┃  ┌───────▼───────┐
+           ┃  │     down      │
+           ┃  │ Linear · 136  │
+           ┃  └───────┬───────┘
+           ┃       n d 2×8
+          (+)◀────────┘
+           ┃ n d 2×8
+           ▼
+        output
+    """
+    trace = record(model, inputs, options or {})
+    composition = compose(trace, open_parts=inside)
+    total, drawn = sum(trace.sizes.values()), sum(trace.sizes[name] for name in composition.parameters)
+    notes = () if drawn == total else (f"{total - drawn:,} parameters are not on the way to the result, and not drawn",)
+    head = title or f"{type(model).__name__} · {total:,} parameters"
+    return Drawing(head, notes, trace, composition.line, _letters(axes, inputs))
+
+
+def _sizes(letters: Mapping[Shape, str]) -> dict[str, int] | None:
+    """How large the axis of each letter is; None if that differs from shape to shape, or is not said."""
+    sizes: dict[str, int] = {}
+    for shape, names in letters.items():
+        if len(names.split()) != len(shape):
+            return None
+        for letter, size in zip(names.split(), shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                return None
+    return sizes
+
+
+def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) -> Mapping[Shape, str]:
+    if axes is None or isinstance(axes, Mapping):
+        return axes or {}
+    first = next((value for value in inputs if isinstance(value, Tensor)), None)
+    names = axes.split()
+    if first is None or len(names) != first.dim():
+        shape = None if first is None else tuple(first.shape)
+        raise ConfigError(
+            f"axes={axes!r} names {len(names)} axes, but the first input has the shape {shape}\n"
+            f"fix: give one letter for each axis, with blanks between them"
+        )
+    return {tuple(first.shape): " ".join(names)}
+
+
+def _width(piece: Piece) -> int:
+    return piece.left + piece.right + 1

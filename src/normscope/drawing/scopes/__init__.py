@@ -1,0 +1,1 @@
+"""Drawings of scopes: which cells of a tensor share statistics."""

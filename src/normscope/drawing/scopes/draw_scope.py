@@ -1,0 +1,117 @@
+"""Drawings of a scope: which cells of the tensor share one mean, for a terminal or a page."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from normscope.drawing.scopes import svg as scope_svg
+from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap, measure
+from normscope.render.colors import colour
+from normscope.scope import Scope
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+WIDTH = 80
+GAP = "   "  # between two boxes
+
+Piece = tuple[str, int | None]
+"""A piece of a line, and the number of the statistic it stands for, or None."""
+
+Line = list[Piece]
+
+
+def draw(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
+    """Draw which cells of a tensor of this shape share one mean.
+
+    >>> print(draw("n (g [c]) w", (2, 4, 3), g=2))
+    n (g [c]) w
+    shape 2 × 4 × 3, read as n=2 g=2 c=2 w=3
+    <BLANKLINE>
+    12 means, each over 2 values. Cells with the same letter share one mean.
+    In each box: c down, w across.
+    <BLANKLINE>
+         g=0         g=1
+    n=0  ┌───────┐   ┌───────┐
+         │ a b c │   │ d e f │
+         │ a b c │   │ d e f │
+         └───────┘   └───────┘
+    <BLANKLINE>
+         g=0         g=1
+    n=1  ┌───────┐   ┌───────┐
+         │ g h i │   │ j k l │
+         │ g h i │   │ j k l │
+         └───────┘   └───────┘
+    """
+    lines = _lines(measure(scope, shape, sizes))
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Text":
+    """The same drawing for a terminal with colours: each mean has one, and keeps its letter."""
+    from rich.text import Text  # only those who want colours wait for it
+
+    lines = []
+    for pieces in _lines(measure(scope, shape, sizes)):
+        line = Text()
+        for text, statistic in pieces:
+            line.append(text, style=None if statistic is None else f"#000000 on {colour(statistic)}")
+        line.rstrip()
+        lines.append(line)
+    return Text("\n", no_wrap=True).join(lines)
+
+
+def draw_svg(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
+    """The same drawing as an SVG image that needs nothing else, for light and dark pages."""
+    return scope_svg.render(measure(scope, shape, sizes))
+
+
+def _lines(drawn: StatisticMap) -> Iterator[Line]:
+    for paragraph in (drawn.scope, drawn.heading, "", *drawn.legend):
+        for words in textwrap.wrap(paragraph, WIDTH) or [""]:
+            yield [(words, None)]
+    letters = drawn.letters
+    margin = max((len(band.label) for band in drawn.bands), default=0)
+    margin += 2 if margin else 0
+    for band in drawn.bands:
+        for boxes in _flow(band, margin, len(letters[0]), drawn.columns_are_cut):
+            yield [("", None)]
+            blocks = [list(_box(box, letters, drawn)) for box in boxes]
+            for number, parts in enumerate(zip(*blocks, strict=True)):
+                # The band's label stands beside the upper edge of its boxes, below the boxes' own labels.
+                labelled = number == (1 if boxes[0].label else 0)
+                line: Line = [(f"{band.label if labelled else '':{margin}}", None)]
+                for i, part in enumerate(parts):
+                    line += [(GAP, None)] * (i > 0) + part
+                yield line
+
+
+def _flow(band: Band, margin: int, letter: int, cut: bool) -> Iterator[tuple[Box, ...]]:
+    """The boxes of a band, as many to a line as fit."""
+    width = max(_width(box, letter, cut) for box in band.boxes) + len(GAP)
+    count = max(1, (WIDTH - margin + len(GAP)) // width)
+    for start in range(0, len(band.boxes), count):
+        yield band.boxes[start : start + count]
+
+
+def _width(box: Box, letter: int, cut: bool) -> int:
+    return max(len(box.label), len(box.rows[0]) * (letter + 1) + 2 * cut + 3)
+
+
+def _box(box: Box, letters: Sequence[str], drawn: StatisticMap) -> Iterator[Line]:
+    width = _width(box, len(letters[0]), drawn.columns_are_cut)
+    inner = len(box.rows[0]) * (len(letters[0]) + 1) + 2 * drawn.columns_are_cut + 1
+    spare = " " * (width - inner - 2)
+    if box.label:
+        yield [(f"{box.label:{width}}", None)]
+    yield [(f"┌{'─' * inner}┐{spare}", None)]
+    for row in box.rows:
+        line: Line = [("│", None)]
+        for i, statistic in enumerate(row):
+            # The blank between two cells of one mean carries its colour too, so that the area reads as one.
+            same = i > 0 and row[i - 1] == statistic
+            line += [(" ", statistic if same else None), (letters[statistic], statistic)]
+        yield [*line, (f"{' …' if drawn.columns_are_cut else ''} │{spare}", None)]
+    if drawn.rows_are_cut:
+        yield [(f"│ {'⋮':{inner - 1}}│{spare}", None)]
+    yield [(f"└{'─' * inner}┘{spare}", None)]

@@ -1,0 +1,135 @@
+"""The named norms side by side, each as a block of cells: one picture of what tells them apart.
+
+The block is the one of the Group Normalization paper (https://arxiv.org/abs/1803.08494): samples in depth, channels
+across, and all positions of an image downwards.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from normscope.drawing.scopes.statistic_map import statistic_at
+from normscope.render.colors import colour, shade
+from normscope.render.svg_page import page, text
+from normscope.scope import Plan, Scope
+
+Point = tuple[float, float]
+
+ACROSS, DOWN, DEPTH = (23.0, 0.0), (0.0, 11.5), (17.0, -13.0)  # where the next cell is, along each edge of a block
+SPACE = 186.0  # from one block to the next
+TOP = 126.0  # of the front faces
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One norm of the gallery. `across`, `down` and `deep` say which axes of the split tensor run along which edge."""
+
+    title: str
+    where: str
+    scope: str
+    shape: tuple[int, ...] = (2, 4, 3, 3)
+    sizes: dict[str, int] = field(default_factory=dict)
+    across: tuple[int, ...] = (1,)
+    down: tuple[int, ...] = (2, 3)
+    deep: tuple[int, ...] = (0,)
+    labels: tuple[str, str, str] = ("c", "h w", "n")
+
+    @property
+    def plan(self) -> Plan:
+        return Scope.parse(self.scope).bind(self.shape, **self.sizes)
+
+
+GALLERY = (
+    Entry("LayerNorm, RMSNorm", "in a transformer", "... [d]", (2, 4, 9), down=(2,), labels=("s", "d", "b")),
+    Entry("LayerNorm", "in a convnet", "n [c h w]"),
+    Entry("BatchNorm", "in a convnet", "[n] c [...]"),
+    Entry("InstanceNorm", "in a convnet", "n c [...]"),
+    Entry(
+        *("GroupNorm", "in a convnet", "n (g [c]) [...]"),
+        sizes={"g": 2},
+        across=(1, 2),
+        down=(3, 4),
+        labels=("c, in g=2 groups", "h w", "n"),
+    ),
+)
+
+
+def gallery_svg(entries: tuple[Entry, ...] = GALLERY) -> str:
+    """The picture, as an SVG document."""
+    width, height = SPACE * len(entries) + 28, 342
+    body = [line for i, entry in enumerate(entries) for line in _entry(entry, SPACE * i + 44)]
+    words = "Cells of one colour and letter share one mean; the brackets of a scope hold the axes it is taken over."
+    body.append(text(width / 2, height - 18, words, "faint middle"))
+    described = ". ".join(
+        f"{entry.title} {entry.where}: {entry.scope}, {' '.join(_counted(entry.plan))}" for entry in entries
+    )
+    return page(width, height, "The scopes of the named norms", f"{described}.", body)
+
+
+def _entry(entry: Entry, x: float) -> Iterator[str]:
+    plan = entry.plan
+    corner = (x, TOP)
+    sizes = [math.prod(plan.split_shape[i] for i in axes) for axes in (entry.across, entry.down, entry.deep)]
+    right, bottom = x + sizes[0] * ACROSS[0], TOP + sizes[1] * DOWN[1]
+    middle = (x + right + sizes[2] * DEPTH[0]) / 2
+    yield text(middle, 34, entry.title, "ink title middle")
+    yield text(middle, 52, entry.where, "faint middle")
+    yield text(middle, 75, entry.scope, "ink code middle")
+    yield from _faces(entry, plan, corner, sizes)
+    across, down, deep = entry.labels
+    yield text((x + right) / 2, bottom + 19, across, "faint middle")
+    turned = f' transform="rotate(-90 {x - 10:g} {(TOP + bottom) / 2:g})"'
+    yield text(x - 10, (TOP + bottom) / 2, down, "faint middle", turned)
+    yield text(right + sizes[2] * DEPTH[0] / 2 + 9, bottom + sizes[2] * DEPTH[1] / 2 + 8, deep, "faint")
+    for i, line in enumerate(_counted(plan)):
+        yield text(middle, bottom + 42 + 17 * i, line, "ink middle")
+
+
+def _faces(entry: Entry, plan: Plan, corner: Point, sizes: list[int]) -> Iterator[str]:
+    """The three faces that can be seen. The top one carries letters, so that colour is not the only sign."""
+    wide, high, deep = sizes
+    order: dict[int, int] = {}
+
+    def number(i: int, j: int, k: int) -> int:
+        return order.setdefault(_statistic(entry, plan, i, j, k), len(order))
+
+    for k in range(deep):
+        for i in range(wide):
+            yield _cell(_at(corner, i, 0, k), ACROSS, DEPTH, shade(colour(number(i, 0, k)), 1.25))
+    for j in range(high):
+        for k in range(deep):
+            yield _cell(_at(corner, wide, j, k), DEPTH, DOWN, shade(colour(number(wide - 1, j, k)), 0.8))
+        for i in range(wide):
+            yield _cell(_at(corner, i, j, 0), ACROSS, DOWN, colour(number(i, j, 0)))
+    for k in range(deep):
+        for i in range(wide):
+            x, y = _at(corner, i + 0.5, 0, k + 0.5)
+            lean = f"matrix(1 0 {DEPTH[0] / DEPTH[1] * 0.8:.3g} 1 {x:g} {y + 3:g})"
+            letter = "abcdefghijklmnopqrstuvwxyz"[number(i, 0, k) % 26]
+            yield text(0, 0, letter, "letter", f' style="font-size:10.5px" transform="{lean}"')
+
+
+def _statistic(entry: Entry, plan: Plan, i: int, j: int, k: int) -> int:
+    """The statistic of the cell at i across, j down and k deep."""
+    index = [0] * len(plan.split_shape)
+    for axes, place in ((entry.across, i), (entry.down, j), (entry.deep, k)):
+        for axis in reversed(axes):
+            place, index[axis] = divmod(place, plan.split_shape[axis])
+    return statistic_at(plan, index)
+
+
+def _at(corner: Point, i: float, j: float, k: float) -> Point:
+    return (
+        corner[0] + i * ACROSS[0] + j * DOWN[0] + k * DEPTH[0],
+        corner[1] + i * ACROSS[1] + j * DOWN[1] + k * DEPTH[1],
+    )
+
+
+def _cell(at: Point, one: Point, other: Point, fill: str) -> str:
+    (x, y), (ax, ay), (bx, by) = at, one, other
+    path = f"M{x:g} {y:g}l{ax:g} {ay:g}l{bx:g} {by:g}l{-ax:g} {-ay:g}z"
+    return f'<path class="cell" d="{path}" fill="{fill}"/>'
+
+
+def _counted(plan: Plan) -> tuple[str, str]:
+    return f"{math.prod(plan.statistics_shape)} means,", f"each over {plan.count} values"

@@ -1,0 +1,156 @@
+"""A drawing as an SVG image."""
+
+from collections.abc import Iterator
+
+from normscope.drawing.shapes import Label, Mark, Oblong, Piece, Sign, Wire
+from normscope.render.svg_page import page, text
+
+EDGE = 28  # the free space around everything
+ACROSS, DOWN = 8.2, 19.0  # the size of a cell
+ROUND = 7.0  # of a wire's corners
+TITLE, NOTE = 9.2, 7.8  # the width of a letter above the drawing
+
+_STYLE = """\
+.stream { stroke: #3b82d6; stroke-width: 5; fill: none }
+.wire { stroke: #6e7781; stroke-width: 1.4; fill: none }
+.head { fill: #6e7781 }
+.streamhead { fill: #3b82d6 }
+.module { fill: #eaf2fb; stroke: #7fa8d4 }
+.norm { fill: #fdf3dc; stroke: #d9b25f }
+.function { fill: #f3eefa; stroke: #b49bd3 }
+.frame { fill: #6e7781; fill-opacity: 0.05; stroke: #6e7781; stroke-opacity: 0.55; stroke-dasharray: 4 3 }
+.repeated { fill: #3b82d6; fill-opacity: 0.06; stroke: #3b82d6; stroke-opacity: 0.6; stroke-width: 1.4 }
+.sign { fill: #ffffff; stroke: #6e7781; stroke-width: 1.4 }
+.join { fill: #ffffff; stroke: #3b82d6; stroke-width: 3 }
+.halo { stroke: #ffffff; stroke-width: 6; stroke-linejoin: round; paint-order: stroke }
+.behind { fill: #ffffff }
+.shape { font-size: 11.5px }
+.small { font-size: 11.5px }
+@media (prefers-color-scheme: dark) {
+  .module { fill: #15263b; stroke: #4d7db5 }
+  .norm { fill: #332a12; stroke: #a98a3f }
+  .function { fill: #271f37; stroke: #8566b0 }
+  .sign, .join, .behind { fill: #0d1117 }
+  .halo { stroke: #0d1117 }
+  .wire { stroke: #9198a1 }
+  .head { fill: #9198a1 }
+}"""
+
+
+def draw_svg(piece: Piece, title: str, *notes: str) -> str:
+    """The SVG document."""
+    sheet = _Sheet(piece, top=EDGE + 26 + 18 * len(notes))
+    body = [f"<style>\n{_STYLE}\n</style>", text(EDGE, EDGE + 8, title, "ink title")]
+    body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
+    body += sheet.body()
+    # As wide as the words at least, in the widest of the fonts that a page may have them in.
+    widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
+    width = max(sheet.width, widest + 2 * EDGE)
+    described = f"{title}. " + " ".join(_spoken(mark) for mark in piece.marks if isinstance(mark, Oblong))
+    return page(round(width), round(sheet.height), title, described, body)
+
+
+def _spoken(mark: Oblong) -> str:
+    return f"{', '.join(mark.lines)}."
+
+
+class _Sheet:
+    def __init__(self, piece: Piece, top: float) -> None:
+        self.piece, self.top = piece, top
+        self.names = {(mark.x, mark.y) for mark in piece.marks if isinstance(mark, Label) and mark.kind == "name"}
+        self.width = (piece.left + piece.right + 1) * ACROSS + 2 * EDGE
+        self.height = piece.height * DOWN + top + EDGE / 2
+
+    def x(self, column: float) -> float:
+        """The middle of a column."""
+        return round(EDGE + (column + self.piece.left + 0.5) * ACROSS, 2)
+
+    def y(self, row: float) -> float:
+        """The middle of a row."""
+        return round(self.top + (row + 0.5) * DOWN, 2)
+
+    def body(self) -> Iterator[str]:
+        """Frames at the back, then wires, boxes, signs, and words in front."""
+        kinds = ("repeated", "frame")
+        oblongs = [mark for mark in self.piece.marks if isinstance(mark, Oblong)]
+        for mark in oblongs:
+            if mark.kind in kinds:
+                yield from self._frame(mark)
+        wires = [mark for mark in self.piece.marks if isinstance(mark, Wire)]
+        for wire in sorted(wires, key=lambda wire: wire.is_thick):
+            yield self._wire(wire)
+        for mark in oblongs:
+            if mark.kind not in kinds:
+                yield from self._box(mark)
+        for wire in wires:
+            if wire.has_head:
+                yield self._head(wire)
+        for rest in self.piece.marks:
+            yield from self._words(rest)
+
+    def _frame(self, mark: Oblong) -> Iterator[str]:
+        yield self._rect(mark, mark.kind, 10)
+        x, y = self.x(mark.axis + 2), self.y(mark.y)
+        yield f'<rect class="behind" x="{x:g}" y="{y - 8:g}" width="{5.9 * len(mark.lines[0]) + 14:.4g}" height="16"/>'
+        yield text(self.x(mark.axis + 3), self.y(mark.y) + 4, mark.lines[0], "ink small")
+
+    def _rect(self, mark: Oblong, kind: str, corner: float) -> str:
+        x, y = self.x(mark.x), self.y(mark.y)
+        width, height = self.x(mark.x + mark.width - 1) - x, self.y(mark.y + mark.height - 1) - y
+        return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:.4g}" height="{height:.4g}" rx="{corner:g}"/>'
+
+    def _box(self, mark: Oblong) -> Iterator[str]:
+        yield self._rect(mark, mark.kind, 6)
+        middle = self.x(mark.x + (mark.width - 1) / 2)
+        for number, line in enumerate(mark.lines):
+            kind = "ink middle" if number == 0 else "faint small middle"
+            yield text(middle, self.y(mark.y + 1 + number) + 4.5, line, kind)
+
+    def _wire(self, wire: Wire) -> str:
+        points = self._points(wire)
+        path = f"M{points[0][0]:g} {points[0][1]:g}"
+        for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+            one, other = _towards(corner, before, ROUND), _towards(corner, after, ROUND)
+            path += f"L{one[0]:g} {one[1]:g}Q{corner[0]:g} {corner[1]:g} {other[0]:g} {other[1]:g}"
+        x, y = points[-1]
+        y -= 8 if wire.is_thick and wire.has_head else 0  # a thick line would be seen beside its own head
+        path += f"L{x:g} {y:g}"
+        return f'<path class="{"stream" if wire.is_thick else "wire"}" d="{path}"/>'
+
+    def _points(self, wire: Wire) -> list[tuple[float, float]]:
+        """The corners of a wire; one that begins or ends at a name keeps off it."""
+        points = [(self.x(column), self.y(row)) for column, row in wire.points]
+        for end, way in ((0, 0.55), (-1, -0.5)):
+            if wire.points[end] in self.names:
+                points[end] = (points[end][0], points[end][1] + way * DOWN)
+        return points
+
+    def _head(self, wire: Wire) -> str:
+        before, column = wire.points[-2][0], wire.points[-1][0]
+        x, y = self._points(wire)[-1]
+        kind = "streamhead" if wire.is_thick else "head"
+        size = 6 if wire.is_thick else 4.5
+        if before == column:
+            path = f"M{x:g} {y:g}l{-size:g} {-1.7 * size:g}h{2 * size:g}z"
+        else:
+            side = 1 if before > column else -1
+            path = f"M{x + side * 9:g} {y:g}l{side * 1.7 * size:g} {-size:g}v{2 * size:g}z"
+        return f'<path class="{kind}" d="{path}"/>'
+
+    def _words(self, mark: Mark) -> Iterator[str]:
+        if isinstance(mark, Label):
+            kinds = {"shape": "ink code shape halo", "name": "ink title", "faint": "faint small halo"}
+            kind = kinds[mark.kind] + (" middle" if mark.is_centred else "")
+            yield text(self.x(mark.x), self.y(mark.y) + 4, mark.text, kind)
+        elif isinstance(mark, Sign):
+            x, y = self.x(mark.x), self.y(mark.y)
+            yield f'<circle class="{"join" if mark.is_join else "sign"}" cx="{x:g}" cy="{y:g}" r="8.5"/>'
+            yield text(x, y + 5, mark.text, "ink title middle")
+
+
+def _towards(corner: tuple[float, float], other: tuple[float, float], step: float) -> tuple[float, float]:
+    """A step from the corner to the other point, or half the way if that is shorter."""
+    across, down = other[0] - corner[0], other[1] - corner[1]
+    length = abs(across) + abs(down)
+    share = min(step, length / 2) / length if length else 0
+    return round(corner[0] + across * share, 2), round(corner[1] + down * share, 2)

@@ -1,0 +1,150 @@
+"""A drawing in the characters of a terminal."""
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from normscope.drawing.shapes import Label, Oblong, Piece, Sign, Wire
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_UP, _RIGHT, _DOWN, _LEFT = range(4)
+_LINES = " ╵╶└╷│┌├╴┘─┴┐┤┬┼"  # by the sum of 1 up, 2 right, 4 down, 8 left
+# Where the stream, which is heavy, meets something: up, right, down and left; 2 is heavy, 1 light, 0 nothing.
+_HEAVY = {
+    (2, 0, 2, 0): "┃",
+    (2, 0, 0, 0): "┃",
+    (0, 0, 2, 0): "┃",
+    (2, 1, 2, 0): "┠",
+    (0, 1, 2, 0): "┎",
+    (2, 1, 0, 0): "┖",
+    (2, 1, 2, 1): "╂",
+    (2, 1, 0, 1): "┸",
+    (0, 1, 2, 1): "┰",
+    (2, 1, 1, 1): "╀",
+    (1, 1, 2, 1): "╁",
+    (2, 0, 1, 0): "╿",
+    (1, 0, 2, 0): "╽",
+}
+_STYLES = {"module": "bold", "function": "", "norm": "bold", "frame": "dim", "repeated": "dim"}
+_STYLES |= {"shape": "cyan", "name": "bold", "faint": "dim", "stream": "bold blue", "join": "bold blue", "wire": "dim"}
+
+
+class Canvas:
+    """Cells with arms that lines grow from, characters on top of them, and the style of each."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.left = piece.left
+        self.width, self.height = piece.left + piece.right + 1, piece.height
+        self.arms = [[[0, 0, 0, 0] for _ in range(self.width)] for _ in range(self.height)]
+        self.characters: dict[tuple[int, int], str] = {}
+        self.styles: dict[tuple[int, int], str] = {}
+        self.names = {(mark.x, mark.y) for mark in piece.marks if isinstance(mark, Label) and mark.kind == "name"}
+        oblongs = [mark for mark in piece.marks if isinstance(mark, Oblong)]
+        for mark in piece.marks:
+            if isinstance(mark, Wire):
+                self._wire(mark)
+        for oblong in oblongs:
+            self._oblong(oblong)
+        for mark in piece.marks:
+            if isinstance(mark, Wire) and mark.has_head:
+                self._head(mark)
+        for mark in piece.marks:
+            if isinstance(mark, Label):
+                first = mark.x - len(mark.text) // 2 if mark.is_centred else mark.x
+                self._write(first, mark.y, mark.text, _STYLES[mark.kind])
+            elif isinstance(mark, Sign):
+                style = _STYLES["join"] if mark.is_join else "bold"
+                self._write(mark.x - 1, mark.y, f"({mark.text})", style)
+
+    def _arm(self, x: int, y: int, side: int, weight: int) -> None:
+        if 0 <= y < self.height:
+            arms = self.arms[y][x + self.left]
+            arms[side] = max(arms[side], weight)
+
+    def _span(self, start: tuple[int, int], end: tuple[int, int], weight: int) -> None:
+        """A straight line: cells between the ends have two arms, the ends one."""
+        (x, y), (to_x, to_y) = min(start, end), max(start, end)
+        if x == to_x:
+            for row in range(y, to_y):
+                self._arm(x, row, _DOWN, weight)
+                self._arm(x, row + 1, _UP, weight)
+        else:
+            for column in range(x, to_x):
+                self._arm(column, y, _RIGHT, weight)
+                self._arm(column + 1, y, _LEFT, weight)
+
+    def _wire(self, wire: Wire) -> None:
+        for start, end in zip(wire.points, wire.points[1:], strict=False):
+            self._span(start, end, 2 if wire.is_thick else 1)
+
+    def _oblong(self, mark: Oblong) -> None:
+        right, bottom = mark.x + mark.width - 1, mark.y + mark.height - 1
+        is_frame = mark.kind in ("frame", "repeated")
+        if not is_frame:  # what runs behind a box is not seen, but where it comes out below
+            for row in range(mark.y, bottom + 1):
+                for column in range(mark.x, right + 1):
+                    arms = self.arms[row][column + self.left]
+                    below = arms[_DOWN] if row == bottom else 0
+                    self.arms[row][column + self.left] = [0, 0, below, 0]
+        corners = [(mark.x, mark.y), (right, mark.y), (right, bottom), (mark.x, bottom)]
+        for start, end in zip(corners, [*corners[1:], corners[0]], strict=True):
+            self._span(start, end, 1)
+        if is_frame:
+            self.characters |= dict(zip(corners, "╭╮╯╰", strict=True))
+            self._write(mark.axis + 2, mark.y, f" {mark.lines[0]} ", _STYLES["name"])
+            return
+        for number, line in enumerate(mark.lines):
+            first = mark.x + (mark.width - len(line)) // 2
+            self._write(first, mark.y + 1 + number, line, _STYLES[mark.kind] if number == 0 else "")
+
+    def _head(self, wire: Wire) -> None:
+        before, (x, y) = wire.points[-2][0], wire.points[-1]
+        if before == x:
+            # Into a box on its edge; before words, which take the place itself, in the row above them.
+            self.characters[x, y - 1 if (x, y) in self.names else y] = "▼"
+        elif before > x:
+            self.characters[x + 2, y] = "◀"  # beside the sign
+        else:
+            self.characters[x - 2, y] = "▶"
+
+    def _write(self, x: int, y: int, text: str, style: str) -> None:
+        for place, character in enumerate(text):
+            self.characters[x + place, y] = character
+            self.styles[x + place, y] = style
+
+    def cell(self, x: int, y: int) -> tuple[str, str]:
+        """The character at a place, and its style."""
+        arms = self.arms[y][x]
+        key = (x - self.left, y)
+        heavy = 2 in arms
+        if key in self.characters:
+            return self.characters[key], self.styles.get(key, "bold blue" if heavy else "dim")
+        if heavy:
+            plain = (min(arms[0], 2), arms[1], min(arms[2], 2), arms[3])
+            return _HEAVY.get(plain, "┃"), _STYLES["stream"]
+        number = sum(2**side for side in range(4) if arms[side])
+        return _LINES[number], _STYLES["wire"] if number else ""
+
+
+def draw_text(piece: Piece) -> str:
+    """The drawing as lines of plain text."""
+    canvas = Canvas(piece)
+    rows = ("".join(canvas.cell(x, y)[0] for x in range(canvas.width)).rstrip() for y in range(canvas.height))
+    return "\n".join(rows)
+
+
+def draw_rich(piece: Piece) -> "Text":
+    """The same with colours, for a terminal that has them."""
+    from rich.text import Text  # only those who want colours wait for it
+
+    canvas = Canvas(piece)
+    lines = []
+    for y in range(canvas.height):
+        line = Text()
+        cells = (canvas.cell(x, y) for x in range(canvas.width))
+        for style, alike in groupby(cells, key=lambda cell: cell[1]):
+            line.append("".join(character for character, _ in alike), style)
+        line.rstrip()
+        lines.append(line)
+    return Text("\n", no_wrap=True).join(lines)

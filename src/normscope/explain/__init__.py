@@ -1,1 +1,0 @@
-"""Explanations that a person can check: drawings of scopes, and numbers worked step by step."""

@@ -1,0 +1,175 @@
+"""Which formula a module computes, found out by running a copy of it; its name is never asked.
+
+Three questions, each answered by inputs that leave only one thing open:
+    large inputs    eps has no say: what is divided by, and what the parameters do
+    tiny inputs     eps alone is left under the root, so it can be read off
+    all sizes       the formula so found against the module, where an eps in another place would show
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from normscope.checks import is_number
+from normscope.interop.fuse.equivalence import agree, quietly
+from normscope.interop.fuse.module_copies import random_input, settings_of, stand_in
+from normscope.interop.fuse.row_norm import RowForm
+
+_LARGE, _TINY = 1e3, 1e-8
+_WIDTHS = (16, 24)  # tried on modules without parameters, which do not say how wide their inputs are
+
+
+class NotANormError(Exception):
+    """A module that does not even ignore the size of its input: nobody would miss it in a report."""
+
+
+class UnknownNormError(Exception):
+    """A module that is like a norm, but like none that is known here; says in what."""
+
+
+def recognise(module: nn.Module) -> RowForm:
+    """The formula of a module without children, with at most a gain and a bias and without buffers."""
+    sizes = {parameter.numel() for parameter in module._parameters.values() if parameter is not None}
+    if sizes:
+        return _recognise(module, sizes.pop())
+    try:
+        one, other = (replace(_recognise(module, width), width=None) for width in _WIDTHS)
+        if one == other:
+            return one
+    except (NotANormError, UnknownNormError):
+        raise
+    except Exception as error:  # it takes only the width that it was made for, if it says which
+        for width in _whole_numbers(module):
+            return _recognise(module, width)
+        raise error from None
+    raise UnknownNormError("its formula depends on how wide the input is")
+
+
+def _whole_numbers(module: nn.Module) -> Iterator[int]:
+    for value in settings_of(module).values():
+        for size in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(size, int) and not isinstance(size, bool) and size > 1:
+                yield size
+
+
+def _recognise(module: nn.Module, width: int) -> RowForm:
+    double = stand_in(module)
+    before = _state(double)
+    large = [random_input(shape, _LARGE, torch.float32, seed=2) for shape in _shapes(width)]
+    results = [_result(double, x) for x in large]
+    form = replace(_structure(double, large, results), width=width)
+    eps, name = _eps(module, form, width)
+    form = replace(form, eps=eps, eps_name=name)
+    for x in probes(form.eps, width):
+        if not agree(_result(double, x), _formula(x, form, double)):
+            raise UnknownNormError(
+                f"it is {form.statistic} for large inputs, but not for small ones: what keeps it from dividing by zero "
+                f"is not an eps under the root that could be measured"
+            )
+    if _state(double) != before:
+        raise UnknownNormError("a call changes its state")
+    return form
+
+
+def _shapes(width: int) -> tuple[tuple[int, ...], ...]:
+    return (5, width), (2, 3, width), (2, 3, 2, width)
+
+
+def probes(eps: float, width: int) -> list[Tensor]:
+    """Inputs of every size: where eps has no say, where it has a little, where it has all, and zero."""
+    turn = math.sqrt(eps) if eps > 0 else 1e-4
+    scales = (1.0, _LARGE, 1e-2, 3 * turn, turn, turn / 10, _TINY, 0.0)
+    shapes = _shapes(width)
+    return [
+        random_input(shapes[i % len(shapes)], scale, torch.float32, seed=3 + i) for i, scale in enumerate(scales)
+    ] + [random_input(shape, 1.0, torch.float32, seed=20) for shape in shapes]
+
+
+def _result(module: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = quietly(module, x.clone())
+    if y.shape != x.shape or y.dtype != x.dtype:
+        raise NotANormError
+    return y
+
+
+def _state(module: nn.Module) -> str:
+    """Everything that a call could change, as text: numbers of tensors in full."""
+    settings = {name: value for name, value in vars(module).items() if name not in ("_parameters", "training")}
+    values = {name: None if p is None else p.tolist() for name, p in module._parameters.items()}
+    return f"{settings}{values}"
+
+
+def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowForm:
+    """The formula but for eps, which has no say here."""
+    for form in _structures([name for name, p in double._parameters.items() if p is not None]):
+        if all(agree(y, _formula(x, form, double)) for x, y in zip(inputs, results, strict=True)):
+            return form
+    x = inputs[0] / _LARGE
+    once, twice = _result(double, x), _result(double, 2 * x)
+    size = float(once.abs().max())
+    if float(once.std()) > 0.01 * size and bool(((once - twice).abs() < 0.01 * size).all()):
+        raise UnknownNormError(
+            "it ignores the size of its input as a norm does, but is neither rms nor standardise over a row"
+        )
+    raise NotANormError
+
+
+def _structures(parameters: list[str]) -> Iterator[RowForm]:
+    orders: dict[int, list[tuple[str | None, str | None]]] = {
+        0: [(None, None)],
+        1: [(parameters[0], None)] if parameters else [],
+        2: [(parameters[0], parameters[-1]), (parameters[-1], parameters[0])] if parameters else [],
+    }
+    for gain, bias in orders[len(parameters)]:
+        for offset in (0.0, 1.0) if gain else (0.0,):
+            yield RowForm("rms", gain, bias, offset)
+            yield RowForm("standardise", gain, bias, offset)
+
+
+def _formula(x: Tensor, form: RowForm, module: nn.Module) -> Tensor:
+    """The norm in float64, straight from its definition."""
+    gain, bias = (None if name is None else module._parameters[name] for name in (form.gain, form.bias))
+    y = x.double()
+    if form.statistic == "standardise":
+        y = y - y.mean(-1, keepdim=True)
+    y = y / (y.square().mean(-1, keepdim=True) + form.eps).sqrt()
+    if gain is not None:
+        y = y * (gain.detach().double() + form.offset)
+    if bias is not None:
+        y = y + bias.detach().double()
+    return y.to(x.dtype)
+
+
+def _eps(module: nn.Module, form: RowForm, width: int) -> tuple[float, str | None]:
+    """Eps by the module's results for tiny inputs, and the attribute that holds it, if one does."""
+    double = stand_in(module)
+    bias = None if form.bias is None else double._parameters[form.bias]
+    if bias is not None:
+        bias.detach().zero_()  # beside a bias, a tiny result would lose its digits
+    x = random_input((5, width), _TINY, torch.float32, seed=30)
+    y, plain = _result(double, x).double(), _formula(x, replace(form, bias=None), double).double()
+    centred = x.double() - (x.double().mean(-1, keepdim=True) if form.statistic == "standardise" else 0.0)
+    square = centred.square().mean(-1)
+    # Of plain = c / sqrt(square) and y = c / sqrt(square + eps) the quotient tells eps, row by row.
+    growth = (plain * plain).sum(-1) / (plain * y).sum(-1)
+    found = float((square * (growth.square() - 1)).mean())
+    unseen = 1e-4 * float(square.mean())  # less than this is lost in the roundings
+    if not math.isfinite(found) or found < -unseen:
+        raise UnknownNormError("for tiny inputs it does not behave like a norm")
+    for name, value in settings_of(module).items():
+        if "eps" in name.lower() and is_number(value) and math.isclose(value, found, rel_tol=1e-3, abs_tol=unseen):
+            return float(value), name
+    return (_round_number(found) if found > unseen else 0.0), None
+
+
+def _round_number(value: float) -> float:
+    """The number of few digits that was meant, if there is one so near that the measuring explains the rest."""
+    for digits in (1, 2, 3):
+        rounded = float(f"{value:.{digits}g}")
+        if math.isclose(rounded, value, rel_tol=2e-6):
+            return rounded
+    return value

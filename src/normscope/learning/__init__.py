@@ -1,0 +1,10 @@
+"""Layers worked through step by step, on numbers that a reader can check.
+
+`explanation(topic)` gives plain data; `rendering` makes text of it. Every step is a function whose source is shown, so
+words, code and numbers cannot drift apart.
+"""
+
+from normscope.learning.explain import TOPICS, explanation
+from normscope.learning.explanation import Check, Explanation, Step, Value
+
+__all__ = ["TOPICS", "Check", "Explanation", "Step", "Value", "explanation"]

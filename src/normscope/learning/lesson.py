@@ -1,0 +1,201 @@
+"""How an explanation comes about: small functions that are run, shown and compared.
+
+A step is a function. Its arguments are named after what was given and after the steps before, its name is the step's
+title, its docstring the words, and its body, read from the source file, the code that is shown. So what a reader sees
+is what was run. Every step is run a second time in float64, and next to others who can compute the same, its peers.
+"""
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.learning.explanation import Check, Explanation, Step, Value
+
+Names = Mapping[str, Any]
+"""What was given, and what the steps before gave, by name."""
+
+TOLERANCE = 1e-5
+"""What float32 may differ by in a few operations, as a share of the largest number (of one, if all are smaller)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A step as it is written."""
+
+    function: Callable[..., Any]
+    peers: Mapping[str, Callable[..., Any]]
+    axes: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()
+    tolerance: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def run(self, names: Names) -> Any:
+        return call(self.function, names)
+
+
+def step(
+    peers: Mapping[str, Callable[..., Any]] | None = None,
+    *,
+    axes: str | None = None,
+    columns: Sequence[str] = (),
+    tolerance: float | None = None,
+) -> Callable[[Callable[..., Any]], Work]:
+    """Make a function a step.
+
+    Args:
+        peers: who else computes this, by name: functions whose arguments are named like the step's. They may use the
+            step's own name as well, and then get the numbers that it gave.
+        axes: the names of the dimensions of what comes out, if they are not the lesson's.
+        columns: the names of the columns of what comes out, if it is a table.
+        tolerance: how far peers may be from each other, where that is not a matter of rounding.
+    """
+    named = None if axes is None else tuple(axes.split())
+    return lambda function: Work(function, peers or {}, named, tuple(columns), tolerance)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is explained, before anything was computed.
+
+    Args:
+        title, summary, digits: as in an `Explanation`.
+        given: what the steps start from: tensors, numbers, modules.
+        steps: in order.
+        axes: the names of the dimensions of the input.
+        hidden: what of the given is not worth showing.
+    """
+
+    title: str
+    summary: str
+    given: Names
+    steps: Sequence[Work]
+    axes: tuple[str, ...] = ()
+    digits: int = 4
+    hidden: frozenset[str] = field(default=frozenset())
+
+    def explain(self, topic: str) -> Explanation:
+        """Run every step, in float32 and in float64, and compare."""
+        names, wide = dict(self.given), {name: _widened(value) for name, value in self.given.items()}
+        shown = tuple(self._value(name, value) for name, value in self.given.items() if name not in self.hidden)
+        steps = []
+        for work in self.steps:
+            names[work.name], wide[work.name] = work.run(names), work.run(wide)
+            steps.append(
+                Step(
+                    title=work.name,
+                    words=words_of(work.function, names),
+                    code=code_of(work.function),
+                    value=self._value(work.name, names[work.name], work),
+                    checks=tuple(_checks(work, names, wide)),
+                )
+            )
+        summary = " ".join(self.summary.split())
+        return Explanation(topic, self.title, summary, shown, tuple(steps), self.digits)
+
+    def _value(self, name: str, value: Any, work: Work | None = None) -> Value:
+        axes = self.axes if work is None or work.axes is None else work.axes
+        content = _content(value)
+        fits = not isinstance(content, str) and content.ndim == len(axes)
+        return Value(name, content, axes if fits else (), work.columns if work else ())
+
+
+def call(function: Callable[..., Any], names: Names) -> Any:
+    """Call a function with what its arguments are called."""
+    return function(**{name: names[name] for name in inspect.signature(function).parameters})
+
+
+def words_of(function: Callable[..., Any], names: Names) -> str:
+    """The docstring as one paragraph, with {names} filled in."""
+    return " ".join((inspect.getdoc(function) or "").format(**names).split())
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """The body of a step as it stands in the source file; what it returns gets the step's name.
+
+    >>> def doubled(x: float) -> float:
+    ...     '''Twice as much.'''
+    ...     return x + x
+    >>> code_of(doubled)
+    'doubled = x + x'
+    """
+    source = textwrap.dedent(inspect.getsource(function))
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    lines = source.splitlines()
+    parts = []
+    for statement in definition.body[1:]:  # the first is the docstring
+        assert statement.end_lineno is not None
+        text = textwrap.dedent("\n".join(lines[statement.lineno - 1 : statement.end_lineno]))
+        if isinstance(statement, ast.Return):
+            text = f"{function.__name__} = {text.removeprefix('return ')}"
+        parts.append(text)
+    return "\n".join(parts)
+
+
+def _checks(work: Work, names: Names, wide: Names) -> list[Check]:
+    ours = names[work.name]
+    others = {peer: call(function, names) for peer, function in work.peers.items()}
+    if isinstance(ours, Tensor) and ours.dtype == torch.float32:
+        others["the same in float64"] = wide[work.name]
+    return [
+        Check(peer, difference(ours, theirs), _tolerance(theirs) if work.tolerance is None else work.tolerance)
+        for peer, theirs in others.items()
+    ]
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    """The largest difference of two tensors or numbers; equal infinities, and two that are no number, do not differ.
+
+    >>> difference(torch.tensor([1.0, float("-inf")]), torch.tensor([1.5, float("-inf")]))
+    0.5
+    """
+    ours, theirs = _double(ours), _double(theirs)
+    if ours.shape != theirs.shape:
+        return float("inf")
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    apart = torch.where(same, 0.0, (ours - theirs).abs())
+    return float(apart.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if apart.numel() else 0.0
+
+
+def _tolerance(theirs: Any) -> float:
+    size = _double(theirs).abs()
+    finite = size[size.isfinite()]
+    return TOLERANCE * max(1.0, float(finite.max()) if finite.numel() else 0.0)
+
+
+def _double(value: Any) -> Tensor:
+    return torch.as_tensor(value).detach().double()
+
+
+def _widened(value: Any) -> Any:
+    """The same in float64: tensors and modules; what is no float stays as it is."""
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).double()
+    if isinstance(value, dict):
+        return {key: _widened(part) for key, part in value.items()}
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.detach().double().requires_grad_(value.requires_grad)
+    return value
+
+
+def _content(value: Any) -> Any:
+    """Numbers as an array, and all else in words."""
+    if isinstance(value, Tensor):
+        return value.detach().numpy().copy()  # a later step may change it in place
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, nn.Module):
+        return f"{type(value).__name__}({value.extra_repr()})"
+    if isinstance(value, int | float):
+        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64).numpy()
+    return str(value)

@@ -1,0 +1,47 @@
+"""A GPT's config as JSON, and back: every setting in full, so that a file says all there is to know of a model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from normscope.blocks.norm.spec import NormSpec
+from normscope.checks import check_complete
+from normscope.errors import ConfigError
+from normscope.models.gpt import GPTConfig
+from normscope.storage.json_files import convert
+
+_NORMS = ("norm", "qk_norm")
+
+
+def config_to_json(config: GPTConfig) -> dict[str, Any]:
+    """The settings as plain values.
+
+    >>> from normscope.models.presets import nanochat
+    >>> settings = config_to_json(nanochat(depth=4))
+    >>> settings["depth"], settings["norm"]["scope"]
+    (4, '... [d]')
+    >>> config_from_json(settings) == nanochat(depth=4)
+    True
+    """
+    settings = dataclasses.asdict(config)
+    if not isinstance(config.init, str):
+        raise ConfigError(
+            f"init={config.init!r} is not a name, and JSON cannot hold what it computes\n"
+            f"fix: name one that is known, as a text"
+        )
+    for name in _NORMS:
+        if settings[name] is not None:
+            settings[name]["sizes"] = dict(settings[name]["sizes"])
+    return settings
+
+
+def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
+    """The config that was written as these settings; one that is unknown or missing is refused by name."""
+    check_complete("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
+    for name in _NORMS:
+        norm = settings[name]
+        if norm is not None:
+            if not isinstance(norm, Mapping):
+                raise ConfigError(f"the model's config has a {name!r} that is not a norm, but {norm!r:.40}")
+            check_complete(f"the {name}'s", norm, [field.name for field in dataclasses.fields(NormSpec)])
+    return convert(settings, GPTConfig, name="the model's config", fix="put it back as it was", error=ConfigError)

@@ -1,0 +1,227 @@
+"""Activations as differentiable functions: each a formula in torch, and a loop that gives the same numbers sooner.
+
+The formulas say what an activation is. In float32 on a CPU `fused/activations.py` has one loop for the values and one
+for the gradients, and nothing is kept but the input. Everything else takes the formula: other types and devices, a
+gradient that is itself to be differentiated, and a machine where numba fails.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from normscope.ops.buffers import direct_apply, gradients_of, is_learnt, is_out_of_the_ordinary, room32
+from normscope.ops.kernel_mode import KINDS, attempt, form_for
+from normscope.ops.threads import pool_for
+
+
+def _relu2(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
+def _times(act: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
+    return act(gate) * up
+
+
+FORMULAS: Mapping[str, Callable[..., Tensor]] = {
+    "relu2": _relu2,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": partial(_times, F.silu),
+    "reglu": partial(_times, F.relu),
+    "geglu": partial(_times, F.gelu),
+}
+"""The first three take x; the others, which are gated, take gate and up. GELU by itself is one fast pass in torch."""
+
+
+def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
+    """The activation of this name: of x; or, if it is gated, of the gate x times up."""
+    if has_torch_function((x, up)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(activate, (x, up), name, x, up)
+        return watched
+    form = form_for(x, up)
+    if form == "steps" or not _fits(x, up):
+        return _by_formula(name, x, up)
+    if form == "operator":
+        y: Tensor = _operator(x, up, name)
+    elif is_learnt(x, up):
+        y = _apply(x, up, name)
+    else:
+        y = _forward(x, up, name)
+    return y
+
+
+def _fits(x: Tensor, up: Tensor | None) -> bool:
+    if x.dtype not in KINDS or x.numel() == 0:
+        return False
+    return up is None or (up.dtype == x.dtype and up.shape == x.shape)
+
+
+def _by_formula(name: str, x: Tensor, up: Tensor | None) -> Tensor:
+    return FORMULAS[name](x) if up is None else FORMULAS[name](x, up)
+
+
+def _in_one_order(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether the tensors are dense and lie in memory alike, so that a loop may run over them as they lie."""
+    for other in others:
+        if other is not None and other.stride() != x.stride():
+            return False
+    return x.is_contiguous() or torch.empty_like(x).stride() == x.stride()
+
+
+def _ready(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
+    """The tensors in float32 and in one order."""
+    if all([t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (x, *others)]):  # noqa: C419 (sooner)
+        return [x, *others]
+    if _in_one_order(x, *others):
+        return [None if t is None else t.float() for t in (x, *others)]
+    return [None if t is None else t.float().contiguous() for t in (x, *others)]
+
+
+@lru_cache
+def _loops() -> tuple[Any, Any]:
+    from normscope.ops.fused import activations, elementwise  # brings numba, and may fail
+
+    return activations.LOOPS, elementwise
+
+
+def _run(name: str, which: str, count: int, places: list[int]) -> None:
+    loops, elementwise = _loops()
+    elementwise.run(*pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count)
+
+
+def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
+    wide, other = _ready(x, up)
+    assert wide is not None
+    y = torch.empty_like(wide)
+    inputs = (wide,) if other is None else (wide, other)
+    if attempt(
+        _run,
+        name,
+        "values",
+        x.numel(),
+        [
+            t.data_ptr()
+            for t in (
+                *inputs,
+                y,
+            )
+        ],
+    ):
+        return y if wide is x else y.to(x.dtype)
+    return _by_formula(name, x, up)
+
+
+def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of up; the second is empty where there is none."""
+    wide, other, gradient = _ready(x, up, g)
+    assert wide is not None
+    assert gradient is not None
+    dx = torch.empty_like(wide)
+    if other is None:
+        dup = torch.empty(0, dtype=x.dtype, device="cpu")
+        done = attempt(
+            _run,
+            name,
+            "slopes",
+            x.numel(),
+            [
+                t.data_ptr()
+                for t in (
+                    wide,
+                    gradient,
+                    dx,
+                )
+            ],
+        )
+    else:
+        dup = torch.empty_like(wide)
+        done = attempt(
+            _run,
+            name,
+            "slopes",
+            x.numel(),
+            [
+                t.data_ptr()
+                for t in (
+                    wide,
+                    other,
+                    gradient,
+                    dx,
+                    dup,
+                )
+            ],
+        )
+    if done:
+        return (dx, dup) if wide is x else (dx.to(x.dtype), dup.to(x.dtype))
+    leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
+    found = _gradients_by_formula(g, leaf, gate, name)
+    dx, dup = (room32(0) if f is None else f.detach() for f in found)
+    return dx, dup
+
+
+def _gradients_by_formula(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> list[Tensor | None]:
+    return gradients_of(lambda: _by_formula(name, x, up), (x, up), g)
+
+
+class _Activation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, up: Tensor | None, name: str) -> Tensor:
+        ctx.save_for_backward(x, up)
+        ctx.name = name
+        return _forward(x, up, name)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, up = ctx.saved_tensors
+        if is_out_of_the_ordinary(grads[0]):
+            return *_gradients_by_formula(grads[0], x, up, ctx.name), None
+        dx, dup = _backward(grads[0], x, up, ctx.name)
+        return *_wanted(dx, dup, ctx.needs_input_grad), None
+
+
+_apply = direct_apply(_Activation)
+
+
+def _wanted(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
+    return dx if needed[0] else None, dup if needed[1] else None
+
+
+_operator = torch.library.custom_op("normscope::activation", _forward, mutates_args=())
+_backward_operator = torch.library.custom_op("normscope::activation_backward", _backward, mutates_args=())
+
+
+@_operator.register_fake
+def _(x: Tensor, up: Any, name: str) -> Tensor:
+    return _laid_out(x, up)
+
+
+@_backward_operator.register_fake
+def _(g: Tensor, x: Tensor, up: Any, name: str) -> tuple[Tensor, Tensor]:
+    dx = _laid_out(x, up, g)
+    return dx, x.new_empty(0) if up is None else torch.empty_like(dx)
+
+
+def _laid_out(x: Tensor, *others: Tensor | None) -> Tensor:
+    """An empty tensor in the order that the loop leaves its results in."""
+    if _in_one_order(x, *others):
+        return torch.empty_like(x)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, up, ctx.name = inputs
+    ctx.save_for_backward(x, up)
+
+
+def _pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    x, up = ctx.saved_tensors
+    dx, dup = _backward_operator(g, x, up, ctx.name)
+    return *_wanted(dx, dup, ctx.needs_input_grad), None
+
+
+_operator.register_autograd(_pull_back, setup_context=_keep)

@@ -1,0 +1,228 @@
+"""Attention of queries to keys, softmax(q k^T / sqrt(e)) v, on heads as the projections leave them.
+
+Axes: q and y are (b, s, h, e); k and v (b, s, kv_heads, e), which groups of h / kv_heads query heads share.
+
+| what                                                | form                                                       |
+|-----------------------------------------------------|------------------------------------------------------------|
+| float32 on the CPU, where it pays                   | `fused/attention.py`: a head at a time, in the cache       |
+| other types and devices, very short or long texts   | torch's own function, on transposed views                  |
+| masks, dropout, other keys than the queries' tokens | the same, by `by_torch`; the kernel does not know of them  |
+
+Of the forward pass the kernel keeps its inputs alone: the backward pass makes the weights anew. A backward pass that is
+itself to be differentiated takes torch's formula. `normscope.ops.kernel_mode` says when kernels may run at all.
+"""
+
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import handle_torch_function, has_torch_function
+
+from normscope.ops.buffers import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
+from normscope.ops.kernel_mode import Form, attempt, form_for, is_transformed
+from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.threads import Pool, pool_for
+
+LONGEST = 1024
+"""Up to so many tokens the kernel was measured to be faster than torch's function, where not all tokens are seen."""
+
+_LONGEST_BOTH_WAYS = 256  # where all is seen there is less to win
+_LONGEST_PADDED = 64  # and less still where heads are no multiple of the kernel's panels
+_FEWEST_HEADS = 2
+"""A head of keys is one thread's, so torch's function, which shares one, is better for a single head. This does not ask
+how many threads there are: another form rounds otherwise, and a run that gets other threads must keep its bits."""
+_WORK = (
+    8  # a query's work with so many keys is about that with one number in other kernels, by which threads are counted
+)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None = None) -> Tensor:
+    """What each token makes of those that it sees: all, or itself and those before; with a window only the nearest.
+
+    A window counts the token itself, and goes both ways unless it is causal.
+
+    Example:
+        >>> v = torch.arange(8.0).reshape(1, 4, 1, 2)
+        >>> attend(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1, 2), v, causal=True)[0, :, 0, 0].tolist()  # the means
+        [0.0, 1.0, 2.0, 3.0]
+    """
+    if has_torch_function((q, k, v)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
+        return watched
+    window = None if window is None or is_known(q.shape[1] <= window) else window
+    form = form_for(q, k, v) if _fits(q, k, v) else "steps"
+    if form == "steps" or not _pays(q, k, causal or window is not None, form):
+        return _by_torch(q, k, v, causal, window)
+    if form == "operator":
+        y = _operator(q, k, v, causal, window)
+    elif is_learnt(q, k, v):
+        y = _apply(q, k, v, causal, window)
+    else:
+        y = _forward(q, k, v, causal, window)
+    result: Tensor = y
+    return result
+
+
+def by_torch(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, visible: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
+    with sdpa_kernel(SDPBackend.MATH) if is_transformed() else nullcontext():
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=visible,
+            dropout_p=dropout,
+            is_causal=causal,
+            enable_gqa=not is_known(q.shape[2] == k.shape[2]),
+        )
+    return y.transpose(1, 2)
+
+
+def seen(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
+    """Whether a token at the place `query` looks at one at the place `key`."""
+    visible = key <= query if causal else torch.ones_like(key <= query)
+    if window is not None:
+        near = query - key < window
+        visible = visible & (near if causal else near & (key - query < window))
+    return visible
+
+
+def _fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return (
+        q.dtype == k.dtype == v.dtype == torch.float32
+        and k.shape == v.shape
+        and q.shape[1] == k.shape[1]
+        and q.numel() > 0
+    )
+
+
+def _pays(q: Tensor, k: Tensor, hides: bool, form: Form) -> bool:
+    """Whether the kernel was measured to be faster; `hides` says that not all tokens are seen."""
+    b, s, _, e = q.shape
+    longest = LONGEST if hides else _LONGEST_BOTH_WAYS if e % 32 == 0 else _LONGEST_PADDED
+    if form == "operator":  # a graph may be for any length, of which nothing is asked that is not known
+        return is_known(s <= longest)
+    return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _FEWEST_HEADS
+
+
+def _by_torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
+    if window is None:
+        return by_torch(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
+    place = torch.arange(q.shape[1], device=q.device)
+    return by_torch(q, k, v, visible=seen(place[:, None], place, causal, window))
+
+
+@lru_cache
+def _loops() -> Any:
+    from normscope.ops.fused import attention  # brings numba, and may fail
+
+    return attention
+
+
+def _sizes(q: Tensor, k: Tensor, causal: bool, window: int | None) -> tuple[int, ...]:
+    """How many heads of keys in all; s, kv_heads, queries a head of keys, e; and how far back and ahead one sees."""
+    b, s, heads, e = q.shape
+    kv_heads, back = k.shape[2], s if window is None else min(window - 1, s)
+    return b * kv_heads, s, kv_heads, heads // kv_heads, e, back, 0 if causal else back
+
+
+def _pool(q: Tensor) -> Pool:
+    return pool_for(q.numel() * (1 + q.shape[1] // _WORK))
+
+
+def _run_forward(pool: Pool, inputs: list[Tensor], y: Tensor, sizes: tuple[int, ...]) -> None:
+    loops = _loops()
+    needed = loops.forward_room(sizes[1], sizes[4])
+    room = room32(pool.threads * needed)
+    loops.forward(*pool, *[x.data_ptr() for x in inputs], y.data_ptr(), room.data_ptr(), needed, *sizes)
+
+
+def _run_backward(pool: Pool, inputs: list[Tensor], results: list[Tensor], sizes: tuple[int, ...]) -> None:
+    loops = _loops()
+    needed = loops.backward_room(sizes[1], sizes[4])
+    room = room32(pool.threads * needed)
+    loops.backward(*pool, *[x.data_ptr() for x in (*inputs, *results)], room.data_ptr(), needed, *sizes)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
+    inputs = [in_order(x) for x in (q, k, v)]
+    y = torch.empty_like(inputs[0])
+    if attempt(_run_forward, _pool(q), inputs, y, _sizes(q, k, causal, window)):
+        return y
+    return _by_torch(q, k, v, causal, window).contiguous()
+
+
+def _backward(
+    g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v."""
+    inputs = [in_order(x) for x in (q, k, v, g)]
+    dq, dk, dv = (torch.empty_like(x) for x in inputs[:3])
+    if attempt(_run_backward, _pool(q), inputs, [dq, dk, dv], _sizes(q, k, causal, window)):
+        return dq, dk, dv
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    dq, dk, dv = (x.detach().contiguous() for x in _gradients_by_torch(g, leaves, causal, window) if x is not None)
+    return dq, dk, dv
+
+
+def _gradients_by_torch(g: Tensor, inputs: list[Tensor], causal: bool, window: int | None) -> list[Tensor | None]:
+    def readable() -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):  # which alone can be differentiated again
+            q, k, v = inputs
+            return _by_torch(q, k, v, causal, window)
+
+    return gradients_of(readable, inputs, g)
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.sight = causal, window
+        return _forward(q, k, v, causal, window)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if is_out_of_the_ordinary(grads[0]):
+            return *_gradients_by_torch(grads[0], list(ctx.saved_tensors), *ctx.sight), None, None
+        return *_wanted(_backward(grads[0], *ctx.saved_tensors, *ctx.sight), ctx.needs_input_grad), None, None
+
+
+_apply = direct_apply(_Attend)
+
+
+def _wanted(found: tuple[Tensor, Tensor, Tensor], needed: tuple[bool, ...]) -> list[Tensor | None]:
+    return [gradient if wanted else None for gradient, wanted in zip(found, needed, strict=False)]
+
+
+_operator = torch.library.custom_op("normscope::attend", _forward, mutates_args=())
+_backward_operator = torch.library.custom_op("normscope::attend_backward", _backward, mutates_args=())
+
+
+@_operator.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: Any) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+@_backward_operator.register_fake
+def _(g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, causal, window = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.sight = causal, window
+
+
+def _pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    return *_wanted(_backward_operator(g, *ctx.saved_tensors, *ctx.sight), ctx.needs_input_grad), None, None
+
+
+_operator.register_autograd(_pull_back, setup_context=_keep)

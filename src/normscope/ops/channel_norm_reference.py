@@ -1,0 +1,54 @@
+"""The readable form of the norms of channels, on tensors as the kernels see them: dense, in the order of memory."""
+
+import torch
+from torch import Tensor
+
+from normscope.ops import norm_reference as steps
+from normscope.ops.memory_layout import Channels
+from normscope.ops.norm_reference import Affine
+from normscope.scope import Scope
+
+# The dimensions of `_view`, in the order of memory: samples, places, and channels in groups that share a statistic.
+_SCOPES = {
+    ("segments", False): Scope.parse("n g [c s]"),
+    ("segments", True): Scope.parse("[n] g [c s]"),
+    ("columns", False): Scope.parse("n [s] g [c]"),
+}
+
+
+def _view(x: Tensor, at: Channels) -> Tensor:
+    """The numbers in the order of memory, as the dimensions of `_SCOPES`."""
+    groups = at.channels // at.together
+    flat = x.as_strided((x.numel(),), (1,))
+    if at.kind == "segments":
+        return flat.reshape(at.outer, groups, at.together, at.inner)
+    return flat.reshape(at.outer, at.inner, groups, at.together)
+
+
+def by_steps(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: Tensor | None,
+    means: Tensor | None,
+    squares: Tensor | None,
+    at: Channels,
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    work = _view(x, at)
+    plan = _SCOPES[at.kind, at.shared].bind(work.shape)
+    affine = Affine(weight, bias, plan.along(("g", "c")))
+    mask = None if real is None else real.reshape(plan.along(("n", "s")))
+    if squares is None:
+        statistic: steps.Statistic = "standardise" if centred else "rms"
+        y, moments = steps.by_batch(work, plan, statistic=statistic, eps=eps, affine=affine, mask=mask)
+        squares, counts = moments.square.flatten(), moments.count.expand_as(moments.square).flatten()
+        means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
+    else:
+        assert means is not None
+        each = plan.statistics_along()
+        y = steps.by_memory(work, plan, means.reshape(each), squares.reshape(each), eps=eps, affine=affine, mask=mask)
+        counts = torch.zeros_like(squares)
+    y = y.reshape(-1).as_strided(x.shape, x.stride())
+    return y, means.detach(), squares.detach(), counts

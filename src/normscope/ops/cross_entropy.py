@@ -1,0 +1,172 @@
+"""The mean cross-entropy of logits and targets, with its gradient computed beside it.
+
+The formula in torch says what it is; `fused/cross_entropy.py` has the loops for a CPU. Where a gradient is wanted, the
+forward pass leaves it behind and nothing else is kept, so the backward pass has only to scale it. With a cap the logits
+are kept too, for second derivatives; torch would keep as much.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from normscope.ops.buffers import direct_apply, in_order, is_learnt, is_out_of_the_ordinary, room32, room64
+from normscope.ops.kernel_mode import attempt, form_for
+from normscope.ops.threads import pool_for
+
+IGNORED = -1
+"""The target of a row that does not count."""
+
+
+def cap_logits(logits: Tensor, cap: float | None) -> Tensor:
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def formula(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
+    return F.cross_entropy(cap_logits(logits, cap), targets, ignore_index=IGNORED)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
+    """The mean cross-entropy, in nats a row, of logits (rows, vocabulary) and int64 targets; -1 does not count.
+
+    The logits are taken in float32 at least, and squeezed into +-cap if there is one.
+    """
+    if has_torch_function((logits, targets)):  # someone watches torch's functions, and wants to see this one too
+        watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
+        return watched
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    form = form_for(logits, targets)
+    if form == "steps" or not _fits(logits, targets):
+        return formula(logits, targets, cap)
+    learns = is_learnt(logits)
+    if form == "operator":
+        loss, _ = _operator(logits, targets, cap, learns)
+    elif learns:
+        loss, _ = _apply(logits, targets, cap)
+    else:
+        loss, _ = _forward(logits, targets, cap, False)
+    result: Tensor = loss
+    return result
+
+
+def _fits(logits: Tensor, targets: Tensor) -> bool:
+    return (
+        logits.dtype == torch.float32
+        and targets.dtype == torch.int64
+        and logits.dim() == 2
+        and targets.shape == logits.shape[:1]
+        and logits.numel() > 0
+    )
+
+
+def _forward(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
+    """The loss; and the gradient of the logits, empty if it is not wanted."""
+    rows, d = logits.shape
+    z, places, pool = in_order(logits), targets.contiguous(), pool_for(logits.numel())
+    gradient = room32(rows if learns else pool.threads, d)
+    losses, loss, wrong = room64(rows), room32(), torch.empty(1, dtype=torch.int64, device="cpu")
+    done = attempt(
+        _run, *pool, z.data_ptr(), places.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
+        wrong.data_ptr(), rows, d, IGNORED, float(cap or 0.0), learns,
+    )  # fmt: skip
+    if not done:
+        return _forward_by_formula(logits, targets, cap, learns)
+    if (place := int(wrong)) >= 0:
+        raise IndexError(f"Target {int(places[place])} is out of bounds.")
+    return loss, gradient if learns else gradient.new_empty(0)
+
+
+def _run(*arguments: Any) -> None:
+    from normscope.ops.fused import cross_entropy as loops  # brings numba, and may fail
+
+    loops.forward(*arguments)
+
+
+def _forward_by_formula(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
+    with torch.set_grad_enabled(learns):
+        leaf = logits.detach().requires_grad_(learns)
+        loss = formula(leaf, targets, cap)
+        gradient = torch.autograd.grad(loss, leaf)[0] if learns else loss.new_empty(0)
+    return loss.detach(), gradient
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Gives the loss and its gradient. The gradient is a function of the logits as well: so there are second ones."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        loss, gradient = _forward(logits, targets, cap, True)
+        ctx.save_for_backward(gradient, targets, None if cap is None else logits)
+        ctx.cap, ctx.is_shared = cap, False
+        return loss, gradient
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        gradient, targets, logits = ctx.saved_tensors
+        g, v = grads
+        ctx.is_shared |= is_out_of_the_ordinary(g)  # a graph of second derivatives will hold the gradient as well
+        found = None if g is None else _scaled(gradient, g, ctx.is_shared or _will_run_again())
+        if v is not None:  # what was differentiated is the gradient
+            bend = _bend(gradient, targets, v) if logits is None else _capped_bend(logits, targets, ctx.cap, v)
+            found = bend if found is None else found + bend
+        return found, None, None
+
+
+_apply = direct_apply(_CrossEntropy)
+
+
+def _scaled(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:
+    """The gradient times g; in its own memory, if nobody else will ask for it."""
+    if is_shared:
+        return gradient * g
+    return gradient if g.item() == 1.0 else gradient.mul_(g)
+
+
+def _will_run_again() -> bool:
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # not in every torch
+    return asked is None or bool(asked())
+
+
+def _bend(gradient: Tensor, targets: Tensor, v: Tensor) -> Tensor:
+    """The second derivative along v: (p v - p sum(p v)) / count, with p = softmax(logits) from the gradient."""
+    counts = (targets != IGNORED)[:, None]
+    count = counts.sum()
+    at_target = F.one_hot(targets.clamp(min=0), gradient.shape[1]) * counts
+    p = gradient * count + at_target
+    return p * (v - (p * v).sum(-1, keepdim=True)) / count
+
+
+def _capped_bend(logits: Tensor, targets: Tensor, cap: float, v: Tensor) -> Tensor:
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        z = logits if further else logits.detach().requires_grad_()
+        (first,) = torch.autograd.grad(formula(z, targets, cap), z, create_graph=True)
+        (second,) = torch.autograd.grad(first, z, v, create_graph=further)
+    return second
+
+
+_operator = torch.library.custom_op("normscope::cross_entropy", _forward, mutates_args=())
+
+
+@_operator.register_fake
+def _(logits: Tensor, targets: Tensor, cap: Any, learns: bool) -> tuple[Tensor, Tensor]:
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if learns else logits.new_empty(0)
+    return logits.new_empty(()), gradient
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
+
+
+def _pull_back(ctx: Any, g: Tensor | None, v: Tensor | None) -> tuple[Tensor | None, ...]:
+    if v is not None:
+        raise NotImplementedError("the loss has no second derivative as an operator; use it without tracing")
+    (gradient,) = ctx.saved_tensors
+    return None if g is None else gradient * g, None, None, None
+
+
+_operator.register_autograd(_pull_back, setup_context=_keep)

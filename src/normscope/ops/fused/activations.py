@@ -1,0 +1,168 @@
+"""Activations and their derivatives, number by number. Nothing but the input is needed for the backward pass.
+
+`values` takes the input and gives the result; `slopes` takes the input and the gradient of the result, and gives the
+gradient of the input. The gated ones take a gate beside the input. NaN and infinity give what they give in torch.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from normscope.ops.fused.compiler import compiled, float32_at, fma, in_vectors
+from normscope.ops.fused.elementwise import Loop
+from normscope.ops.fused.math_functions import normal, sigmoids, times_sigmoid
+
+_ZERO, _ONE, _TWO, _THREE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(3.0)
+
+# gelu-tanh: (1 + tanh u) / 2 = sigmoid(2 u), and 2 u = x (a + b x^2)
+_A = np.float32(2 * np.sqrt(2 / np.pi))
+_B = np.float32(2 * np.sqrt(2 / np.pi) * 0.044715)
+_SQUARE_HIGHEST = np.float32(1e4)  # beyond x = 100 the sigmoid is 0 or 1; so 2 u and its slope stay finite
+
+
+@compiled
+def _relu(x):
+    return _ZERO if x < 0 else x  # NaN is not below zero, and stays
+
+
+@compiled
+def gelu(x):
+    return x * normal(x)[0]
+
+
+@compiled
+def _gelu_slope(x):
+    share, density = normal(x)
+    return fma(x, density, share)
+
+
+@compiled
+def _bounded_square(x):
+    square = x * x
+    return _SQUARE_HIGHEST if square > _SQUARE_HIGHEST else square
+
+
+@compiled
+def gelu_tanh(x):
+    return times_sigmoid(x, x * fma(_B, _bounded_square(x), _A))
+
+
+@compiled
+def _gelu_tanh_slope(x):
+    square = _bounded_square(x)
+    up, down = sigmoids(x * fma(_B, square, _A))
+    return fma(x * (up * down), fma(_THREE * _B, square, _A), up)
+
+
+@compiled
+def silu(x):
+    return times_sigmoid(x, x)
+
+
+@compiled
+def _silu_slope(x):
+    up, down = sigmoids(x)
+    return up * fma(x, down, _ONE)
+
+
+def _relu2_values(first, last, x, y, _c, _d, _e):
+    in_vectors()
+    xs, ys = float32_at(x), float32_at(y)
+    for i in range(first, last):
+        positive = _relu(xs[i])
+        ys[i] = positive * positive
+
+
+def _relu2_slopes(first, last, x, g, dx, _d, _e):
+    in_vectors()
+    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
+    for i in range(first, last):
+        dxs[i] = _ZERO if xs[i] <= 0 else gs[i] * (_TWO * xs[i])
+
+
+def _gelu_tanh_values(first, last, x, y, _c, _d, _e):
+    in_vectors()
+    xs, ys = float32_at(x), float32_at(y)
+    for i in range(first, last):
+        ys[i] = gelu_tanh(xs[i])
+
+
+def _gelu_tanh_slopes(first, last, x, g, dx, _d, _e):
+    in_vectors()
+    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
+    for i in range(first, last):
+        dxs[i] = gs[i] * _gelu_tanh_slope(xs[i])
+
+
+def _silu_values(first, last, x, y, _c, _d, _e):
+    in_vectors()
+    xs, ys = float32_at(x), float32_at(y)
+    for i in range(first, last):
+        ys[i] = silu(xs[i])
+
+
+def _silu_slopes(first, last, x, g, dx, _d, _e):
+    in_vectors()
+    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
+    for i in range(first, last):
+        dxs[i] = gs[i] * _silu_slope(xs[i])
+
+
+def _swiglu_values(first, last, gate, up, y, _d, _e):
+    in_vectors()
+    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
+    for i in range(first, last):
+        ys[i] = silu(gates[i]) * ups[i]
+
+
+def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
+    in_vectors()
+    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
+    for i in range(first, last):
+        dgates[i] = gs[i] * ups[i] * _silu_slope(gates[i])
+        dups[i] = gs[i] * silu(gates[i])
+
+
+def _reglu_values(first, last, gate, up, y, _d, _e):
+    in_vectors()
+    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
+    for i in range(first, last):
+        ys[i] = _relu(gates[i]) * ups[i]
+
+
+def _reglu_slopes(first, last, gate, up, g, dgate, dup):
+    in_vectors()
+    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
+    for i in range(first, last):
+        dgates[i] = _ZERO if gates[i] <= 0 else gs[i] * ups[i]
+        dups[i] = gs[i] * _relu(gates[i])
+
+
+def _geglu_values(first, last, gate, up, y, _d, _e):
+    in_vectors()
+    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
+    for i in range(first, last):
+        ys[i] = gelu(gates[i]) * ups[i]
+
+
+def _geglu_slopes(first, last, gate, up, g, dgate, dup):
+    in_vectors()
+    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
+    for i in range(first, last):
+        dgates[i] = gs[i] * ups[i] * _gelu_slope(gates[i])
+        dups[i] = gs[i] * gelu(gates[i])
+
+
+class Loops(NamedTuple):
+    values: Loop
+    slopes: Loop
+
+
+LOOPS = {
+    "relu2": Loops(Loop(_relu2_values), Loop(_relu2_slopes)),
+    "gelu-tanh": Loops(Loop(_gelu_tanh_values), Loop(_gelu_tanh_slopes)),
+    "silu": Loops(Loop(_silu_values), Loop(_silu_slopes)),
+    "swiglu": Loops(Loop(_swiglu_values), Loop(_swiglu_slopes)),
+    "reglu": Loops(Loop(_reglu_values), Loop(_reglu_slopes)),
+    "geglu": Loops(Loop(_geglu_values), Loop(_geglu_slopes)),
+}

@@ -1,0 +1,237 @@
+"""What one new token asks of a few rows: products with weights in three formats, norms, turns and attention.
+
+Memory is the limit: every weight is read once, and each row meets it in the cache. A row's numbers come from the same
+functions in the same order whatever the number of rows or threads, so a text has the same bits alone and beside others.
+
+The formats of a weight (rows of w, one for each output):
+- float32;
+- bfloat16, two in each uint32: the first half of the row in the low bits, the second half in the high ones; of an odd
+  row the first half is longer by one, and the last high bits mean nothing;
+- int8, times a scale for each row.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from normscope.ops.fused.compiler import compiled, float32_at, in_vectors, int8_at, uint32_at
+from normscope.ops.fused.math_functions import exp
+
+FLOAT32, BFLOAT16, INT8 = 0, 1, 2
+_ZERO = np.float32(0.0)
+_HALF, _UPPER = np.uint32(16), np.uint32(0xFFFF0000)
+
+
+@intrinsic
+def _as_float32(_: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+@compiled
+def _float32(x, w0, w1, w2, w3, d):
+    in_vectors()
+    y0 = y1 = y2 = y3 = _ZERO
+    for j in range(d):
+        y0 += x[j] * w0[j]
+        y1 += x[j] * w1[j]
+        y2 += x[j] * w2[j]
+        y3 += x[j] * w3[j]
+    return y0, y1, y2, y3
+
+
+@compiled
+def _low(both):
+    return _as_float32(np.uint32(both << _HALF))
+
+
+@compiled
+def _high(both):
+    return _as_float32(np.uint32(both & _UPPER))
+
+
+@compiled
+def _halves(low, high, w0, w1, w2, w3, half):
+    in_vectors()
+    y0 = y1 = y2 = y3 = _ZERO
+    for j in range(half):
+        y0 += low[j] * _low(w0[j]) + high[j] * _high(w0[j])
+        y1 += low[j] * _low(w1[j]) + high[j] * _high(w1[j])
+        y2 += low[j] * _low(w2[j]) + high[j] * _high(w2[j])
+        y3 += low[j] * _low(w3[j]) + high[j] * _high(w3[j])
+    return y0, y1, y2, y3
+
+
+@compiled
+def _bfloat16(x, w0, w1, w2, w3, d):
+    """The halves of the rows; and the number in the middle of odd ones, which has no partner."""
+    half = d // 2
+    y0, y1, y2, y3 = _halves(float32_at(x), float32_at(x + 4 * (d - half)), w0, w1, w2, w3, half)
+    if d % 2 == 0:
+        return y0, y1, y2, y3
+    middle = float32_at(x)[half]
+    return (
+        y0 + middle * _low(w0[half]), y1 + middle * _low(w1[half]),
+        y2 + middle * _low(w2[half]), y3 + middle * _low(w3[half]),
+    )  # fmt: skip
+
+
+@compiled
+def _int8(x, w0, w1, w2, w3, d):
+    in_vectors()
+    y0 = y1 = y2 = y3 = _ZERO
+    for j in range(d):
+        y0 += x[j] * np.float32(w0[j])
+        y1 += x[j] * np.float32(w1[j])
+        y2 += x[j] * np.float32(w2[j])
+        y3 += x[j] * np.float32(w3[j])
+    return y0, y1, y2, y3
+
+
+@compiled
+def four_products(kind, x, w, scale, i, step, d):
+    """The products of the row at x with the rows i, i + step, i + 2 step and i + 3 step of a weight.
+
+    Four rows far from each other are four streams to the processor's prefetcher; four neighbours would share a page,
+    where it follows one. Of one row alone int8 is read at half the speed.
+    """
+    if kind == FLOAT32:
+        row, next_row = w + 4 * i * d, 4 * step * d
+        return _float32(
+            float32_at(x), float32_at(row), float32_at(row + next_row), float32_at(row + 2 * next_row),
+            float32_at(row + 3 * next_row), d,
+        )  # fmt: skip
+    if kind == BFLOAT16:
+        row, next_row = w + 4 * i * ((d + 1) // 2), 4 * step * ((d + 1) // 2)
+        return _bfloat16(
+            x, uint32_at(row), uint32_at(row + next_row), uint32_at(row + 2 * next_row), uint32_at(row + 3 * next_row),
+            d,
+        )  # fmt: skip
+    row, next_row = w + i * d, step * d
+    y0, y1, y2, y3 = _int8(
+        float32_at(x), int8_at(row), int8_at(row + next_row), int8_at(row + 2 * next_row), int8_at(row + 3 * next_row),
+        d,
+    )  # fmt: skip
+    scales = float32_at(scale)
+    return y0 * scales[i], y1 * scales[i + step], y2 * scales[i + 2 * step], y3 * scales[i + 3 * step]
+
+
+@compiled
+def _sums(x, d, around):
+    in_vectors()
+    total, square = 0.0, 0.0
+    for j in range(d):
+        value = np.float64(x[j]) - around
+        total += value
+        square += value * value
+    return total, square
+
+
+@compiled
+def _copied(x, y, d):
+    in_vectors()
+    for j in range(d):
+        y[j] = x[j]
+
+
+@compiled
+def _scaled(y, mean, scale, d):
+    in_vectors()
+    for j in range(d):
+        y[j] = np.float32((np.float64(y[j]) - mean) * scale)
+
+
+@compiled
+def _gained(y, weight, d):
+    in_vectors()
+    for j in range(d):
+        y[j] *= weight[j]
+
+
+@compiled
+def _shifted(y, bias, d):
+    in_vectors()
+    for j in range(d):
+        y[j] += bias[j]
+
+
+@compiled
+def normalize(x, weight, bias, y, d, eps, centred):
+    """y = the norm of x over its d numbers; in float64, for a token has few of them. x and y may be the same."""
+    around = np.float64(float32_at(x)[0]) if centred else 0.0
+    total, square = _sums(float32_at(x), d, around)
+    off = total / d if centred else 0.0
+    variance = square / d - off * off
+    variance = 0.0 if variance < 0 else variance  # NaN is not below zero, and stays
+    if x != y:
+        _copied(float32_at(x), float32_at(y), d)
+    _scaled(float32_at(y), around + off, 1.0 / math.sqrt(variance + eps), d)
+    if weight:
+        _gained(float32_at(y), float32_at(weight), d)
+    if bias:
+        _shifted(float32_at(y), float32_at(bias), d)
+
+
+@compiled
+def turn(x, cos, sin, half):
+    """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head, in place."""
+    heads, cosines, sines = float32_at(x), float32_at(cos), float32_at(sin)
+    for j in range(half):
+        a, b = heads[j], heads[half + j]
+        heads[j] = a * cosines[j] - b * sines[j]
+        heads[half + j] = a * sines[j] + b * cosines[j]
+
+
+@compiled
+def _largest(scores, count):
+    largest = scores[0]
+    for t in range(1, count):
+        largest = max(largest, scores[t])
+    return largest
+
+
+@compiled
+def _weigh(scores, largest, count):
+    """The exponentials of the scores, and their sum."""
+    in_vectors()
+    total = _ZERO
+    for t in range(count):
+        scores[t] = exp(scores[t] - largest)
+        total += scores[t]
+    return total
+
+
+@compiled
+def _scores(query, keys, scores, scale, count, e):
+    in_vectors()
+    for t in range(count):
+        total = _ZERO
+        for j in range(e):
+            total += query[j] * keys[t * e + j]
+        scores[t] = total * scale
+
+
+@compiled
+def _mean(values, weights, y, total, count, e):
+    in_vectors()
+    for j in range(e):
+        y[j] = _ZERO
+    for t in range(count):
+        weight = weights[t] / total
+        for j in range(e):
+            y[j] += weight * values[t * e + j]
+
+
+@compiled
+def attend(query, keys, values, y, scores, count, e):
+    """What one head makes of `count` keys and values, (count, e): their mean, weighed by softmax(q.k / sqrt(e))."""
+    weights = float32_at(scores)
+    _scores(float32_at(query), float32_at(keys), weights, np.float32(1.0 / math.sqrt(e)), count, e)
+    total = _weigh(weights, _largest(weights, count), count)
+    _mean(float32_at(values), weights, float32_at(y), total, count, e)

@@ -1,0 +1,74 @@
+"""One job for many threads: the very threads that torch's own operations run on.
+
+numba would bring a pool of its own. Two pools on the same cores get in each other's way: each goes on spinning for a
+while after its work, on the core that the other needs. So a kernel is handed to the OpenMP library that torch has
+loaded already, and its threads are awake, since torch has just used them.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
+
+
+@intrinsic
+def share(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
+    """Call `body(part, parts, *arguments)` on each of so many threads, and wait for all.
+
+    `fork`, `number` and `team` are the addresses of OpenMP's functions (see `normscope.ops.threads`). OpenMP may
+    give fewer threads than it is asked for; then some take several parts. With one thread the body is called as it is.
+    """
+    kinds = (types.int64, types.int64, *arguments.types)
+    body.dispatcher.get_call_template(kinds, {})  # compiles it
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        threads, fork, number, team, _, packed = values
+        compiled = body.dispatcher.overloads[kinds]
+        context.active_code_library.add_linking_library(compiled.library)
+        function = context.declare_function(builder.module, compiled.fndesc)
+
+        def call(at: Any, part: Any, parts: Any, packed: Any) -> None:
+            given = [at.extract_value(packed, i) for i in range(len(arguments.types))]
+            result = compiled.signature.return_type
+            context.call_conv.call_function(at, function, result, kinds, [part, parts, *given])
+
+        single = builder.icmp_signed("<=", threads, ir.Constant(_INT64, 1))
+        with builder.if_else(single) as (alone, together):
+            with alone:
+                call(builder, ir.Constant(_INT64, 0), ir.Constant(_INT64, 1), packed)
+            with together:
+                frame = ir.LiteralStructType([_INT64, _INT64, _INT64, packed.type])
+                task = _task(builder.module, frame, call)
+                content = ir.Constant(frame, ir.Undefined)
+                for i, value in enumerate((number, team, threads, packed)):
+                    content = builder.insert_value(content, value, i)
+                slot = cgutils.alloca_once(builder, frame)
+                builder.store(content, slot)
+                kind = ir.FunctionType(ir.VoidType(), [task.type, _BYTES, _INT32, _INT32])
+                start = builder.inttoptr(fork, kind.as_pointer())
+                data, count = builder.bitcast(slot, _BYTES), builder.trunc(threads, _INT32)
+                builder.call(start, [task, data, count, ir.Constant(_INT32, 0)])
+        return context.get_dummy_value()
+
+    return types.void(threads, fork, number, team, body, arguments), generate
+
+
+def _task(module: Any, frame: Any, call: Any) -> Any:
+    """What each thread runs: it asks who it is among how many, and calls the body for each part of its own."""
+    task = ir.Function(module, ir.FunctionType(ir.VoidType(), [_BYTES]), name=module.get_unique_name("task"))
+    task.linkage = "internal"
+    builder = ir.IRBuilder(task.append_basic_block("entry"))
+    content = builder.load(builder.bitcast(task.args[0], frame.as_pointer()))
+    ask = ir.FunctionType(_INT32, []).as_pointer()
+    number, team = (
+        builder.sext(builder.call(builder.inttoptr(builder.extract_value(content, i), ask), []), _INT64) for i in (0, 1)
+    )
+    parts, packed = builder.extract_value(content, 2), builder.extract_value(content, 3)
+    with cgutils.for_range_slice(builder, number, parts, team, _INT64) as (part, _):
+        call(builder, part, parts, packed)
+    builder.ret_void()
+    return task

@@ -1,0 +1,131 @@
+"""Norms whose statistics are each over one row of contiguous memory: LayerNorm, RMSNorm, and others without a gain.
+
+Rows are taken a few at a time, as many as the cache holds: first the sums of each, then their scales, then the results.
+So a row is read from memory once. The input and each row's mean are kept for the backward pass, which takes the
+variance again beside its own sums.
+
+Two forms of the results, chosen row by row (see `precision.py`):
+- plain: in float32, but with the factor of each number in two parts, high and low, so that little more than the
+  rounding of the result is lost; less than in torch's layers.
+- careful: in float64, where float32 would lose digits or leave its range.
+
+Every row is computed alike, whatever the number of rows or threads. So the same input gives the same bits, always.
+"""
+
+import math
+
+import numpy as np
+
+from normscope.ops.fused.accumulation import is_plain, low_part
+from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
+from normscope.ops.fused.parallel import share
+from normscope.ops.fused.vector_loops import add, fill
+
+AT_ONCE = 8  # rows that are taken together at most
+_room = room_for(3 * AT_ONCE)
+
+
+@compiled
+def at_once(d):
+    """How many rows are taken together: not more than the cache nearest to the processor holds three times."""
+    return AT_ONCE if d <= 192 else 4 if d <= 768 else 1
+
+
+@compiled
+def _measure(x, means, squares, rows, d, centred):
+    """The mean of each row, and the mean square around it; around zero if it is not centred."""
+    in_vectors()
+    for i in range(rows):
+        # Around the first value, which lies within sqrt(d) deviations of the mean: the difference of squares keeps its
+        # digits, of which float64 has nine more than float32.
+        around = np.float64(x[i * d]) if centred else 0.0
+        total, square = 0.0, 0.0
+        for j in range(d):
+            value = np.float64(x[i * d + j]) - around
+            total += value
+            square += value * value
+        means[i], squares[i] = total, square
+
+
+@compiled
+def _settle(x, means, squares, scales, rows, d, eps, centred):
+    in_vectors()
+    for i in range(rows):
+        around = np.float64(x[i * d]) if centred else 0.0
+        off, square = means[i] / d if centred else 0.0, squares[i]
+        means[i] = around + off
+        squares[i] = max(square / d - off * off, 0.0) if square == square else square
+        scales[i] = 1.0 / math.sqrt(squares[i] + eps)
+
+
+@compiled
+def _standardise(x, weight, bias, y, means, squares, scales, rows, d, shifted):
+    """y = (x - mean) scale weight + bias; nothing is shifted where there is neither a mean nor a bias."""
+    in_vectors()
+    for i in range(rows):
+        at, mean, scale = i * d, means[i], scales[i]
+        if is_plain(mean, squares[i], d):
+            s = np.float32(scale)
+            s_low, off = np.float32(scale - s), np.float32(-mean * scale)
+            if shifted:
+                for j in range(d):
+                    y[at + j] = fma(fma(x[at + j], s, fma(x[at + j], s_low, off)), weight[j], bias[j])
+            else:
+                for j in range(d):
+                    high = s * weight[j]
+                    low = low_part(s, s_low, weight[j], high)
+                    y[at + j] = fma(x[at + j], high, x[at + j] * low)
+        else:
+            for j in range(d):
+                y[at + j] = (np.float64(x[at + j]) - mean) * scale * weight[j] + bias[j]
+
+
+@compiled
+def alike(real, first, last):
+    """How many rows from the first one on are, like it, real or padding."""
+    count = 1
+    while first + count < last and byte_at(real)[first + count] == byte_at(real)[first]:
+        count += 1
+    return count
+
+
+@compiled
+def _forward_part(
+    part, parts, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted
+):
+    """y of the rows that fall to one thread."""
+    i, last, few = rows * part // parts, rows * (part + 1) // parts, at_once(d)
+    room = _room()
+    squares, scales, zeros = float64_at(room), float64_at(room + 8 * few), room + 16 * few
+    while i < last:
+        count, xs, ys = min(few, last - i), float32_at(x + 4 * i * d), float32_at(y + 4 * i * d)
+        if added:
+            add(xs, float32_at(branch + 4 * i * d), float32_at(total + 4 * i * d), count * d)
+            xs = float32_at(total + 4 * i * d)
+        if masked:
+            count = alike(real, i, i + count)
+        if masked and byte_at(real)[i] == 0:
+            fill(ys, np.float32(0.0), count * d)
+        else:
+            centres = float64_at(means + 8 * i if centred else zeros)
+            _measure(xs, centres, squares, count, d, centred)
+            _settle(xs, centres, squares, scales, count, d, eps, centred)
+            _standardise(
+                xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, centred or shifted
+            )
+        i += count
+
+
+@compiled
+def forward(
+    threads, fork, number, team, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added,
+    shifted,
+):  # fmt: skip
+    """y and, if centred, the mean of all rows; if a branch is added, of x + branch, which is the total.
+
+    Arrays are given by their addresses.
+    """
+    share(
+        threads, fork, number, team, _forward_part,
+        (x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted),
+    )  # fmt: skip

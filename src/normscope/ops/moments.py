@@ -1,0 +1,202 @@
+"""The moments of a tensor's numbers: in one pass, in float64, whatever its type and place.
+
+On a CPU `fused/moments.py` has the loops; elsewhere, and without numba, torch's operations do it, a part at a time.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normscope.ops.kernel_mode import attempt, form_for
+from normscope.ops.threads import pool_for
+
+_BLOCKS = 16  # more than there are threads, and always as many, so that the order of summation is always the same
+_SMALLEST = 1 << 14  # numbers of a block
+_PART = 1 << 22
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What is known of some numbers without keeping them; those that are not finite are counted, and left out.
+
+    Two of them can be put together, as if all the numbers had been measured at once:
+
+    >>> a, b = moments_of(torch.tensor([1.0, 2.0])), moments_of(torch.tensor([3.0, math.inf]))
+    >>> both = a.joined(b)
+    >>> both.mean, both.variance, both.greatest, both.unreal
+    (2.0, 0.6666666666666666, 3.0, 1)
+
+    Args:
+        count: how many finite numbers.
+        mean: theirs.
+        second, third, fourth: the sums of the powers of their distances from the mean.
+        least, greatest: the extremes; infinity and minus infinity if there are no numbers.
+        zeros: how many are zero.
+        unreal: how many are infinite or not numbers.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    second: float = 0.0
+    third: float = 0.0
+    fourth: float = 0.0
+    least: float = math.inf
+    greatest: float = -math.inf
+    zeros: int = 0
+    unreal: int = 0
+
+    @property
+    def variance(self) -> float:
+        return self.second / self.count if self.count else 0.0
+
+    @property
+    def rms(self) -> float:
+        return math.sqrt(self.variance + self.mean * self.mean)
+
+    @property
+    def kurtosis(self) -> float:
+        """The fourth moment over the square of the second: 3 for a normal distribution, 0 where nothing varies."""
+        square = self.variance * self.variance
+        return self.fourth / self.count / square if square > 0 else 0.0
+
+    def joined(self, other: "Moments") -> "Moments":
+        """The moments of the numbers of both."""
+        m, n, total = self.count, other.count, self.count + other.count
+        zeros, unreal = self.zeros + other.zeros, self.unreal + other.unreal
+        if not m or not n:
+            some = self if m else other
+            return Moments(
+                some.count, some.mean, some.second, some.third, some.fourth, some.least, some.greatest, zeros, unreal
+            )
+        off = other.mean - self.mean
+        step = off / total
+        return Moments(
+            total,
+            self.mean + n * step,
+            self.second + other.second + off * step * m * n,
+            self.third
+            + other.third
+            + off * step * step * m * n * (m - n)
+            + 3 * step * (m * other.second - n * self.second),
+            self.fourth
+            + other.fourth
+            + off * step**3 * m * n * (m * m - m * n + n * n)
+            + 6 * step * step * (m * m * other.second + n * n * self.second)
+            + 4 * step * (m * other.third - n * self.third),
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            zeros,
+            unreal,
+        )
+
+
+def moments_of(x: Tensor) -> Moments:
+    """The moments of all numbers of a real tensor."""
+    x = _countable(x)
+    if x.numel() == 0:
+        return Moments()
+    if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
+        numbers = _in_memory(x.float())
+        count = numbers.numel()
+        blocks = min(_BLOCKS, -(-count // _SMALLEST))
+        found: Any = np.zeros((blocks, 9))
+        found[:, 5], found[:, 6] = math.inf, -math.inf
+        if attempt(_run, *pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
+            return _as_moments(found[0].tolist())
+    numbers = x.contiguous().reshape(-1)
+    return _union([_by_torch(part) for part in numbers.split(_PART)])
+
+
+def _run(*arguments: Any) -> None:
+    from normscope.ops.fused import moments as loops  # brings numba, and may fail
+
+    loops.measure(*arguments)
+
+
+def _countable(x: Tensor) -> Tensor:
+    """The same numbers in a type that torch can count with: not so those of eight bits."""
+    x = x.detach()
+    return x.float() if x.is_floating_point() and x.element_size() == 1 else x
+
+
+def _in_memory(x: Tensor) -> Tensor:
+    """The tensor's numbers one after the other; in which order does not matter here."""
+    return x if x.is_contiguous() or _is_dense(x) else x.contiguous()
+
+
+def _is_dense(x: Tensor) -> bool:
+    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(x)
+    return dense
+
+
+def _as_moments(row: list[float]) -> Moments:
+    count, mean, second, third, fourth, least, greatest, zeros, unreal = row
+    return Moments(int(count), mean, second, third, fourth, least, greatest, int(zeros), int(unreal))
+
+
+def _union(parts: list[Moments]) -> Moments:
+    total = Moments()
+    for part in parts:
+        total = total.joined(part)
+    return total
+
+
+def _by_torch(x: Tensor) -> Moments:
+    """The readable form, of one part."""
+    finite = torch.isfinite(x)
+    count, zeros = int(finite.sum()), int((x == 0).sum())
+    unreal = x.numel() - count
+    if count == 0:
+        return Moments(unreal=unreal)
+    wide = x[finite] if unreal else x
+    wide = wide.double() if wide.device.type != "mps" else wide.cpu().double()  # which has no float64
+    mean = wide.mean()
+    off = wide - mean
+    square = off * off
+    sums = [square.sum(), (square * off).sum(), (square * square).sum(), wide.min(), wide.max()]
+    second, third, fourth, least, greatest = (float(value) for value in sums)
+    return Moments(count, float(mean), second, third, fourth, least, greatest, zeros, unreal)
+
+
+class Columns:
+    """What each column of some matrices (rows, d) has in all: for units that never wake, and features that stick out.
+
+    >>> columns = Columns(3)
+    >>> columns.add(torch.tensor([[1.0, 0.0, -4.0], [2.0, 0.0, 0.0]]))
+    >>> columns.rows, columns.active.tolist(), columns.largest.tolist()
+    (2, [2.0, 0.0, 1.0], [2.0, 0.0, 4.0])
+    """
+
+    def __init__(self, d: int) -> None:
+        self.rows = 0
+        self.squares = np.zeros(d, dtype=np.float64)
+        self.largest = np.zeros(d, dtype=np.float32)
+        self.active = np.zeros(d, dtype=np.float64)
+
+    def add(self, x: Tensor) -> None:
+        """Add a matrix, (rows, d)."""
+        x = _countable(x)
+        rows, d = x.shape
+        self.rows += rows
+        if not x.numel():
+            return
+        if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
+            numbers, active = x.float().contiguous(), np.zeros(d, dtype=np.float32)
+            places = (array.ctypes.data for array in (self.squares, self.largest, active))
+            if attempt(_run_columns, numbers.data_ptr(), rows, d, *places):
+                self.active += active
+                return
+        sizes = x.abs().float()
+        self.squares += sizes.double().square().sum(0).cpu().numpy()
+        self.largest = np.fmax(self.largest, sizes.amax(0).cpu().numpy())
+        self.active += (x != 0).sum(0).cpu().numpy()
+
+
+def _run_columns(*arguments: Any) -> None:
+    from normscope.ops.fused import moments as loops
+
+    loops.columns(*arguments)

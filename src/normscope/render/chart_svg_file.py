@@ -1,0 +1,83 @@
+"""A chart as an SVG file of its own, for documents that cannot hold a page's style: light, with its legend inside."""
+
+import re
+import textwrap
+from html import escape
+
+from normscope.render.chart import Chart, Line, drawing, reaches_in_words
+from normscope.render.chart_style import CHART_STYLE
+
+HEAD, ROW, GAP = 26, 18, 18
+CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # the width of a letter of the legend and of the title, about
+
+
+def chart_file(chart: Chart) -> str:
+    """The whole file.
+
+    >>> lines = [Line("training", [(1, 3.0), (2, 2.0)]), Line("validation", [(1, 3.1), (2, 2.2)], "b")]
+    >>> text = chart_file(Chart("Loss", "step", "nats", lines))
+    >>> text.startswith("<svg") and "validation" in text
+    True
+    """
+    rows = _legend(chart)
+    said = reaches_in_words(chart)
+    title = textwrap.wrap(chart.title, int(chart.width / WIDE_CHARACTER)) or [""]
+    head = HEAD + ROW * (len(title) - 1)
+    top = head + ROW * (len(rows) + bool(said))
+    keys = [key for row, keys in enumerate(rows) for key in _keys(keys, head + ROW * row + 4)]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {chart.width} {chart.height + top}" '
+            f'width="{chart.width}" height="{chart.height + top}" class="chart" '
+            f'font-family="system-ui, sans-serif">',
+            f"<style>{_light_style()}</style>",
+            '<rect width="100%" height="100%" fill="#ffffff"/>',
+            *(
+                f'<text x="8" y="{17 + ROW * row}" style="font-size:13px;font-weight:600;fill:#1f2328">'
+                f"{escape(words)}</text>"
+                for row, words in enumerate(title)
+            ),
+            *keys,
+            *([f'<text x="8" y="{top - ROW + 8}">{escape("; ".join(said))}</text>'] if said else []),
+            f'<g transform="translate(0 {top})">',
+            *drawing(chart),
+            "</g>",
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _light_style() -> str:
+    """The rules with their light colours written out: many a viewer of SVG files does not know variables."""
+    variables, rules = CHART_STYLE.partition("@media")[0], CHART_STYLE[CHART_STYLE.index(".chart text {") :]
+    colours = {"faint": "#59636e", "paper": "#ffffff", "edge": "#d8dee4"}
+    colours |= dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", variables))
+    return re.sub(r"var\(--([a-z]+)\)", lambda name: colours[name[1]], rules)
+
+
+def _legend(chart: Chart) -> list[list[Line]]:
+    """The lines' names in rows that fit."""
+    rows: list[list[Line]] = []
+    place = float(chart.width)
+    for line in chart.lines if len(chart.lines) > 1 else ():
+        length = 20 + CHARACTER * len(line.label) + GAP
+        if place + length > chart.width:
+            rows.append([])
+            place = 8
+        rows[-1].append(line)
+        place += length
+    return rows
+
+
+def _keys(lines: list[Line], y: float) -> list[str]:
+    found, x = [], 8.0
+    for line in lines:
+        dashed = " dashed" if line.dashed else ""
+        if line.joined:
+            found.append(f'<path class="line{dashed} {line.colour}" style="stroke-width:3" d="M{x:.1f} {y:g}h14"/>')
+        else:
+            found.append(f'<circle class="dot {line.colour}" cx="{x + 7:.1f}" cy="{y:g}" r="4"/>')
+        found.append(f'<text x="{x + 20:.1f}" y="{y + 4:g}">{escape(line.label)}</text>')
+        x += 20 + CHARACTER * len(line.label) + GAP
+    return found

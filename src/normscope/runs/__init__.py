@@ -1,0 +1,1 @@
+"""A run is a folder: manifest, checkpoints, lock, metrics and report."""

@@ -1,0 +1,92 @@
+"""Which charts a run's report has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from normscope.render.chart import Chart, Line
+from normscope.render.curves import falls_early, smooth
+from normscope.runs.report.record import Record, number
+
+WIDE, HIGH = 1000, 330
+MOST_SIGNALS = 6
+
+
+def loss_chart(record: Record) -> Chart:
+    """Training loss, raw and smoothed, validation loss, and the floor."""
+    raw = record.curve("step", "loss")
+    smoothed = smooth(raw)
+    lines = [
+        Line("training, each step", raw, "a", opacity=0.3, rough=True),
+        Line("training, smoothed", smoothed, "a"),
+        Line("validation", record.curve("validation", "loss"), "b", dots=True),
+    ]
+    levels = [] if record.floor_nats is None else [(f"floor {record.floor_nats:.3f}", record.floor_nats)]
+    return Chart(
+        "Loss",
+        "step",
+        "nats a token",
+        [line for line in lines if line.points],
+        levels=levels,
+        log_x=falls_early(smoothed),
+        width=WIDE,
+        height=HIGH,
+    )
+
+
+def bits_chart(record: Record) -> Chart:
+    levels = [] if record.floor is None else [(f"floor {record.floor:.3f}", record.floor)]
+    lines = [Line("validation", record.curve("validation", "bits_per_byte"), "b", dots=True)]
+    return Chart("Bits per byte of the validation text", "step", "bits per byte", lines, levels=levels)
+
+
+def small_charts(record: Record) -> list[Chart]:
+    """What else there is of each step, a chart each, over the same steps."""
+    speed = record.curve("step", "tokens_per_second")
+    norms = record.curve("step", "gradient_norm")
+    smoothed = [
+        Line("each step", norms, "c", opacity=0.3, rough=True),
+        Line("smoothed", smooth(norms), "c"),
+    ]
+    return [
+        Chart("Gradient norm, before clipping", "step", "norm", smoothed, log_y=True),
+        Chart(
+            "Learning rate",
+            "step",
+            "share of the peak",
+            [Line("rate", record.curve("step", "rate"), "d")],
+            from_zero=True,
+        ),
+        Chart("Speed", "step", "tokens a second", [Line("tokens/s", speed, "a", rough=True)], from_zero=True),
+    ]
+
+
+def signal_charts(record: Record) -> list[Chart]:
+    """The signal in each layer, forward and backward: a line for each of a few steps, the later the stronger."""
+    events = _few([event for event in record.kind("signal") if event.get("layers")])
+    if not events:
+        return []
+    names = [str(layer.get("name", "")).replace("blocks.", "block ") for layer in events[0]["layers"]]
+    kinds = [("rms", "Signal of each layer, forward", "a"), ("gradient_rms", "Gradient of each layer, backward", "b")]
+    return [
+        Chart(
+            title,
+            "layer",
+            "root mean square",
+            [_layers(event, name, colour, (i + 1) / len(events)) for i, event in enumerate(events)],
+            names=[name.replace("block ", "") for name in names],
+            log_y=True,
+        )
+        for name, title, colour in kinds
+    ]
+
+
+def _layers(event: Mapping[str, Any], field: str, colour: str, strength: float) -> Line:
+    points = [(float(i), number(layer.get(field))) for i, layer in enumerate(event["layers"])]
+    return Line(f"step {event['step']}", points, colour, opacity=0.2 + 0.8 * strength, dots=len(points) < 40)
+
+
+def _few(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first, the last, and some between."""
+    if len(events) <= MOST_SIGNALS:
+        return list(events)
+    return [events[round(i * (len(events) - 1) / (MOST_SIGNALS - 1))] for i in range(MOST_SIGNALS)]

@@ -1,0 +1,36 @@
+"""Settings that OpenMP and MKL read once, when torch loads them: they have to be made before."""
+
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+
+REPRODUCIBLE = "AUTO,STRICT"
+"""MKL's mode in which a product has the same bits for any number of threads."""
+
+_WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+
+
+def user_decides_waiting(environment: Mapping[str, str]) -> bool:
+    """Whether a variable says how OpenMP's threads wait. Without one, `normscope.runtime.openmp_wait` decides.
+
+    >>> user_decides_waiting({}), user_decides_waiting({"OMP_WAIT_POLICY": "active"})
+    (False, True)
+    """
+    return any(name in environment for name in _WAITING)
+
+
+def prepare_environment(environment: MutableMapping[str, str] | None = None) -> None:
+    """Make MKL's results independent of the number of threads.
+
+    A variable that the user has set is left alone. If torch is loaded already, it has read them, and nothing is done.
+
+    >>> environment = {}
+    >>> prepare_environment(environment)
+    >>> environment
+    {'MKL_CBWR': 'AUTO,STRICT'}
+    """
+    if environment is None:
+        if "torch" in sys.modules:
+            return
+        environment = os.environ
+    environment.setdefault("MKL_CBWR", REPRODUCIBLE)

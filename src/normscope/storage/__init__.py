@@ -1,0 +1,1 @@
+"""Files and folders: atomic writes, folders that refuse symbolic links, JSON with limits."""

@@ -1,0 +1,163 @@
+"""The panel of the live display: what is known of a run, drawn for a width and a height."""
+
+import math
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from normscope.render.durations import duration, steady
+from normscope.render.formatting import count, printable, size
+from normscope.runs.events import REASONS
+from normscope.runtime.memory import memory_now, memory_peak
+from normscope.training.observers.log_lines import what_next
+from normscope.training.observers.progress import Progress
+from normscope.training.observers.sparkline import sparkline
+
+LABELS = 12  # columns for the names of the rows
+FRAME = 4  # columns that the frame and its padding take
+SAMPLE_LINES = 6
+
+
+def panel(progress: Progress, width: int, height: int) -> RenderableType:
+    """The run at this moment, no wider and no higher than this; the sample is the first to go where room is short."""
+    inner = max(20, width - FRAME)
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    rows.add_column(style="dim", width=LABELS - 1, no_wrap=True)
+    rows.add_column(no_wrap=True, overflow="ellipsis")
+    room = inner - LABELS
+    for name, content in _rows(progress, room):
+        rows.add_row(name, content)
+    parts: list[RenderableType] = [rows]
+    lines = min(SAMPLE_LINES, height - rows.row_count - 8)  # two frames, the curve's second row, and the line below
+    if progress.sample is not None and lines > 0:
+        parts.append(_sample(progress, inner, lines))
+    start = progress.start
+    title = "normscope" if start is None else printable(start.facts.get("model", "training"))
+    title += "" if start is None else f", {count(start.parameters)} parameters"
+    heading = Text(title, style="bold")
+    heading.truncate(inner - 2, overflow="ellipsis")
+    folder = None if start is None else Text(printable(start.folder), style="dim")
+    colour = "cyan" if progress.end is None else "green" if progress.end.reason == "done" else "yellow"
+    return Panel(
+        Group(*parts),
+        title=heading,
+        title_align="left",
+        subtitle=folder,
+        subtitle_align="right",
+        border_style=colour,
+        width=width,
+    )
+
+
+def _rows(progress: Progress, room: int) -> list[tuple[str, Text]]:
+    rows = [("step", _steps(progress, room)), ("loss", _loss(progress, room))]
+    if progress.validation is not None:
+        rows.append(("validation", _validation(progress)))
+        rows.append(("bits/byte", _bits(progress, room)))
+    if progress.last is not None:
+        rows.append(("speed", _speed(progress)))
+        rows.append(("learning", _learning(progress)))
+    rows.append(("memory", Text(f"{size(memory_now())} now, {size(memory_peak())} at most")))
+    if progress.saved is not None:
+        rows.append(("saved", Text(f"step {progress.saved.step}")))
+    if progress.end is not None and progress.start is not None:
+        rows += [(word, Text(what, style="bold")) for word, what in what_next(progress.start.folder, progress.end)]
+    return rows
+
+
+def _steps(progress: Progress, room: int) -> Text:
+    done, steps = progress.step, max(1, progress.steps)
+    if progress.end is not None:
+        why = REASONS.get(progress.end.reason, printable(progress.end.reason))
+        return Text(f"{done} of {steps}, {why}, in {duration(progress.end.seconds)}", style="bold")
+    left = "" if math.isnan(progress.seconds_left) else f"{duration(progress.seconds_left)} left"
+    before = f"{done:{len(str(steps))}d} of {steps} "
+    after = f" {100 * done // steps:3d} %  {left:<16}"
+    return Text.assemble((before, "bold"), _bar(done / steps, room - len(before) - len(after), "cyan"), after)
+
+
+def _loss(progress: Progress, room: int) -> Text:
+    number = f"{progress.loss:.4f}" if math.isfinite(progress.loss) else "..."
+    # The logarithm, or the fall of the first steps would leave no height for all the others.
+    logs = [math.log(max(loss, 1e-9)) for loss in progress.losses.values]
+    curve = sparkline(logs, room - 9, height=2)
+    upper, lower = curve or ("", "")
+    return Text.assemble((f"{number:<9}", "bold"), (f"{upper}\n", "cyan"), " " * 9, (lower, "cyan"))
+
+
+def _validation(progress: Progress) -> Text:
+    now, best = progress.validation, progress.best
+    if now is None:
+        return Text()
+    text = Text.assemble((f"{now.loss:.4f}", "bold"), f"   at step {now.step}")
+    if now is best:
+        text.append(", the best so far", style="green")
+    elif best is not None:
+        text.append(f"; best {best.loss:.4f} at step {best.step}")
+    return text
+
+
+def _bits(progress: Progress, room: int) -> Text:
+    """Bits per byte; and where the floor is known, how far down to it the model has come."""
+    if progress.validation is None:
+        return Text()
+    bits = progress.validation.bits_per_byte
+    text = Text(f"{bits:<9.3f}", style="bold")
+    if progress.learnt is None or progress.floor is None:
+        return text
+    before, after = f"{progress.guessing:.2f} ", f" floor {progress.floor:.3f} ({bits - progress.floor:+.3f})"
+    if room > 60:
+        before = f"guessing {before}"
+    bar = _bar(progress.learnt, room - 9 - len(before) - len(after), "green")
+    return Text.assemble(text, (before, "dim"), bar, after)
+
+
+def _speed(progress: Progress) -> Text:
+    speed = f"{count(progress.tokens_per_second)} tokens/s"
+    if progress.threads is not None and progress.end is None:
+        speed += f" with {progress.threads.threads} of {progress.threads.most} threads, the machine is busy"
+    # The end is told in the time of the whole run, of which this may be a part.
+    return Text(speed if progress.end is not None else f"{speed}, {duration(progress.elapsed)} so far")
+
+
+def _learning(progress: Progress) -> Text:
+    last = progress.last
+    if last is None:
+        return Text()
+    return Text(f"rate {last.rate:.2f}, gradient {steady(last.gradient_norm)}, epoch {last.epoch:.2f}")
+
+
+def _sample(progress: Progress, inner: int, lines: int) -> Panel:
+    sample = progress.sample
+    prompt, words = ("", "") if sample is None else (printable(sample.prompt), printable(sample.text))
+    text = Text.assemble((prompt.lstrip(), "dim"), words.rstrip())
+    title = "" if sample is None else f"sample, step {sample.step}"
+    return Panel(
+        _Clipped(text, lines), title=Text(title, style="dim"), title_align="left", border_style="dim", width=inner
+    )
+
+
+class _Clipped:
+    """A text, wrapped and cut to some lines."""
+
+    def __init__(self, text: Text, lines: int) -> None:
+        self._text, self._lines = text, lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wrapped = self._text.wrap(console, options.max_width, no_wrap=False)
+        shown = wrapped[: self._lines]
+        if len(wrapped) > self._lines:
+            shown[-1].truncate(options.max_width - 2)
+            shown[-1].append(" …")
+        yield Text("\n").join(shown)
+
+
+def _bar(share: float, width: int, style: str) -> Text:
+    """A bar, filled to a share, to the half of a character."""
+    if width < 1:
+        return Text()
+    halves = round(2 * width * min(1.0, max(0.0, share)))
+    full, half = divmod(halves, 2)
+    return Text.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), "dim"))

@@ -1,0 +1,138 @@
+"""A run as lines of text, for log files and pipes."""
+
+import math
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from normscope.render.durations import duration, quoted, steady
+from normscope.render.formatting import count, printable
+from normscope.runs.events import REASONS, Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
+from normscope.training.observers.progress import Progress
+
+"""Why a run ended, in words."""
+
+
+class PlainLines:
+    """Tells a run in lines that can be read in a log file: no colours, nothing that moves the cursor.
+
+    The first and the last step have a line, and between them those that come `every` so many seconds; in a long run
+    less often, some seventy lines for each doubling of the time, and one a minute at least.
+
+    Args:
+        stream: where the lines go.
+        every: the shortest time between two steps' lines, in seconds.
+        clock: seconds, from any moment on.
+
+    >>> import sys
+    >>> from normscope.runs.events import Validated
+    >>> lines = PlainLines(sys.stdout)
+    >>> lines.see(Validated(step=20, loss=1.5, bits_per_byte=1.25, best=True, seconds=0.2))
+      validation at step 20: loss 1.5000, 1.250 bits per byte, the best so far
+    """
+
+    def __init__(self, stream: TextIO, every: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._every, self._clock = stream, every, clock
+        self._progress = Progress(clock)
+        self._next = -math.inf
+
+    def see(self, event: Event) -> None:
+        self._progress.see(event)
+        for line in self._lines(event):
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.flush()
+
+    def _lines(self, event: Event) -> list[str]:
+        match event:
+            case Started():
+                self._next = -math.inf
+                return _start(event)
+            case Stepped():
+                return [self._step(event)] if self._is_due(event) else []
+            case Validated():
+                return [f"  {_validation(event, self._progress.floor)}"]
+            case Sampled():
+                return [f"  sample at step {event.step}: {quoted(event.prompt + event.text)}"]
+            case Saved():
+                return [f"  saved step {event.step}"]
+            case Noticed():
+                return [f"  note at step {event.step}: {line}" for line in printable(event.text).splitlines()]
+            case Finished():
+                return self._end(event)
+        return []  # the report shows the signal
+
+    def _is_due(self, event: Stepped) -> bool:
+        now = self._clock()
+        if now < self._next and event.step != self._progress.steps:
+            return False
+        self._next = now + max(self._every, min(60.0, self._progress.elapsed / 100))
+        return True
+
+    def _step(self, event: Stepped) -> str:
+        progress = self._progress
+        width = len(str(progress.steps))
+        parts = [
+            f"step {event.step:{width}d}/{progress.steps}",
+            f"loss {progress.loss:.4f}",
+            f"gradient {steady(event.gradient_norm):>7}",
+            f"rate {event.rate:.2f}",
+            f"epoch {event.epoch:.2f}",
+            f"{count(progress.tokens_per_second)} tokens/s",
+        ]
+        if math.isfinite(progress.seconds_left):
+            parts.append(f"{duration(progress.seconds_left)} left")
+        return "  ".join(parts)
+
+    def _end(self, event: Finished) -> list[str]:
+        lines = [f"{REASONS.get(event.reason, printable(event.reason))}: step {event.step} of {self._progress.steps}"]
+        lines[0] += f" in {duration(event.seconds)}"
+        if self._progress.best is not None:
+            lines.append(f"  best {_validation(self._progress.best, self._progress.floor, praise=False)}")
+        if self._progress.start is not None:
+            lines += [f"  {words:<9}{command}" for words, command in what_next(self._progress.start.folder, event)]
+        return lines
+
+
+def what_next(folder: str, event: Finished) -> list[tuple[str, str]]:
+    """What the user can do after the end: words, and a command or a file.
+
+    >>> what_next("runs/tale", Finished(step=9, reason="done", seconds=1.0))
+    [('sample', 'normscope sample runs/tale'), ('report', 'runs/tale/report.html')]
+    """
+    word, normscope = shlex.quote(printable(folder)), command_name()
+    go_on = [] if event.reason == "done" else [("go on", f"{normscope} resume {word}")]
+    return [*go_on, ("sample", f"{normscope} sample {word}"), ("report", str(Path(printable(folder)) / "report.html"))]
+
+
+def command_name() -> str:
+    """What to type for this command: its name; or the way to it, if a shell would not find it by its name."""
+    called = Path(sys.argv[0])
+    is_found = called.name != "normscope" or shutil.which("normscope") is not None
+    return "normscope" if is_found else shlex.quote(str(called))
+
+
+def _start(event: Started) -> list[str]:
+    begins = "training" if event.step == 0 else f"going on from step {event.step}:"
+    what = printable(event.facts.get("model", "a model"))
+    lines = [f"{begins} {what}, {count(event.parameters)} parameters"]
+    lines += [f"  {name:<12}{printable(words)}" for name, words in event.facts.items() if name != "model"]
+    lines.append(f"  {'steps':<12}{event.steps} of {count(event.batch_tokens)} tokens each")
+    lines.append(f"  {'vocabulary':<12}{event.vocab_size} tokens, {event.bytes_per_token:.2f} bytes each")
+    if event.floor is not None:
+        lines.append(f"  {'floor':<12}{event.floor:.3f} bits per byte; no model can beat it")
+    lines.append(f"  {'folder':<12}{printable(event.folder)}")
+    return lines
+
+
+def _validation(event: Validated, floor: float | None, praise: bool = True) -> str:
+    words = f"validation at step {event.step}: loss {event.loss:.4f}, {event.bits_per_byte:.3f} bits per byte"
+    if floor is not None:
+        words += f" ({event.bits_per_byte - floor:.3f} above the floor of {floor:.3f})"
+    return f"{words}, the best so far" if event.best and praise else words

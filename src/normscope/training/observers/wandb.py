@@ -1,0 +1,74 @@
+"""A run for Weights & Biases."""
+
+import secrets
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from normscope.errors import ConfigError
+from normscope.runs.events import Event, Sampled
+from normscope.storage.files import write_atomically
+from normscope.training.observers.tracker_metrics import import_tracker, tracked_numbers
+
+Mode = Literal["offline", "online"]
+
+
+class WeightsAndBiases:
+    """Logs steps, validations and samples with wandb.
+
+    A run that goes on keeps its id, which is in `wandb-id.txt`. Curves are drawn over the steps of the run, not over
+    wandb's own count, which cannot go back.
+
+    Args:
+        folder: for wandb's files and the id; made if it is not there.
+        mode: offline writes to the folder only, and `wandb sync` may send it later; online sends it at once.
+        project, name: under which it is found.
+        config: the settings of the run.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        mode: Mode = "offline",
+        project: str = "normscope",
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ConfigError(f"mode={mode!r}: choose one of {', '.join(get_args(Mode))}")
+        self._wandb = import_tracker("wandb", "wandb")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        try:
+            self._run = self._wandb.init(
+                dir=str(folder),
+                mode=mode,
+                project=project,
+                name=name,
+                config=dict(config or {}),
+                id=_run_id(Path(folder) / "wandb-id.txt"),
+                resume="allow" if mode == "online" else None,  # offline has nobody to ask
+                # The console is the display's, and a run's folder holds no copy of the code around it.
+                settings=self._wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True),
+            )
+        except self._wandb.errors.Error as error:
+            raise ConfigError(f"wandb cannot start: {error}\nfix: wandb login, or mode='offline'") from error
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def see(self, event: Event) -> None:
+        values: dict[str, Any] = dict(tracked_numbers(event))
+        if isinstance(event, Sampled):
+            values["sample"] = self._wandb.Html(f"<pre>{escape(event.prompt + event.text)}</pre>", inject=False)
+        if values:
+            self._run.log({"step": event.step, **values})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _run_id(path: Path) -> str:
+    """The id that the run has, or a new one."""
+    if not path.is_file():
+        write_atomically(path, secrets.token_hex(4))
+    return path.read_text(encoding="utf-8").strip()

@@ -1,0 +1,77 @@
+"""Sources that are not what they were are named."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from normscope.data.prepare import prepare
+from normscope.data.source_fingerprints import Fingerprint, changed_sources
+from tests.data.texts import POEM, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "texts", a=POEM, b=POEM, c=POEM)
+
+
+def test_what_has_changed_and_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    sources = prepare(folder, tmp_path / "out").record.sources
+    assert changed_sources(sources) == {}
+    (folder / "a.txt").unlink()
+    (folder / "b.txt").write_bytes(POEM.encode()[:-1])
+    (folder / "c.txt").write_bytes(POEM.replace("cät", "dög").encode())
+    names = [str(folder / f"{name}.txt") for name in "abc"]
+    assert changed_sources(sources) == dict(zip(names, ["missing", "changed", "changed"], strict=True))
+
+
+def test_the_same_bytes_at_another_time_are_the_same(folder: Path, tmp_path: Path) -> None:
+    sources = prepare(folder, tmp_path / "out").record.sources
+    os.utime(folder / "a.txt", ns=(1, 1))
+    assert changed_sources(sources) == {}
+
+
+def test_the_same_size_and_time_are_trusted(folder: Path) -> None:
+    path = folder / "a.txt"
+    status = path.stat()
+    trusted = Fingerprint("a", str(path), status.st_size, status.st_mtime_ns, "another checksum")
+    assert changed_sources([trusted]) == {}
+    assert changed_sources([Fingerprint("a", str(path), status.st_size, 1, "another checksum")]) == {"a": "changed"}
+
+
+def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_is_gone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sources = prepare("a.txt", tmp_path / "out").record.sources
+    (folder / "a.txt").unlink()
+    monkeypatch.chdir(write(tmp_path / "elsewhere", a="something else"))
+    assert changed_sources(sources) == {"a.txt": "missing"}
+
+
+@pytest.mark.parametrize("name", ["stat", "open"])
+def test_a_file_that_may_not_be_looked_at_is_as_good_as_missing(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may look at any file, so the refusal is made here and not by the system.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = folder / "a.txt"
+    was = Fingerprint("a", str(path), path.stat().st_size, 1, "a checksum")
+    monkeypatch.setattr(Path, name, refuse)
+    assert changed_sources([was]) == {"a": "missing"}
+
+
+def test_a_relative_name_is_found_from_any_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sources = prepare("a.txt", tmp_path / "out").record.sources
+    assert sources[0].name == "a.txt"
+    monkeypatch.chdir(tmp_path)
+    assert changed_sources(sources) == {}
+    folder.rename(tmp_path / "moved")
+    assert changed_sources(sources) == {"a.txt": "missing"}
+    monkeypatch.chdir(tmp_path / "moved")
+    assert changed_sources(sources) == {}

@@ -1,0 +1,90 @@
+"""What a preparation writes on its way is gone when it ends, and when it was killed, with the next one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from normscope.data.prepare import prepare
+from normscope.data.temporary_folder import workplace
+from normscope.errors import FileError
+from tests.data.texts import POEM, contents, write
+
+_WAITS = """
+import sys, time
+from normscope.data.prepare import prepare
+
+def wait(done, total):
+    if done > 0.9 * total:
+        print("writing", flush=True)
+        time.sleep(60)
+
+prepare("-", sys.argv[1], progress=wait)
+"""
+
+
+def places(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".*"))
+
+
+def test_it_is_gone_after_the_block_and_after_a_fault(tmp_path: Path) -> None:
+    def fail() -> None:
+        with workplace(tmp_path / "new") as place:
+            (place / "half").write_text("half")
+            assert place.parent == tmp_path / "new"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_places_in_the_same_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    with workplace(tmp_path) as one, workplace(tmp_path) as other:
+        assert one != other
+        assert places(tmp_path) == sorted([one, other])
+    assert places(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks on folders, so nothing is removed there")
+def test_what_a_killed_preparation_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+    out, poem = tmp_path / "out", write(tmp_path / "texts", poem=POEM)
+    command = [sys.executable, "-c", _WAITS, str(out)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(POEM)
+            process.stdin.close()
+            assert process.stdout.readline() == "writing\n"
+            left = places(out)
+            assert len(left) == 2, "what was piped in, and the tokens"
+            with workplace(out):
+                assert set(left) < set(places(out)), "its process still needs it"
+        finally:
+            process.kill()
+            process.wait()
+    assert places(out) == left
+    prepare(poem, out)
+    assert list(contents(out)) == ["corpus.json", "tokenizer.json", "train.bin", "validation.bin"]
+
+
+def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody can tell whether a place is still needed, and it stays."""
+    (tmp_path / ".preparing-old").mkdir()
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with workplace(tmp_path) as place:
+        assert place.is_dir()
+    assert places(tmp_path) == [tmp_path / ".preparing-old"]
+
+
+def test_a_folder_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write anywhere, so the refusal is made here and not by the system.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(FileError, match=r"cannot write .*: .* is read-only here\nfix: "), workplace(tmp_path):
+        pass

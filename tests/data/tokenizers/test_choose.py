@@ -1,0 +1,65 @@
+"""Which tokenizer suits a text: by how much there is of it, and by its characters."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from normscope.data.prepare import prepare
+from normscope.data.text_statistics import Survey, survey
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
+from normscope.data.tokenizers.choose import BYTES_A_TOKEN, FEWEST_TOKENS, MOST_CHARACTERS, suitable_vocab_size
+
+HAN = [chr(0x4E00 + i) for i in range(1000)]
+
+
+def made(letters: list[str], size: int) -> Survey:
+    """A text of so many bytes, from these letters."""
+    rng = random.Random(0)
+    text = "".join(rng.choices(letters, k=size // len(letters[0].encode())))
+    return survey(iter([text, None]))
+
+
+@pytest.mark.parametrize(
+    ("letters", "size", "tokens"),
+    [
+        (list("the cat "), 5_000, None),
+        (list("the cat "), BYTES_A_TOKEN * FEWEST_TOKENS - 1, None),
+        (list("the cat "), BYTES_A_TOKEN * FEWEST_TOKENS, FEWEST_TOKENS),
+        (list("the cat "), 50_000, 781),
+        (list("the cat "), 500_000, DEFAULT_VOCAB_SIZE),
+        (HAN, 5_000, None),
+        (HAN, 50_000, None),
+        (HAN, 500_000, None),
+        ([chr(0x430 + i) for i in range(32)], 500_000, DEFAULT_VOCAB_SIZE),  # Cyrillic: BPE has room for all of it
+        ([chr(0x430 + i) for i in range(32)], 50_000, 781),
+    ],
+)
+def test_by_size_and_characters(letters: list[str], size: int, tokens: int | None) -> None:
+    found, why = suitable_vocab_size(made(letters, size))
+    assert found == tokens
+    assert bool(why) == (tokens != DEFAULT_VOCAB_SIZE)
+
+
+def test_a_few_emoji_do_not_decide() -> None:
+    emoji = [chr(0x1F300 + i) for i in range(700)]
+    english = Survey(1, 1_000_000, 1_100_000, 0, "".join([*map(chr, range(32, 127)), *emoji]))
+    assert suitable_vocab_size(english) == (DEFAULT_VOCAB_SIZE, "")
+
+
+def test_no_model_gets_a_table_of_all_of_unicode() -> None:
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + MOST_CHARACTERS + 1)))
+    assert suitable_vocab_size(Survey(1, 10**7, 3 * 10**7, 0, many))[0] == DEFAULT_VOCAB_SIZE
+    assert suitable_vocab_size(Survey(1, 10**4, 10**4, 0, many))[0] == FEWEST_TOKENS
+
+
+def test_the_choice_is_told_and_can_be_overruled(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("".join(random.Random(1).choices(HAN, k=1000)))
+    corpus = prepare(text, tmp_path / "auto", tokenizer="auto")
+    assert corpus.tokenizer.kind == "characters"
+    assert corpus.notices[0].startswith(
+        f"tokens are the {corpus.tokenizer.vocab_size - 1} characters of the text, since"
+    )
+    overruled = prepare(text, tmp_path / "bpe", tokenizer="auto", vocab_size=260)
+    assert (overruled.tokenizer.kind, overruled.tokenizer.vocab_size) == ("bpe", 260)

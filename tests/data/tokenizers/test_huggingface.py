@@ -1,0 +1,167 @@
+"""Hugging Face's tokenizers: trained here, or as others publish them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from normscope.data.tokenizers import load_tokenizer
+from normscope.data.tokenizers.bpe import train_bpe
+from normscope.data.tokenizers.byte_alphabet import bytes_of, letters
+from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.errors import ConfigError, FileError, TokenError
+from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
+
+
+def test_letters_are_those_of_the_library() -> None:
+    assert sorted(letters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    text = "".join(map(chr, range(0x250))) + "猫🐈"
+    word = "".join(letters()[byte] for byte in text.encode())
+    assert bytes_of(word).decode() == text
+    assert decoders.ByteLevel().decode([word]) == text
+
+
+def test_frequent_words_become_tokens() -> None:
+    tokenizer = train_bpe(["the cat and the hat\n"] * 50, vocab_size=280)
+    assert len(tokenizer.encode("the cat and the hat")) == 5
+    assert len(tokenizer.encode("xyz")) == 3
+
+
+def test_texts_are_read_from_an_iterator_and_once() -> None:
+    tokenizer = train_bpe((text for text in [TEXT] * 5), vocab_size=300)
+    assert tokenizer.to_json() == train_bpe([TEXT] * 5, vocab_size=300).to_json()
+
+
+def test_training_gives_the_same_in_every_process() -> None:
+    code = (
+        "from normscope.data.tokenizers.bpe import train_bpe; import hashlib\n"
+        "texts = [f'the {i % 7} cat {i % 11} sat {i % 13}\\n' * 3 for i in range(300)]\n"
+        "print(hashlib.sha256(train_bpe(texts, 400).to_json().encode()).hexdigest())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert len(runs[0].strip()) == 64
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("wrong", [256, 0, 300.0, "many", True])
+def test_a_vocabulary_too_small_for_all_bytes_is_refused(wrong: int) -> None:
+    with pytest.raises(ConfigError, match=r"vocab_size=.* must be a whole number from 257 on.*\nfix: vocab_size=2048"):
+        train_bpe([TEXT], wrong)
+
+
+@pytest.mark.parametrize("name", ["<|end|>", "<|endoftext|>", "</s>", "<|end_of_text|>", "<|im_end|>", "<eos>"])
+def test_the_end_is_found_by_the_names_that_others_use(name: str) -> None:
+    library = Library(models.WordLevel({"a": 0, name: 1, "[UNK]": 2}, unk_token="[UNK]"))
+    library.add_special_tokens([name])
+    tokenizer = LibraryTokenizer(library)
+    assert (tokenizer.end, tokenizer.vocab_size, tokenizer.notices) == (1, 3, ())
+
+
+def test_an_end_is_added_where_there_is_none_and_stays(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(saved(like_bert(), tmp_path))
+    assert tokenizer.end == 9
+    assert tokenizer.vocab_size == 10
+    assert tokenizer.notices == (
+        "the tokenizer has no token that ends a document, so <|end|> was added to its vocabulary",
+    )
+    tokenizer.save(tmp_path / "ours.json")
+    again = load_tokenizer(tmp_path / "ours.json")
+    assert (again.end, again.notices) == (9, ())
+
+
+def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) -> None:
+    words = {"[UNK]": 0, "a": 1, "b": 3}
+    path = saved(Library(models.WordLevel(words, unk_token="[UNK]")), tmp_path)
+    with pytest.raises(FileError, match=r"their-tokenizer\.json is not a tokenizer: .* the id 3, .*'b'\nfix: "):
+        load_tokenizer(path)
+    path = saved(Library(models.WordLevel({**words, "</s>": 7}, unk_token="[UNK]")), tmp_path)
+    assert load_tokenizer(path).end == 7
+
+
+def test_unknown_words_are_refused_by_name(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(saved(like_bert(), tmp_path))
+    assert tokenizer.decode(tokenizer.encode("The cats sat, the hats")) == "the cats sat, the hats"
+    with pytest.raises(TokenError, match=r"no token for 'dog' at position 8 of the text: 'the cat dog'\nfix: "):
+        tokenizer.encode("the cat dog")
+
+
+def test_bytes_that_a_vocabulary_lacks_are_refused_and_not_lost() -> None:
+    library = Library(models.BPE(vocab={"a": 0, "Ġ": 1, "Ã": 2}, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    tokenizer = LibraryTokenizer(library)
+    assert tokenizer.decode(tokenizer.encode("a a")) == "a a"
+    with pytest.raises(TokenError, match="no token for 'é' at position 2 of the text: 'a é'"):
+        tokenizer.encode("a é")
+
+
+def test_settings_that_would_change_the_text_are_turned_off() -> None:
+    library = like_gpt2()
+    library.enable_truncation(3)
+    library.enable_padding(length=50)
+    library.model.dropout = 0.9
+    tokenizer = LibraryTokenizer(library)
+    np.testing.assert_array_equal(tokenizer.encode(TEXT), LibraryTokenizer(like_gpt2()).encode(TEXT))
+
+
+def test_what_the_library_decodes_is_what_is_decoded_here() -> None:
+    for library in (like_gpt2(), like_llama()):
+        tokenizer = LibraryTokenizer(library)
+        tokens = tokenizer.encode(TEXT).tolist()
+        assert tokenizer.decode(tokens) == library.decode(tokens) == TEXT
+
+
+def test_the_end_may_have_any_number_and_gaps_count() -> None:
+    library = Library(models.WordLevel({"a": 0, "</s>": 70_000, "[UNK]": 5}, unk_token="[UNK]"))
+    tokenizer = LibraryTokenizer(library)
+    assert (tokenizer.vocab_size, tokenizer.end, tokenizer.dtype.name) == (70_001, 70_000, "uint32")
+    assert tokenizer.decode([0, 70_000, 0]) == tokenizer.decode([0, 0])
+
+
+@pytest.mark.parametrize("token", [2**22, 4_000_000_000])
+def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token: int) -> None:
+    library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
+    with pytest.raises(ConfigError, match=f"it has the token id {token:,}, and ids must be below 4,194,304\nfix: "):
+        LibraryTokenizer(library)
+    # Written by hand: the library would go through every id up to this one.
+    content = json.loads(Library(models.WordLevel({"a": 0}, unk_token="[UNK]")).to_str())
+    content["model"]["vocab"]["</s>"] = token
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(FileError, match=r"tokenizer\.json is not a tokenizer: it has the token id"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_vocabulary_that_lacks_its_own_unknown_token_is_told_when_it_is_needed() -> None:
+    tokenizer = LibraryTokenizer(Library(models.WordPiece({"a": 0}, unk_token="[UNK]")))
+    with pytest.raises(TokenError, match=r"cannot encode the text: .*\[UNK\].*\nfix: use another tokenizer"):
+        tokenizer.encode("zebra")
+
+
+def test_a_fork_after_encoding_is_silent() -> None:
+    code = (
+        "import os; from normscope.data.tokenizers.bpe import train_bpe\n"
+        "tokenizer = train_bpe(['the cat '] * 100, 300); tokenizer.encode_many(['the cat'] * 100)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    tokenizer.encode_many(['the cat'] * 100); os._exit(0)\n"
+        "print(os.waitpid(child, 0)[1])"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=20)
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -1,0 +1,21 @@
+"""An error of the x-ray's own is only told to its user; here it fails the test, unless it asks for `forgiving`."""
+
+import pytest
+
+from normscope.diagnostics.collect.session import Scene
+
+
+@pytest.fixture(autouse=True)
+def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "forgiving" in request.fixturenames:
+        return
+
+    def excuse(self: Scene, where: str, error: Exception) -> None:
+        raise error
+
+    monkeypatch.setattr(Scene, "excuse", excuse)
+
+
+@pytest.fixture
+def forgiving() -> None:
+    """Let errors of the x-ray's own be told as they are told to users."""

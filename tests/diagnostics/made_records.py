@@ -1,0 +1,187 @@
+"""Records that are written by hand, so that no rounding moves them; and strange ones, for what must not break."""
+
+from dataclasses import replace
+
+import torch
+from hypothesis import strategies as st
+from torch import nn
+
+from normscope.diagnostics.findings import Finding
+from normscope.diagnostics.probe import Xray
+from normscope.diagnostics.record import (
+    Attention,
+    Join,
+    Loss,
+    Module,
+    NormFigures,
+    Parameter,
+    Record,
+    Signal,
+    Step,
+    Units,
+)
+
+
+def signal(rms: float, *, unreal: float = 0.0, count: int = 64) -> Signal:
+    return Signal(
+        count, mean=0.0, rms=rms, variance=rms * rms, least=-2 * rms, greatest=2 * rms, kurtosis=3.0, zeros=0.0,
+        unreal=unreal,
+    )  # fmt: skip
+
+
+def weight(*shape: int, rms: float = 0.02, update: float | None = 0.001) -> Parameter:
+    return Parameter(
+        "weight", shape, "float32", trained=True, values=signal(rms), gradient=signal(rms / 100), update=update,
+        optimised=True, same_as=None, fingerprint="ab", rows_alike=False, predicted_gain=1.0,
+    )  # fmt: skip
+
+
+def norm(variance: float) -> NormFigures:
+    return NormFigures(1e-5, variance, (2,), True, 8, None, None, 0.0, 1.0, 0.0)
+
+
+def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spare: bool = True) -> Record:
+    """A little pre-norm transformer whose stream grows by a factor each block."""
+    shape = (2, 4, 8)
+    modules = [
+        Module("", "Tiny", order=0, calls=1, outputs=((2, 4, 32),), flops=64_000, output=signal(0.5)),
+        Module(
+            "embedding", "Embedding", order=1, calls=1, outputs=(shape,), output=signal(1.0), gradient=signal(0.004),
+            bytes=256, parameters=(weight(32, 8),),
+        ),
+        Module("blocks", "ModuleList"),
+    ]  # fmt: skip
+    for i in range(depth):
+        block, size, order = f"blocks.{i}", gain**i, 2 + 5 * i
+        back = signal(0.004 / gain**i)
+        modules += [
+            Module(
+                block, "Block", order=order, calls=1, inputs=(shape,), outputs=(shape,), flops=12_000,
+                output=signal(size * gain), gradient=back,
+                joins=(
+                    Join(size, 0.1 * size, size, "embedding" if i == 0 else f"blocks.{i - 1}", f"{block}.attention"),
+                    Join(size, 0.5 * size, size * gain, None, f"{block}.mlp"),
+                ),
+            ),
+            Module(
+                f"{block}.norm", "LayerNorm", order=order + 1, calls=1, outputs=(shape,), output=signal(1.0),
+                gradient=back, norm=norm(size * size), parameters=(weight(8, rms=1.0),),
+            ),
+            Module(
+                f"{block}.attention", "Attention", order=order + 2, calls=1, outputs=(shape,), flops=4_000,
+                output=signal(0.1 * size), gradient=back, parameters=(weight(24, 8),), bytes=256,
+                attention=Attention(2, 4, (0.9, 0.1 * i), (0.0, 0.5), 1.0, 0.0),
+            ),
+            Module(
+                f"{block}.mlp", "Linear", order=order + 4, calls=1, outputs=(shape,), flops=8_000,
+                output=signal(0.5 * size), gradient=back, parameters=(weight(8, 8, update=0.01),), bytes=256,
+            ),
+            Module(
+                f"{block}.relu()", "relu", is_function=True, order=order + 3, calls=1, outputs=(shape,),
+                entering=signal(1.0), output=signal(0.7), gradient=back,
+                units=Units(8, 8, 2, None, 0.5, ((3, 2.0, 4.0),)),
+            ),
+        ]  # fmt: skip
+    last = 2 + 5 * depth
+    modules.append(
+        Module(
+            "head", "Linear", order=last, calls=1, outputs=((2, 4, 32),), flops=4_096, output=signal(0.5),
+            gradient=signal(0.03), parameters=(weight(32, 8),), bytes=1_024,
+        )
+    )  # fmt: skip
+    if spare:
+        modules.append(Module("spare", "Linear", parameters=(replace(weight(3, 8, update=0.0), gradient=None),)))
+    return Record(
+        "Tiny", tuple(modules), batches=1, backwards=1, steps=(Step("AdamW", 0.001, 1, None),),
+        losses=(Loss(3.47, 32),), notices=("nothing to worry about",), normscope="1.0", torch="2.0", label=label,
+    )  # fmt: skip
+
+
+def findings() -> list[Finding]:
+    """Three of two kinds; the more severe one comes last."""
+    why = "A unit that is always zero passes nothing on, and gets no gradient."
+    dead = [
+        Finding("dead-units", "warning", f"blocks.{i}.relu()", f"{i + 1} of 8 are zero", {"dead": i + 1}, why, "wait")
+        for i in (0, 2)
+    ]
+    seen: dict[str, float | str] = {"largest_input": 3.4e38, "type": "float16", "share": 0.25}
+    title = "makes numbers that are not finite"
+    return [*dead, Finding("not-finite", "error", "blocks.1.mlp", title, seen, "", "mend")]
+
+
+def plain(*sizes: float, unreal: bool = False) -> Record:
+    """Layers one after the other; the gradient of each is as large as its output."""
+    modules = [Module("", "Sequential", order=0, calls=1)]
+    for i, size in enumerate(sizes):
+        known = signal(size, unreal=0.5 if unreal else 0.0)
+        modules.append(Module(str(i), "Linear", order=i + 1, calls=1, outputs=((2, 3),), output=known, gradient=known))
+    return Record("Sequential", tuple(modules), batches=1, backwards=1)
+
+
+class Root(nn.Module):
+    """Makes numbers that are not finite of all below zero."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sqrt()
+
+
+def seen(name: str) -> Record:
+    """The record of a small model that ran: forward and backward, and a step if it can."""
+    models: dict[str, tuple[nn.Module, torch.Tensor]] = {
+        "convnet": (
+            nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3)),
+            torch.randn(5, 1, 6, 6),
+        ),
+        "encoder": (
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 4),
+            torch.randn(2, 5, 8),
+        ),
+        "partly used": (nn.ModuleDict({"used": nn.Linear(4, 4), "spare": nn.Linear(4, 4)}), torch.randn(3, 4)),
+        "broken": (nn.Sequential(nn.Linear(4, 8), Root(), nn.Linear(8, 2)), torch.randn(3, 4)),
+    }
+    model, x = models[name]
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x_ray:
+        output = model["used"](x) if isinstance(model, nn.ModuleDict) else model(x)
+        output.square().mean().backward()
+        optimiser.step()
+    return x_ray.record
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120)
+figures = st.floats(allow_nan=True, allow_infinity=True)
+sizes = figures.map(abs)  # a root mean square is never below zero
+shares = st.floats(0, 1)
+two = st.tuples(figures, figures)
+shapes = st.lists(st.lists(st.integers(0, 10**6), max_size=5).map(tuple), max_size=3).map(tuple)
+signals = st.none() | st.builds(
+    Signal, st.integers(0, 9), figures, sizes, figures, figures, figures, figures, shares, shares
+)
+norms = st.none() | st.builds(norm, figures)
+looks = st.none() | st.builds(Attention, st.just(2), st.just(4), two, two, figures, st.none())
+joins = st.lists(st.builds(Join, sizes, sizes, sizes, st.none(), st.none() | names), max_size=2).map(tuple)
+weights = st.builds(lambda rms, update: (weight(3, 4, rms=rms, update=update),), sizes, st.none() | sizes)
+
+
+@st.composite
+def strange_records(draw: st.DrawFn) -> Record:
+    """Modules of any names, in any order, with any figures."""
+    modules = tuple(
+        Module(
+            name,
+            draw(names),
+            is_function=draw(st.booleans()),
+            order=draw(st.none() | st.integers(0, 40)),
+            outputs=draw(shapes),
+            flops=draw(st.none() | st.integers(0, 10**18)),
+            entering=draw(signals),
+            output=draw(signals),
+            gradient=draw(signals),
+            norm=draw(norms),
+            attention=draw(looks),
+            joins=draw(joins),
+            parameters=draw(weights),
+        )
+        for name in draw(st.lists(names | st.just(""), max_size=8, unique=True))
+    )
+    return Record(draw(names), modules, 1, draw(st.integers(0, 2)), notices=(draw(names),), label=draw(names))

@@ -1,0 +1,85 @@
+"""Every planted fault is found in its place, and healthy models have none. docs/xray-calibration.md has the figures."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from normscope.diagnostics.findings import find
+from tests.diagnostics import faults, healthy  # noqa: F401
+from tests.diagnostics.cases import REGISTER, Fault, Healthy, largest, look, misses
+
+FAR_FROM_OVERFLOW = 1e12
+"""Beyond it, whether a number overflows would depend on the order of sums, and so on the processor."""
+
+TABLE = Path(__file__).parents[2] / "docs" / "xray-calibration.md"
+
+
+def _skip_without(package: str | None) -> None:
+    if package is not None and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch and transformers, about half precision and the like
+@pytest.mark.parametrize("case", REGISTER.faults, ids=lambda case: case.name)
+def test_fault_is_found(case: Fault) -> None:
+    _skip_without(case.needs)
+    record = look(case.make)
+    assert misses(case, find(record)) == []
+    assert largest(record) < FAR_FROM_OVERFLOW
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, id=f"{case.name}-{seed}", marks=[pytest.mark.exhaustive] if i else [])
+        for case in REGISTER.healthy
+        for i, seed in enumerate(case.seeds)
+    ],
+)
+def test_healthy_model_has_no_fault(case: Healthy, seed: int) -> None:
+    _skip_without(case.needs)
+    record = look(case.make, seed)
+    found = [f"{f.severity} {f.name} in {f.module}: {f.title}" for f in find(record)]
+    assert [text for text in found if not text.startswith("note")] == []
+    assert largest(record) < FAR_FROM_OVERFLOW
+
+
+def test_every_kind_of_finding_has_two_faults() -> None:
+    planted = [case.finding for case in REGISTER.faults]
+    assert {name for name in planted if planted.count(name) < 2} == set()
+    assert _names_in_source() == set(planted)
+
+
+def _names_in_source() -> set[str]:
+    """The kinds of findings that the source can make: the names that stand first in a Finding."""
+    import ast
+
+    import normscope.diagnostics.findings as package
+
+    found: set[str] = set()
+    for path in Path(package.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
+                name = node.args[0]
+                if isinstance(name, ast.Constant):
+                    found.add(str(name.value))
+                else:  # f"{direction}-activations"
+                    end = str(name.values[-1].value)  # type: ignore[attr-defined]
+                    found |= {f"vanishing{end}", f"exploding{end}"}
+    return found
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(REGISTER.faults) >= 40
+    assert len(REGISTER.healthy) >= 40
+    assert len({case.name for case in REGISTER.faults}) == len(REGISTER.faults)
+    assert len({case.name for case in REGISTER.healthy}) == len(REGISTER.healthy)
+
+
+def test_table_lists_every_case() -> None:
+    table = TABLE.read_text(encoding="utf-8")
+    names = [case.name for case in REGISTER.faults] + [case.name for case in REGISTER.healthy]
+    missing = [name for name in names if f"| {name} |" not in table]
+    assert missing == [], "fix: python examples/xray_calibration.py"

@@ -1,0 +1,178 @@
+"""Records in files: the same again, whatever the figures are; and what is no record is refused by name."""
+
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from normscope.diagnostics.probe import Xray
+from normscope.diagnostics.record import Loss, Module, Record, Signal, Step, Units
+from normscope.diagnostics.record_json import load_record, save_record
+from normscope.errors import FileError
+from normscope.storage.files import signed
+
+
+@functools.cache
+def real_record() -> Record:
+    """All that a record can hold: joins, attention, norms, units, a step, and numbers that are not finite."""
+    model = nn.Sequential(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), nn.BatchNorm1d(4), nn.Linear(8, 3)
+    )
+    model.get_parameter("2.bias").data[0] = math.inf
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model, label="a real one") as x:
+        torch.nn.functional.cross_entropy(model(torch.randn(2, 4, 8))[:, 0], torch.tensor([1, 2])).backward()
+        optimiser.step()
+    return x.record
+
+
+def test_a_real_record_comes_back_the_same(tmp_path: Path) -> None:
+    record = real_record()
+    save_record(record, tmp_path / "xray.json")
+    # Not == alone: a number that is none is not even itself.
+    assert repr(load_record(tmp_path / "xray.json")) == repr(record)
+    assert any(module.attention for module in record.modules)
+    assert any(module.norm for module in record.modules)
+    assert record.steps
+
+
+def test_a_finite_record_is_equal(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    with Xray(model) as x:
+        model(torch.randn(3, 4)).sum().backward()
+    save_record(x.record, tmp_path / "xray.json")
+    assert load_record(tmp_path / "xray.json") == x.record
+
+
+FLOATS = st.one_of(st.floats(allow_nan=False), st.just(math.nan))
+
+
+@given(st.lists(FLOATS, min_size=8, max_size=8), st.text(), st.integers(0, 2**62))
+def test_any_figures_and_names_come_back(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[float], name: str, count: int
+) -> None:
+    signal = Signal(count, *numbers)
+    units = Units(3, 4, 0, None, numbers[0], ((1, numbers[1], numbers[2]),))
+    module = Module(name, "Linear", order=0, output=signal, units=units, prints=tuple(numbers[:4]))
+    record = Record(name, (module,), 1, 0, steps=(Step("SGD", numbers[3], None, None),), losses=(Loss(numbers[4], 2),))
+    path = tmp_path_factory.mktemp("any") / "xray.json"
+    save_record(record, path)
+    assert load_record(path) == record  # math.nan is one object, so here it is itself
+
+
+def test_it_is_plain_json_with_a_module_a_line(tmp_path: Path) -> None:
+    record = real_record()
+    save_record(record, tmp_path / "xray.json")
+    text = (tmp_path / "xray.json").read_text()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    content = json.loads(text, parse_constant=refuse)  # NaN and Infinity are not JSON
+    assert (content["format"], content["version"]) == ("normscope x-ray", 1)
+    assert len(text.splitlines()) == len(record.modules) + 2
+    assert '"nan"' in text
+
+
+def _attention(content: Any) -> Any:
+    return next(module["attention"] for module in content["modules"] if "attention" in module)
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    path = tmp_path / "xray.json"
+    save_record(real_record(), path)
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    change(content)
+    path.write_text(json.dumps(signed(content)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.pop("format"), "is not an x-ray: it does not begin with the format"),
+        (lambda c: c.update(version=2, normscope="9.0"), r"of version 2, and this .* version 1\nfix: .*9\.0"),
+        (lambda c: c.update(version="1"), "its version is '1', and should be 1"),
+        (lambda c: c.update(version=0), "its version is 0, and should be 1"),
+        (lambda c: c.pop("model"), "it lacks model"),
+        (lambda c: c.update(colour="red"), "it has colour, which is not known"),
+        (lambda c: c.update(batches=True), "batches is True, and should be a whole number"),
+        (lambda c: c.update(batches=1.5), "batches is 1.5, and should be a whole number"),
+        (lambda c: c.update(model=None), "model is None, and should be a text"),
+        (lambda c: c.update(modules={}), "modules is dict, and should be a list"),
+        (lambda c: c["modules"].append(3), r"modules\[\d+\] is 3, and should be an object"),
+        (lambda c: c["modules"][0]["output"].update(rms="big"), r"\[0\].output.rms is 'big', and should be a number"),
+        (lambda c: c["modules"][0]["output"].update(rms=10**400), "has an integer of more than 64 bits: 10000"),
+        (lambda c: c["modules"][0]["output"].pop("mean"), r"it lacks modules\[0\].output.mean"),
+        (lambda c: c["modules"][0].update(is_function=0), r"is_function is 0, and should be true or false"),
+        (lambda c: c["modules"][0].update(inputs=[[1, "2"]]), r"modules\[0\].inputs\[0\]\[1\] is '2'"),
+        (lambda c: c["modules"][0].update(calls=2**63), r"modules\[0\].calls is a number that is too large"),
+        (lambda c: c["modules"][0].update(prints=[1.0, 2.0]), r"modules\[0\].prints has 2 items, and should have 4"),
+        (lambda c: _attention(c).update(heads=0), r"attention.heads is 0, and should be how many"),
+        (lambda c: c["steps"][0].update(when=1), r"it has steps\[0\].when"),
+        (lambda c: c["modules"][0].update(features=None), None),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(tmp_path: Path, change: Any, words: str | None) -> None:
+    path = changed(tmp_path, change)
+    if words is None:
+        load_record(path)
+    else:
+        with pytest.raises(FileError, match=words) as refused:
+            load_record(path)
+        assert str(path) in str(refused.value)
+        assert "\nfix: " in str(refused.value)
+
+
+def test_a_figure_that_was_altered_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "xray.json"
+    save_record(real_record(), path)
+    content = json.loads(path.read_text())
+    content["modules"][0]["calls"] = 7
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="its checksum is not the one it was written with"):
+        load_record(path)
+
+
+def test_one_that_is_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "xray.json"
+    save_record(real_record(), path)
+    whole = path.read_bytes()
+    for length in range(40, len(whole) - 3, len(whole) // 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileError, match="is not JSON"):
+            load_record(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is not JSON"),
+        (b"hello", "is not JSON"),
+        (b"\xff\xfe\x00", "is not UTF-8"),
+        (b"[]", "is not valid: expected `object`, got `array`"),
+        (b"{}", "is not an x-ray"),
+        (b'{"format": NaN}', "has NaN, which JSON does not allow"),
+        (b"[" * 100_000, "is nested more than 64 levels deep"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "xray.json"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=words):
+        load_record(path)
+
+
+def test_a_file_that_is_not_there_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="there is no "):
+        load_record(tmp_path / "nothing.json")
+    with pytest.raises(FileError, match="cannot read "):
+        load_record(tmp_path)

@@ -1,0 +1,243 @@
+"""An x-ray as a page: well-formed, alone in the world, small enough, with every finding, figure and way to it."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+
+from normscope.diagnostics.findings import Finding, find
+from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.report.page import render_page
+from normscope.diagnostics.report.signal_path import few, stations_of
+from normscope.errors import ConfigError
+from tests.diagnostics.made_records import findings, plain, seen, signal, strange_records, transformer, weight
+
+seeded = settings(derandomize=True, deadline=None, max_examples=40)
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Reads a page, and complains where tags are not closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.links += [given["href"] or ""] if "href" in given else []
+        assert not {"src", "srcset", "action", "data"} & given.keys()
+        assert not any(name.startswith("on") for name in given)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"] and self.open[-1:] != ["script"]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def without_spaces(words: str) -> str:
+    return "".join(words.split())
+
+
+def test_a_page_is_well_formed_and_needs_nothing_else() -> None:
+    html = render_page(transformer(), findings())
+    page = Page(html)
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    for word in ("http://", "https://", "src=", "@import", "url("):
+        assert word not in html
+    assert "default-src 'none'" in html
+    assert html.count("prefers-color-scheme: dark") == 3  # of the page, of charts, of the x-ray
+    assert "@media print" in html
+
+
+def test_every_finding_is_there_and_leads_to_its_module() -> None:
+    html = render_page(transformer(), findings())
+    page = Page(html)
+    for finding in findings():
+        assert finding.title in page.text
+        assert finding.fix in page.text
+        assert finding.module in page.text
+    assert {"f0", "f1", "f2"} <= set(page.ids)
+    rows = re.findall(r'<a class="module" href="#(m\d+)"><code>([^<]+)</code>', html)
+    assert len(rows) == 3
+    record = transformer()
+    assert all(record.modules[int(row[1:])].name == name for row, name in rows)
+    flags = re.findall(r'<a href="#(f\d+)"><g class="flag (\w+)">', html)
+    assert sorted(flags) == [("f0", "warning"), ("f1", "warning"), ("f2", "error")]
+
+
+def test_the_verdict_is_one_sentence_on_top() -> None:
+    text = Page(render_page(transformer(), findings())).text
+    assert "1 error and 2 warnings. First of all: makes numbers that are not finite." in text
+    assert text.index("First of all") < text.index("The signal by depth") < text.index("Modules")
+    assert "Nothing is wrong with Tiny" in Page(render_page(transformer(), [])).text
+
+
+def test_the_stations_of_a_residual_model_are_its_additions() -> None:
+    stations = stations_of(transformer(depth=2))
+    assert [station.title for station in stations] == [
+        "embedding",
+        "blocks.0 + attention",
+        "blocks.0 + mlp",
+        "blocks.1 + attention",
+        "blocks.1 + mlp",
+        "head",
+    ]
+    first = stations[2]
+    assert (first.rms, first.gradient) == (2.0, 0.004)
+    assert first.branch is not None
+    assert first.branch.ratio == pytest.approx(0.5)
+
+
+def test_the_stations_of_another_model_are_its_layers_in_order() -> None:
+    stations = stations_of(plain(1.0, 2.0, 3.0))
+    assert [(station.title, station.rms) for station in stations] == [("0", 1.0), ("1", 2.0), ("2", 3.0)]
+
+
+def test_some_of_many_stations_have_both_ends_and_what_is_named() -> None:
+    stations = stations_of(plain(*(float(i + 1) for i in range(500))))
+    chosen = few(stations, 40, keep=[123.0])
+    assert len(chosen) <= 40
+    assert {"0", "123", "499"} <= {station.label for station in chosen}
+    assert [station.order for station in chosen] == sorted(station.order for station in chosen)
+
+
+def test_a_larger_signal_is_higher_in_the_picture() -> None:
+    html = render_page(plain(1.0, 100.0, 10.0), [])
+    path = re.search(r'<path class="line a" d="([^"]+)"', html)
+    assert path is not None
+    heights = [float(y) for _, y in re.findall(r"[ML](\S+?) ([\d.]+)", path.group(1))]
+    assert heights[1] < heights[2] < heights[0]
+    assert heights[0] - heights[2] == pytest.approx(heights[2] - heights[1], abs=0.3)  # equal ratios
+
+
+def test_the_map_of_attention_has_a_cell_for_each_head_of_each_layer() -> None:
+    html = render_page(transformer(depth=3), [])
+    cells = re.findall(r'<rect class="cell"[^>]*style="fill-opacity:([\d.]+)"><title>([^<]+)</title>', html)
+    assert len(cells) == 6
+    assert "blocks.2.attention\nhead 1\nentropy 0.200" in cells[5][1]
+    assert float(cells[1][0]) < float(cells[3][0]) < float(cells[5][0]) < float(cells[0][0])
+
+
+def test_update_ratios_are_drawn_and_listed() -> None:
+    text = Page(render_page(transformer(), [])).text
+    assert "blocks.0.mlp.weight update 0.0100 of its size" in text
+    assert "usual: 0.001" in text
+    without = transformer()
+    modules = tuple(replace(m, parameters=(weight(2, 2, update=None),)) for m in without.modules[1:2])
+    assert "No step of an optimiser was seen" in render_page(replace(without, modules=modules), [])
+
+
+@pytest.mark.parametrize("name", ["convnet", "encoder", "partly used", "broken"])
+def test_models_that_really_ran(name: str) -> None:
+    record = seen(name)
+    found = find(record)
+    page = Page(render_page(record, found))
+    assert all(without_spaces(finding.title.replace("`", "")) in without_spaces(page.text) for finding in found)
+    assert len(page.ids) >= len(record.modules)
+    assert "nan" in page.text or name != "broken"
+
+
+@seeded
+@given(strange_records())
+def test_no_name_and_no_figure_breaks_a_page(record: Record) -> None:
+    found = [Finding("<b>", "warning", module.name, "a & b", {"<i>": math.inf}) for module in record.modules[:2]]
+    page = Page(render_page(record, found))
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_names_are_text_and_never_markup() -> None:
+    name = '<script>alert("x")</script>'
+    modules = (Module("", name, order=0), Module(name, name, order=1, outputs=((2,),), output=signal(1.0)))
+    record = Record(name, modules, 1, 0, notices=(name,), label=name)
+    html = render_page([record, record], [Finding(name, "error", name, name, {name: name}, name, name)])
+    assert name not in html
+    assert Page(html).tags.count("script") == 1
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_model_of_thousands_of_modules_makes_a_page_below_two_megabytes(alike: bool) -> None:
+    record = transformer(depth=200) if alike else plain(*(float(i % 7 + 1) for i in range(1_000)))
+    found = [Finding("late", "warning", record.modules[-3].name, "late in the model")]
+    assert len(record.modules) > 1_000
+    html = render_page(record, found)
+    assert len(html.encode()) < 2_000_000
+    page = Page(html)
+    assert "late in the model" in page.text
+    many = transformer(depth=400) if alike else plain(*(float(i % 7 + 1) for i in range(3_000)))
+    html = render_page(many, [])
+    assert len(html.encode()) < 2_000_000
+    assert ("more are built as 0 is" if alike else "more modules are in the record") in html
+
+
+def test_several_records_have_curves_over_the_steps() -> None:
+    records = [transformer(label=f"step {10 * i}", gain=1.0 + i) for i in range(4)]
+    html = render_page(records, findings())
+    text = Page(html).text
+    assert "Over the steps" in text
+    assert "from step 0 to step 30" in text
+    assert "the last of 4 x-rays" in text
+    assert html.count('viewBox="0 0 180 78"') == 2 * len(stations_of(records[-1]))
+    assert "Over the steps" not in render_page(records[-1], findings())
+    assert render_page(records[-1:], findings()) == render_page(records[-1], findings())
+
+
+@pytest.mark.parametrize("labels", [("", ""), ("9", "3"), ("warm", "cold")])
+def test_steps_without_numbers_stand_in_their_order(labels: tuple[str, str]) -> None:
+    assert "Over the steps" in render_page([transformer(label=label) for label in labels], [])
+
+
+def test_a_record_is_rendered_without_torch() -> None:
+    modules = "normscope.diagnostics.report.page, normscope.diagnostics.report.terminal"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "False"
+
+
+def test_no_records_are_refused() -> None:
+    with pytest.raises(ConfigError, match="one record at least"):
+        render_page([], [])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("Net", (), 0, 0),
+        Record("Linear", (Module("", "Linear", order=0, flops=0, output=signal(0.0)),), 1, 0),
+        plain(0.0, 0.0),
+        plain(math.nan, math.inf, 1.0, unreal=True),
+        replace(plain(1.0, 2.0), modules=tuple(replace(m, gradient=None) for m in plain(1.0, 2.0).modules)),
+    ],
+    ids=["nothing", "one module", "zeros", "not finite", "no gradients"],
+)
+def test_what_is_missing_is_left_out(record: Record) -> None:
+    page = Page(render_page(record, []))
+    assert "X-ray of" in page.text
+    assert "NaN" not in page.text

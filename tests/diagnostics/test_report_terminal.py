@@ -1,0 +1,144 @@
+"""An x-ray as text: golden pictures, nothing too wide, every finding told, nothing that breaks it."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from normscope.diagnostics.findings import SEVERITIES, Finding, find
+from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.report.terminal import render_rich, render_text
+from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
+
+GOLDEN = Path(__file__).parent / "golden"
+seeded = settings(derandomize=True, deadline=None, max_examples=30)
+
+wrongs = st.tuples(names, st.sampled_from(SEVERITIES), names)
+
+
+def widest(text: str) -> int:
+    return max(map(cell_len, text.splitlines()), default=0)
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("xray", "utf-8"), ("xray_ascii", "ascii")])
+def test_the_golden_text(name: str, encoding: str) -> None:
+    drawn = render_text(transformer(depth=5), findings(), encoding=encoding)
+    assert drawn == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_plain_characters_do_for_a_terminal_without_others() -> None:
+    assert render_text(transformer(), findings(), encoding="ascii").isascii()
+    assert render_text(transformer(), findings(), encoding="no such encoding").isascii()
+    assert not render_text(transformer(), findings(), encoding="utf-8").isascii()
+
+
+def test_colours_are_an_addition() -> None:
+    coloured = render_text(transformer(), findings(), colour=True)
+    assert "\x1b[" in coloured
+    assert "\x1b[" not in render_text(transformer(), findings())
+    assert render_rich(transformer(), findings()).plain == render_text(transformer(), findings())
+    for word in ("ERROR", "WARNING"):
+        assert word in render_text(transformer(), findings())
+
+
+@seeded
+@given(strange_records(), st.lists(wrongs, max_size=4), st.integers(60, 140))
+def test_no_line_is_too_wide_and_no_figure_breaks_it(
+    record: Record, wrong: list[tuple[str, str, str]], width: int
+) -> None:
+    found = [Finding(kind, severity, "", kind, {"a": math.nan}, why, why) for kind, severity, why in wrong]
+    found += [Finding("here", "note", module.name, "here") for module in record.modules[:2]]
+    for encoding in ("utf-8", "ascii"):
+        text = render_text(record, found, width=width, encoding=encoding)
+        assert widest(text) <= width
+        assert all(character == "\n" or character.isprintable() for character in text)
+
+
+def test_deep_trees_and_long_names_stay_within_eighty() -> None:
+    name, modules = "", [Module("", "Deep", order=0)]
+    for i in range(40):
+        name = f"{name}.{'layer' * 6}{i}" if name else "first"
+        modules.append(Module(name, "A" * 70, order=i + 1, outputs=((10**9, 10**9, 10**9),), output=signal(1e-300)))
+    text = render_text(Record("Deep", tuple(modules), 1, 0), [])
+    assert widest(text) <= 80
+    assert "1.0e-300" in text
+
+
+def test_blocks_that_are_built_alike_are_folded_but_not_those_that_findings_name() -> None:
+    text = render_text(transformer(depth=12), findings())
+    assert "Block x 10" in text  # of blocks 0 to 11, 1 and 2 are named and stand for themselves; 0 is the example
+    assert [line for line in text.splitlines() if line.strip("│├└ ").startswith("7 Block")] == []
+    mlp = [line for line in text.splitlines() if "mlp Linear <" in line]
+    assert len(mlp) == 1
+    assert "Block x 12" in render_text(transformer(depth=12), [])
+    assert " x " not in render_text(transformer(depth=2), [])
+
+
+def test_the_parameters_of_a_folded_model_are_all_counted() -> None:
+    record = transformer(depth=12)
+    root = next(line for line in render_text(record, []).splitlines() if line.startswith("Tiny "))
+    assert f"{record.parameter_count / 1000:.2f} k" in root
+
+
+def test_every_finding_is_told_with_its_evidence_and_its_fix() -> None:
+    text = render_text(transformer(), findings())
+    for words in ("3.40e38", "float16", "0.250", "mend", "wait", "blocks.0.relu(), ", "dead 1", "passes nothing on"):
+        assert words.rstrip(", ") in text
+    assert text.index("makes numbers that are not finite") < text.index("1 of 8 are zero")
+    assert "also blocks.2.relu()" in text
+
+
+def test_what_never_ran_is_listed() -> None:
+    text = render_text(transformer(), [])
+    assert "Never ran: spare (Linear)" in text
+    assert any("spare" in line and "never ran" in line for line in text.splitlines())
+    assert "Never ran" not in render_text(transformer(spare=False), [])
+
+
+def test_second_names_and_lists_are_not_said_never_to_have_run() -> None:
+    record = transformer(spare=False)
+    twin = Module("twin", "Linear", same_as="head")
+    text = render_text(replace(record, modules=(*record.modules, twin)), [])
+    assert "Never ran" not in text
+    assert "= head" in text
+
+
+def test_a_module_whose_weights_were_used_without_calling_it_is_not_idle() -> None:
+    text = render_text(seen("encoder"), [])  # attention multiplies by its out_proj's weight itself
+    assert "out_proj" in text
+    assert "ever ran" not in text
+
+
+def test_longer_bars_are_larger_values() -> None:
+    lines = render_text(plain(1e-8, 1e-4, 1.0), []).splitlines()
+    rows = [line for line in lines if "Linear" in line and "█" in line]
+    assert [row.count("█") for row in rows] == sorted(row.count("█") for row in rows)
+    assert len(rows) == 2  # the smallest has no full cell
+
+
+def test_zeros_and_what_is_not_finite_are_shown_as_such() -> None:
+    text = render_text(plain(0.0, 0.5, unreal=True), [])
+    assert "0!" in text
+    assert "0.500!" in text
+    assert "!: some of the numbers are infinite, or not numbers" in text
+    assert "!" not in render_text(plain(0.0, 0.5), [])
+
+
+@pytest.mark.parametrize("name", ["convnet", "encoder", "partly used", "broken"])
+def test_models_that_really_ran(name: str) -> None:
+    record = seen(name)
+    for width in (60, 80, 120):
+        text = render_text(record, find(record), width=width)
+        assert widest(text) <= width
+    assert all(module.kind in text or module.is_function for module in record.ran)
+
+
+def test_nothing_and_next_to_nothing() -> None:
+    empty = render_text(Record("Net", (), 0, 0), [])
+    assert "Nothing was seen" in empty
+    alone = Record("Linear", (Module("", "Linear", order=0, outputs=((2, 3),), output=signal(1.0)),), 1, 0)
+    assert "Nothing is wrong with Linear, as far as could be seen (forward;" in render_text(alone, [])

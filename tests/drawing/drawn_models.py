@@ -1,0 +1,120 @@
+"""What the tests of drawings share: modules that others might have written, and ways to walk over a drawing."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.block import Block
+from normscope.cli.draw_models import draw_whole
+from normscope.drawing.draw_model import Drawing
+from normscope.drawing.structure import Box, Frame, Line, Merge, Residual
+from normscope.models.gpt import GPT
+from normscope.models.presets import preset
+from normscope.tracing.recorder import record
+from normscope.tracing.trace import Trace
+
+SMALL = {"vocab_size": 50, "context": 16, "width": 24, "heads": 6, "depth": 1}
+
+
+@cache
+def whole(name: str, inside: bool = False) -> Drawing:
+    """The drawing of a preset, which takes a second and does not change."""
+    return draw_whole(name, None, {}, inside)
+
+
+def small_block(name: str, **settings: Any) -> Block:
+    block = GPT(preset(name, **{**SMALL, **settings})).eval().blocks[0]
+    assert isinstance(block, Block)
+    return block
+
+
+def traced(model: nn.Module, *inputs: Any, **options: Any) -> Trace:
+    return record(model, inputs, options)
+
+
+def frames(line: Line) -> Iterator[Frame]:
+    """All the frames of a drawing, from the outside in."""
+    for item in line.items:
+        for inner in _lines(item):
+            yield from frames(inner)
+        if isinstance(item, Frame):
+            yield item
+            yield from frames(item.line)
+
+
+def residuals(line: Line) -> Iterator[Residual]:
+    for item in line.items:
+        if isinstance(item, Residual):
+            yield item
+        for inner in (*_lines(item), *([item.line] if isinstance(item, Frame) else [])):
+            yield from residuals(inner)
+
+
+def drawn_nodes(line: Line) -> Iterator[int]:
+    """The number of every node that is drawn."""
+    for item in line.items:
+        if isinstance(item, Box | Merge):
+            yield item.node.number
+        if isinstance(item, Residual):
+            yield from (branch.join.number for branch in item.branches)
+        for inner in (*_lines(item), *([item.line] if isinstance(item, Frame) else [])):
+            yield from drawn_nodes(inner)
+
+
+def _lines(item: object) -> list[Line]:
+    if isinstance(item, Merge):
+        return list(item.lanes)
+    return [item.shared, *(branch.line for branch in item.branches)] if isinstance(item, Residual) else []
+
+
+class BasicBlock(nn.Module):
+    """A residual network's block, as people write it by hand: in place, with a shortcut where the shape changes."""
+
+    def __init__(self, before: int, after: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(after)
+        self.down = None if stride == 1 else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        y += x if self.down is None else self.down(x)
+        z: Tensor = self.relu(y)
+        return z
+
+
+class LooksAtNumbers(nn.Module):
+    """Cannot be run without numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.left(x) if x.sum() > 0 else self.right(x)
+        return x + y
+
+
+class Untidy(nn.Module):
+    """Leaves traces of every call: in buffers, attributes, lists, and in the random numbers."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.seen: list[Tensor] = []
+        self.table: Tensor | None = None
+        self.fails = fails
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.table = torch.ones(4)
+        self.seen.append(x)
+        y: Tensor = self.drop(self.norm(x)) + torch.rand(4)
+        if self.fails:
+            raise RuntimeError("in the middle")
+        return y * self.table

@@ -1,0 +1,146 @@
+"""A conversation: each answer sees all that was said, and every turn can be taken back."""
+
+from typing import Any
+
+import pytest
+
+from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.generate.chat import Conversation
+from normscope.generate.sampling import SamplingConfig
+from normscope.generate.text import TextSettings, generate_text
+from tests.data.tokenizers.examples import like_llama
+from tests.generate.test_text import parrot
+from tests.generate.writers import BYTES, LETTERS, always, writer
+from tests.support import every_refusal
+
+MODEL = writer(context=64)
+GREEDY = SamplingConfig(temperature=0.0)
+
+
+def talk(**settings: Any) -> Conversation:
+    return Conversation(MODEL, LETTERS, TextSettings(**{"max_new_tokens": 6, "seed": 3, **settings}))
+
+
+def test_an_answer_continues_all_that_was_said() -> None:
+    conversation = talk()
+    for said in ("hello ", "and then ", ""):
+        before = conversation.text
+        answer = "".join(conversation.say(said))
+        (wanted,) = generate_text(MODEL, LETTERS, before + said, max_new_tokens=6, seed=3)
+        assert answer == wanted.text
+        assert conversation.text == before + said + answer
+        assert conversation.turns[-1].stopped_by == wanted.stopped_by
+    assert [turn.said for turn in conversation.turns] == ["hello ", "and then ", ""]
+
+
+def test_the_newest_is_seen_if_it_became_too_long() -> None:
+    conversation = talk()
+    for _ in range(5):
+        list(conversation.say("hello and so on "))
+    assert "the model sees 64: its newest 64 are used" in conversation.turns[-1].notices[0]
+    assert len(conversation.turns) == 5
+
+
+def test_undo_and_reset() -> None:
+    conversation = talk()
+    list(conversation.say("one "))
+    kept = conversation.text
+    second = list(conversation.say("two "))
+    turn = conversation.undo()
+    assert (turn.said, turn.answer) == ("two ", "".join(second))
+    assert conversation.text == kept
+    assert list(conversation.say("two ")) == second  # it answers as before
+    conversation.reset()
+    assert conversation.turns == []
+    assert conversation.text == ""
+
+
+def test_an_answer_comes_piece_by_piece_and_may_be_broken_off() -> None:
+    conversation = talk(max_new_tokens=30)
+    answer = conversation.say("hello ")
+    assert conversation.turns == []
+    heard = next(answer) + next(answer)
+    answer.close()  # type: ignore[attr-defined]
+    turn = conversation.turns[0]
+    assert (turn.answer, turn.stopped_by) == (heard, None)
+    assert conversation.text == "hello " + heard
+    assert LETTERS.decode(turn.tokens) == "hello " + heard
+
+
+def test_an_answer_that_is_broken_off_before_its_first_piece_is_remembered_too() -> None:
+    conversation = talk()
+    conversation.say("hello ").close()  # type: ignore[attr-defined]
+    assert [(turn.said, turn.answer, turn.stopped_by) for turn in conversation.turns] == [("hello ", "", None)]
+    assert LETTERS.decode(conversation.turns[0].tokens) == "hello "
+
+
+def test_a_stop_string_is_not_remembered() -> None:
+    whole = "".join(talk(max_new_tokens=12).say("hello "))
+    assert len(whole) == 12
+    conversation = talk(max_new_tokens=12, stop=whole[5:8])
+    answer = "".join(conversation.say("hello "))
+    assert answer == whole[: whole.index(whole[5:8])]
+    assert conversation.turns[0].stopped_by == "stop"
+    assert LETTERS.decode(conversation.turns[0].tokens) == "hello " + answer
+
+
+@pytest.mark.parametrize("stop", [(), (" the the the",)])
+def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> None:
+    """Llama's tokenizer puts a space before whatever it is given, also before what only goes on."""
+    tokenizer = LibraryTokenizer(like_llama())
+    model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
+    conversation = Conversation(model, tokenizer, TextSettings(stop=stop, max_new_tokens=4))
+    for said in ("cat", " at"):
+        answer = conversation.say(said)
+        if not stop:
+            next(answer)
+            answer.close()  # type: ignore[attr-defined]
+        assert "".join(answer) == ""
+    tokens = [token for turn in conversation.turns for token in turn.tokens]
+    assert tokenizer.decode(tokens) == conversation.text == ("cat at" if stop else "cat the at the")
+
+
+def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
+    conversation = talk(max_new_tokens=60)
+    for said in "abcdefgh":
+        list(conversation.say(said))
+    ended = [turn for turn in conversation.turns if turn.stopped_by == "end"]
+    assert ended
+    assert all(LETTERS.end not in turn.tokens for turn in ended)
+    assert all(LETTERS.decode(turn.tokens) == turn.said + turn.answer for turn in conversation.turns)
+
+
+def test_settings_may_change_between_turns() -> None:
+    conversation = talk()
+    list(conversation.say("one "))
+    conversation.settings = TextSettings(sampling=SamplingConfig(temperature=0), max_new_tokens=2)
+    answer = "".join(conversation.say("two "))
+    assert len(answer) <= 2
+
+
+def test_what_cannot_be_said_changes_nothing() -> None:
+    conversation = talk()
+    with pytest.raises(TokenError, match="alphabet"):
+        conversation.say("ü")
+    assert conversation.turns == []
+
+
+@every_refusal(
+    ("undo", ConfigError, r"nothing was said yet.*\nfix: say", lambda: talk().undo()),
+    ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
+    ("settings", ConfigError, "made from a TextSettings", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
+    ("model", ConfigError, "by a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
+    ("text", DtypeError, "text is a str", lambda: talk().say(3)),  # type: ignore[arg-type]
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+def test_half_a_character_is_not_remembered() -> None:
+    """The model would see it before the next words, of which the user knows nothing."""
+    text = "a€".encode()[:-1]
+    conversation = Conversation(parrot(text), BYTES, TextSettings(max_new_tokens=3, sampling=GREEDY))
+    assert "".join(conversation.say("")) == "a"
+    assert conversation.turns[0].tokens == (ord("a"),)

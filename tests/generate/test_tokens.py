@@ -1,0 +1,187 @@
+"""Generation of tokens: equal to whole passes by the definition, and everything that can be asked for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.generate.sampling import SamplingConfig
+from normscope.generate.tokens import Event, Generation, generate_tokens
+from tests.generate.writers import CONTEXT, VOCABULARY, every_form, slow_continuation, writer
+from tests.support import every_refusal
+
+GREEDY = SamplingConfig(temperature=0)
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "plain": SamplingConfig(),
+    "all": SamplingConfig(temperature=1.3, top_k=20, top_p=0.95, min_p=0.01, repetition_penalty=1.2),
+}
+PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
+
+
+@every_form
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
+    """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
+    model = writer(form).eval()
+    found = generate_tokens(model, PROMPTS, max_new_tokens=24, sampling=SAMPLINGS[sampling], seed=11)
+    for prompt, text in zip(PROMPTS, found, strict=True):
+        assert text.tokens == slow_continuation(model, prompt, 24, SAMPLINGS[sampling], seed=11)
+        assert text.stopped_by == "length"
+
+
+def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
+    model, tokens = writer("gpt2").eval(), [1, 2, 3]
+    (text,) = generate_tokens(model, [tokens], max_new_tokens=CONTEXT - 3, sampling=GREEDY)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens + text.tokens]))[0]
+    assert text.tokens == logits[2:-1].argmax(dim=-1).tolist()
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(1, 2 * CONTEXT), min_size=1, max_size=4), at_once=st.integers(1, 5))
+def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], at_once: int) -> None:
+    model, sampling = writer("nanochat").eval(), SamplingConfig()
+    prompts = [[(7 * i + length) % VOCABULARY for i in range(length)] for length in lengths]
+    found = generate_tokens(model, prompts, max_new_tokens=12, at_once=at_once)
+    for prompt, text in zip(prompts, found, strict=True):
+        assert text.tokens == slow_continuation(model, prompt, 12, sampling)
+        assert len(text.notices) == (len(prompt) > CONTEXT) + (len(prompt) + 12 > CONTEXT)
+
+
+def test_samples_differ_and_do_not_depend_on_how_many_there_are() -> None:
+    model = writer()
+    many = generate_tokens(model, PROMPTS, max_new_tokens=12, samples=4)
+    assert [(text.prompt, text.sample) for text in many] == [(p, s) for p in range(4) for s in range(4)]
+    assert len({tuple(text.tokens) for text in many}) == 16
+    few = generate_tokens(model, PROMPTS[1:2], max_new_tokens=12, samples=2)
+    assert [text.tokens for text in few] == [text.tokens for text in many[4:6]]
+
+
+def test_seeds() -> None:
+    model = writer()
+    texts = [generate_tokens(model, [[1]], max_new_tokens=20, seed=seed)[0].tokens for seed in (0, 1, 0)]
+    assert texts[0] == texts[2] != texts[1]
+
+
+def test_a_text_that_was_cut_off_goes_on_as_it_would_have() -> None:
+    model = writer()
+    (whole,) = generate_tokens(model, [[1, 2]], max_new_tokens=12, seed=4)
+    (start,) = generate_tokens(model, [[1, 2]], max_new_tokens=5, seed=4)
+    (rest,) = generate_tokens(model, [[1, 2, *start.tokens]], max_new_tokens=7, seed=4)
+    assert start.tokens + rest.tokens == whole.tokens
+
+
+def test_stop_tokens_end_a_text_and_are_no_part_of_it() -> None:
+    model, prompts = writer(), [[i] for i in range(12)]
+    free = generate_tokens(model, prompts, max_new_tokens=10)
+    ended = generate_tokens(model, prompts, max_new_tokens=10, stop_tokens=(5, 6))
+    assert {text.stopped_by for text in ended} == {"end", "length"}
+    for without, text in zip(free, ended, strict=True):
+        first = next((i for i, token in enumerate(without.tokens) if token in (5, 6)), None)
+        assert text.tokens == without.tokens[:first]
+        assert text.stopped_by == ("length" if first is None else "end")
+
+
+def test_events_tell_it_all_and_the_caller_may_stop_a_text() -> None:
+    model = writer()
+    generation = Generation(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
+    heard: dict[int, list[Event]] = {i: [] for i in range(4)}
+    for event in generation:
+        heard[event.text].append(event)
+        if event.text == 2 and len(heard[2]) == 3:
+            generation.stop(2)
+    for i, row in enumerate(generation.rows):
+        assert [event.token for event in heard[i] if event.token is not None] == row.written
+        assert all(event.stopped_by is None for event in heard[i][:-1])
+    assert generation.rows[2].stopped_by == "stop"
+    assert len(heard[2]) == 3
+    assert heard[3][-1].stopped_by == generation.rows[3].stopped_by
+    whole = generate_tokens(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
+    for i in (0, 1, 3):  # the others did not notice
+        assert generation.rows[i].written == whole[i].tokens
+
+
+def test_a_text_may_be_stopped_before_its_turn() -> None:
+    """In the middle of a round, and while it waits."""
+    model = writer()
+    whole = generate_tokens(model, [[1], [2], [3]], max_new_tokens=4)
+    generation = Generation(model, [[1], [2], [3]], max_new_tokens=4, at_once=2)
+    events = []
+    for event in generation:
+        events.append(event.text)
+        if len(events) == 3:  # text 0 got its second token, and text 1 is next
+            generation.stop(1)
+            generation.stop(2)
+    assert events == [0, 1, 0, 0, 0]
+    assert [row.written for row in generation.rows] == [whole[0].tokens, whole[1].tokens[:1], []]
+
+
+def test_only_so_many_are_written_at_once_and_those_that_end_make_no_more_work() -> None:
+    model, seen = writer(), []
+    model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
+    generation = Generation(model, [[1, 2, 3], [4]], max_new_tokens=4, samples=2, at_once=4)
+    for event in generation:
+        if event.text in (0, 3):
+            generation.stop(event.text)
+    # Each prompt is read once for both of its samples; then two texts are left, for three more tokens.
+    assert seen == [3, 1] + [1, 1] * 3
+    waiting = Generation(model, [[1], [2], [3]], max_new_tokens=2, at_once=2)
+    assert [event.text for event in waiting] == [0, 1, 0, 1, 2, 2]
+
+
+def test_fewer_tokens_to_choose_from() -> None:
+    model = writer()
+    (text,) = generate_tokens(model, [[20]], max_new_tokens=60, vocabulary=4)
+    assert set(text.tokens) <= {0, 1, 2, 3}
+
+
+def test_no_prompts_no_texts() -> None:
+    assert generate_tokens(writer(), [], max_new_tokens=3) == []
+
+
+def test_rows_of_numbers_of_any_kind_are_prompts() -> None:
+    model = writer()
+    kinds: list[Any] = [[1, 2], (1, 2), np.array([1, 2], dtype=np.uint16), torch.tensor([1, 2])]
+    texts = generate_tokens(model, kinds, max_new_tokens=8)
+    assert len({tuple(text.tokens) for text in texts}) == 1
+
+
+def test_a_context_of_one() -> None:
+    model = writer("gpt2", context=1).eval()
+    (text,) = generate_tokens(model, [[1, 2]], max_new_tokens=5)
+    tokens = [1, 2]
+    for token in text.tokens:
+        assert token == generate_tokens(model, [tokens], max_new_tokens=1)[0].tokens[0]
+        tokens.append(token)
+
+
+def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
+    return lambda: Generation(model or writer(), prompts or [[1]], **{"max_new_tokens": 2, **settings})
+
+
+@every_refusal(
+    ("model", ConfigError, "by a GPT, but got Linear\nfix:", ask(model=torch.nn.Linear(2, 2))),
+    ("nothing", ConfigError, "a prompt has no tokens\nfix: .*tokenizer.end", ask([1], [])),
+    ("unknown", TokenError, "token id 29 is not in the vocabulary: the model has the ids 0 to 28", ask([29])),
+    ("negative", TokenError, "token id -1 is not", ask([-1])),
+    ("text", DtypeError, "but got str\nfix: encode text first", ask("hello")),
+    ("number", DtypeError, r"but got int\nfix: prompts=\[\[1, 2, 3\]\]", ask(3)),
+    ("tensor-of-one-prompt", DtypeError, "but got ndarray\nfix: prompts=", ask(*torch.tensor([1, 2]))),
+    ("half", DtypeError, r"whole numbers, but got 1\.5", ask([1.5])),
+    ("nested", DtypeError, r"whole numbers, but got \[1\]", ask([[1]])),
+    ("stop", TokenError, "token id 40 is not", ask(stop_tokens=[40])),
+    ("length", ConfigError, "max_new_tokens=0 must be", ask(max_new_tokens=0)),
+    ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
+    ("at-once", ConfigError, "at_once=0 must be", ask(at_once=0)),
+    ("seed", ConfigError, "seed=-3 must be", ask(seed=-3)),
+    ("sampling", ConfigError, "made from a SamplingConfig, but got", ask(sampling={"temperature": 1})),
+    ("vocabulary", ConfigError, "vocabulary=30 is more than the model's vocab_size of 29", ask(vocabulary=30)),
+)
+def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

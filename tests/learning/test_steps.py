@@ -1,0 +1,206 @@
+"""How explanations are made: the code that is shown is the code that ran, and the checks can fail."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
+from normscope.learning import TOPICS, explanation
+from normscope.learning.lesson import Lesson, difference, step
+from tests.learning.cases import numbers, wrong
+from tests.support import Refusal, every_refusal, randn
+
+EACH_TOPIC = pytest.mark.parametrize("topic", TOPICS)
+
+
+@EACH_TOPIC
+def test_everyone_agrees_on_the_example(topic: str) -> None:
+    worked = explanation(topic)
+    assert wrong(worked) == []
+    assert worked.summary
+    assert all(step.words and step.code for step in worked.steps)
+    others = [check.against for step in worked.steps for check in step.checks if "float64" not in check.against]
+    assert others, "somebody else computed it too"
+
+
+@EACH_TOPIC
+def test_the_code_that_is_shown_gives_the_numbers_that_are_shown(topic: str) -> None:
+    worked, lesson = explanation(topic), TOPICS[topic].lesson(None)
+    names: dict[str, Any] = dict(lesson.given)
+    for work, shown in zip(lesson.steps, worked.steps, strict=True):
+        here = {**inspect.unwrap(work.function).__globals__, **names}
+        exec(shown.code, here)  # as a reader would type it
+        names[shown.title] = here[shown.title]
+        if isinstance(shown.value.content, str):
+            assert str(names[shown.title]) == shown.value.content
+        else:
+            typed = names[shown.title]
+            found = typed.detach().numpy() if isinstance(typed, Tensor) else np.asarray(typed)
+            np.testing.assert_array_equal(found, shown.value.content)
+
+
+@EACH_TOPIC
+def test_explaining_leaves_the_users_random_numbers_alone(topic: str) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    first = explanation(topic)
+    assert torch.rand(1) == expected
+    for before, after in zip(first.steps, explanation(topic).steps, strict=True):
+        assert np.array_equal(np.asarray(before.value.content), np.asarray(after.value.content))
+
+
+@pytest.mark.parametrize("topic", ["requires-grad", "residual", "layernorm", "powernorm"])
+@pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
+def test_whether_gradients_are_off_outside_does_not_matter(topic: str, surroundings: Callable[[], Any]) -> None:
+    usual = explanation(topic)
+    with surroundings():
+        found = explanation(topic)
+    assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]
+
+
+def test_another_default_type_does_not_matter() -> None:
+    usual = explanation("block")
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = explanation("block")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]
+
+
+def test_the_users_tensor_stays_as_it_is() -> None:
+    x = randn(2, 3, dtype=torch.float32).requires_grad_()
+    before = x.detach().clone()
+    for topic in ("layernorm", "requires-grad"):
+        explanation(topic, x)
+    assert torch.equal(x.detach(), before)
+    assert x.grad is None
+
+
+@step({"half as much": lambda x: x})
+def doubled(x: Tensor) -> Tensor:
+    """Twice x, of {count} numbers."""
+    once = x  # and
+    return once.add(  # once more
+        x,
+    )
+
+
+def test_a_peer_that_disagrees_is_told() -> None:
+    worked = Lesson("t", "s", {"x": torch.tensor([1.0, 3.0]), "count": 2}, [doubled]).explain("topic")
+    assert wrong(worked) == [("doubled", "half as much", 3.0)]
+    assert worked.steps[0].words == "Twice x, of 2 numbers."
+    assert worked.steps[0].code == "once = x  # and\ndoubled = once.add(  # once more\n    x,\n)"
+    with pytest.raises(KeyError, match="topic has no step 'tripled'; it has doubled"):
+        worked.step("tripled")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], 0.5),
+        ([1.0, 2.0], [[1.0, 2.0]], float("inf")),
+        ([float("nan")], [float("nan")], 0.0),
+        ([float("nan")], [1.0], float("inf")),
+        ([float("inf"), -float("inf")], [float("inf"), -float("inf")], 0.0),
+        ([float("inf")], [-float("inf")], float("inf")),
+        ([], [], 0.0),
+    ],
+)
+def test_largest_difference(ours: Any, theirs: Any, expected: float) -> None:
+    assert difference(torch.tensor(ours), torch.tensor(theirs)) == expected
+
+
+def test_numbers_that_float32_cannot_square_are_told() -> None:
+    worked = explanation("rmsnorm", [1e30, 2e30])
+    told = {(title, against) for title, against, _ in wrong(worked)}
+    assert ("squares", "the same in float64") in told
+    assert ("result", "normscope.RMSNorm") in told  # which is right
+    assert ("result", "torch.nn.RMSNorm") not in told  # which is not
+
+
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "layernorm": [(1,), (4,), (2, 3, 4, 5)],
+    "rmsnorm": [(1,), (4,), (2, 3, 4, 5)],
+    "batchnorm": [(4, 3), (2, 3, 5), (2, 3, 2, 2), (2, 3, 2, 2, 2), (2, 3, 2, 1, 2, 2), (1, 3, 2)],
+    "instancenorm": [(2, 3, 5), (1, 3, 2, 2), (2, 3, 2, 2, 2), (2, 1, 2, 1, 2, 2)],
+    "groupnorm": [(1, 4), (2, 1), (2, 3, 5), (2, 4, 2, 2), (2, 6, 2, 2, 2), (1, 1, 7)],
+    "powernorm": [(1, 3), (2, 3, 4), (2, 2, 2, 3)],
+    "linear": [(5,), (2, 3, 4)],
+    "mlp": [(5,), (2, 3, 4)],
+    "relu2": [(5,), (2, 3, 4)],
+    "attention": [(1, 1, 1), (2, 5, 6), (1, 3, 3)],
+    "block": [(1, 1, 1), (2, 5, 6)],
+    "residual": [(2, 5, 6), (1, 3, 3)],
+    "requires-grad": [(5,), (2, 3, 4)],
+}
+
+
+@pytest.mark.parametrize(("topic", "shape"), [(topic, shape) for topic in SHAPES for shape in SHAPES[topic]])
+def test_every_shape_that_the_layer_takes(topic: str, shape: tuple[int, ...]) -> None:
+    x = randn(*shape, seed=3)
+    worked = explanation(topic, x)
+    assert wrong(worked) == []
+    if topic not in ("linear", "residual", "requires-grad"):
+        assert numbers(worked, "result").shape == shape
+
+
+def test_sizes_and_tokens_of_ones_own() -> None:
+    assert wrong(explanation("init", [3, 5])) == []
+    assert wrong(explanation("init", [64, 64])) == []
+    assert wrong(explanation("embedding", [[7, 0], [1, 60000]])) == []
+    assert "one_hot" not in [step.title for step in explanation("embedding", [60000] * 200).steps]
+
+
+REFUSALS: list[Refusal] = [
+    ("typo", ConfigError, "did you mean 'layernorm'", lambda: explanation("layernrom")),
+    ("unknown", ConfigError, "use one of: layernorm, ", lambda: explanation("xyz")),
+    ("no-name", ConfigError, "there is no topic None", lambda: explanation(None)),  # type: ignore[arg-type]
+    (
+        "other-option",
+        ConfigError,
+        "rmsnorm has no groups; it can be told eps",
+        lambda: explanation("rmsnorm", groups=2),
+    ),
+    ("no-options", ConfigError, "mlp has no eps; it has no settings", lambda: explanation("mlp", eps=1.0)),
+    ("eps", ConfigError, "eps=-1 must be", lambda: explanation("layernorm", eps=-1)),
+    ("eps-rms", ConfigError, "eps=nan must be", lambda: explanation("rmsnorm", eps=float("nan"))),
+    ("eps-block", ConfigError, "eps='x' must be", lambda: explanation("block", eps="x")),
+    ("groups", ConfigError, "4 channels cannot be cut into groups=3", lambda: explanation("groupnorm", groups=3)),
+    ("no-groups", ConfigError, "with one of 1, 2, 4", lambda: explanation("groupnorm", groups=0)),
+    ("heads", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("attention", heads=3)),
+    ("heads-block", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("block", heads=0)),
+    ("rank", ShapeError, "attention takes a tensor of 3 dim", lambda: explanation("attention", [1.0, 2.0])),
+    ("rank-block", ShapeError, "a block takes a tensor of 3 dim", lambda: explanation("residual", [1.0, 2.0])),
+    ("rank-file", ShapeError, "an array of 3 in a .npy file", lambda: explanation("attention", np.ones((1, 1, 2, 2)))),
+    ("rank-zero", ShapeError, "1 or more dimensions, but got 0", lambda: explanation("layernorm", np.float32(1))),
+    ("rank-batch", ShapeError, "2 or more", lambda: explanation("batchnorm", [1.0, 2.0])),
+    ("one-value", ShapeError, "more than one number", lambda: explanation("batchnorm", [[1.0, 2.0]])),
+    ("one-pixel", ShapeError, "more than one number", lambda: explanation("instancenorm", [[[1.0], [2.0]]])),
+    ("one-in-a-group", ShapeError, "one number for each of 2", lambda: explanation("groupnorm", [[1, 2]], groups=2)),
+    ("power-rank", ShapeError, "2 or more", lambda: explanation("powernorm", [1.0, 2.0])),
+    ("many-pairs", ShapeError, "too many pairs", lambda: explanation("attention", torch.zeros(1, 3000, 4))),
+    ("half-token", TokenError, "but got 1.5", lambda: explanation("embedding", [1, 1.5])),
+    ("negative-token", TokenError, "but got -1", lambda: explanation("embedding", [1, -1])),
+    ("large-token", TokenError, "but got 1000000", lambda: explanation("embedding", [10**6])),
+    ("huge-token", TokenError, "but got about 100000000", lambda: explanation("embedding", [99_999_999])),
+    ("lone-token", ShapeError, "a row of tokens", lambda: explanation("embedding", np.int64(3))),
+    ("three-sizes", ShapeError, "two sizes", lambda: explanation("init", [1, 2, 3])),
+    ("half-a-size", ShapeError, "whole numbers above zero", lambda: explanation("init", [1.5, 2])),
+    ("huge-sizes", ShapeError, "100000 by 100000 weights", lambda: explanation("init", [10**5, 10**5])),
+]
+
+
+@every_refusal(*REFUSALS)
+def test_refusals_say_what_to_do(error: type[NormscopeError], words: str, mistake: Any) -> None:
+    with pytest.raises(error) as caught:
+        mistake()
+    assert words in str(caught.value)
+    assert "\nfix: " in str(caught.value)

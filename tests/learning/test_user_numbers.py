@@ -1,0 +1,157 @@
+"""A user's own numbers: what is read, and what is refused."""
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, ShapeError
+from normscope.learning.user_numbers import as_tensor, read_tensor
+from tests.learning.cases import tensor_file
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3,-4,0", [3.0, -4.0, 0.0]),
+        (" [3, -4., .5] ", [3.0, -4.0, 0.5]),
+        ("(1, 2)", [1.0, 2.0]),
+        ("-3", [-3.0]),
+        ("1e-3,", [0.001]),
+        ("[[1,2,3],[4,5,6]]", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        ("[1, 2], [3, 4]", [[1.0, 2.0], [3.0, 4.0]]),
+    ],
+)
+def test_numbers_in_a_text(text: str, expected: list[Any]) -> None:
+    found = read_tensor(text)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+@given(st.lists(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_what_python_prints_can_be_read(rows: list[list[float]]) -> None:
+    assert torch.equal(read_tensor(str(rows)), torch.tensor(rows))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint64", ">f4", "<i2"])
+def test_a_file_of_numbers(dtype: str, tmp_path: Path) -> None:
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    assert torch.equal(read_tensor(tensor_file(tmp_path, array)), torch.arange(6.0).reshape(2, 3))
+
+
+def test_a_file_in_columns(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    assert torch.equal(read_tensor(tensor_file(tmp_path, array)), torch.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int64, torch.uint8])
+def test_tensors_of_other_types(dtype: torch.dtype) -> None:
+    assert torch.equal(as_tensor(torch.tensor([1, 2, 3]).to(dtype)), torch.tensor([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("rubbish", ConfigError, "'rubbish' is neither numbers nor the name of a .npy file"),
+        ("__import__('os').getcwd()", ConfigError, "is neither numbers"),
+        ("[1, 2", ConfigError, "is neither numbers"),
+        ("a\0b", ConfigError, "is neither numbers"),
+        ("x" * 5000, ConfigError, "xxx...' is neither"),
+        ("[" * 5000, ConfigError, "is neither numbers"),
+        ("[" * 20 + "1" + "]" * 20, ShapeError, "nested more than 8 deep"),
+        ("", ConfigError, "the input is empty"),
+        ("  ", ConfigError, "the input is empty"),
+        ("[]", ShapeError, "there are no numbers in a tensor of shape (0,)"),
+        ("[[], []]", ShapeError, "shape (2, 0)"),
+        ("[[1, 2], [3]]", ShapeError, "one part is of shape (2,), another of shape (1,)"),
+        ("[[1, 2], 3]", ShapeError, "one part is of shape (2,), another a single number"),
+        ("1,nan", ConfigError, "is finite"),
+        ("[1, -Infinity]", ConfigError, "is finite"),
+        ("1e999", ConfigError, "not every number is finite"),
+        ("1e39", ConfigError, "too large for float32"),
+        (f"1{'0' * 400}", ConfigError, "too large for float32"),
+        ("True, 1", DtypeError, "real numbers, but got 'True'"),
+        ("1+2j", DtypeError, "real numbers"),
+        ("'a', 'b'", DtypeError, "real numbers"),
+        ("{1: 2}", DtypeError, "real numbers"),
+        ("None", DtypeError, "real numbers"),
+        ("nowhere.npy", FileError, "there is no file nowhere.npy"),
+    ],
+)
+def test_texts_that_are_refused(text: str, error: type[NormscopeError], words: str) -> None:
+    with pytest.raises(error) as caught:
+        read_tensor(text)
+    assert words in str(caught.value)
+    assert "\nfix: " in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+class Trap:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_objects_in_a_file_are_never_brought_to_life(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    path = tensor_file(tmp_path, np.array([Trap(sprung)], dtype=object))
+    with pytest.raises(ConfigError, match="it holds Python objects, not numbers\nfix: "):
+        read_tensor(path)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("name", ["half.npy", "empty.npy", "text.npy", "zip.npz", "huge.npy", "text"])
+def test_files_that_are_no_arrays(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    whole = Path(tensor_file(tmp_path, np.arange(100.0), "whole.npy")).read_bytes()
+    if name.startswith("half"):
+        path.write_bytes(whole[:-50])
+    elif name.startswith("zip"):
+        np.savez(path, x=np.arange(3))
+    elif name.startswith("huge"):
+        path.write_bytes(whole.replace(b"(100,)", b"(9" + b"9" * 13 + b",)")[:128])
+    else:
+        path.write_text("" if name.startswith("empty") else "3, -4, 0")
+    with pytest.raises(ConfigError, match=r"it is not a whole \.npy file\nfix: "):
+        read_tensor(str(path))
+
+
+def test_a_folder_is_no_array(tmp_path: Path) -> None:
+    folder = tmp_path / "x.npy"
+    folder.mkdir()
+    with pytest.raises(FileError, match=r"cannot read .*\nfix: "):
+        read_tensor(str(folder))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([True, False]),
+        np.array(["a"]),
+        np.array([1 + 2j]),
+        np.array([(1, 2.0)], dtype=[("a", int), ("b", float)]),
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
+        torch.tensor([True]),
+        torch.tensor([1 + 2j]),
+        OrderedDict(a=1),
+    ],
+    ids=str,
+)
+def test_what_is_no_real_number(array: Any) -> None:
+    with pytest.raises(DtypeError, match="real numbers"):
+        as_tensor(array)
+
+
+@pytest.mark.parametrize("value", [np.array([1.0, np.nan]), torch.tensor([float("inf")]), [1.0, float("nan")]])
+def test_what_is_not_finite(value: Any) -> None:
+    with pytest.raises(ConfigError, match="not every number is finite\nfix: "):
+        as_tensor(value)

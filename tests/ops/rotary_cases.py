@@ -1,0 +1,56 @@
+"""What the tests of the rotary kernels share: inputs, each way to turn them with gradients, and a record of calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from normscope.blocks.rotary import Rotary
+from normscope.ops.fused import rotary as loops
+from normscope.ops.rotary_dispatch import normalize_and_turn, turn
+from tests.support import randn
+
+EPS = 1e-5
+SHAPE = (3, 50, 5, 64)  # enough for several threads, and for blocks that do not come out even
+CASES = ("turned", "normalized", "with a gain")
+EVERY_LOOP = ["turn", "turn", *["normalize_and_turn", "normalize_and_turn_backward"] * 2]
+"""The loops that run for all the cases, forwards and backwards."""
+
+
+def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the loops that run from now on."""
+    names: list[str] = []
+
+    def recording(name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
+        def run(threads: int, *arguments: Any) -> None:
+            names.append(f"{name} by {threads}" if threads > 1 else name)
+            loop(threads, *arguments)
+
+        return run
+
+    for name in set(EVERY_LOOP):
+        monkeypatch.setattr(loops, name, recording(name, getattr(loops, name)))
+    return names
+
+
+def single(*shape: int, seed: int = 0) -> Tensor:
+    return randn(*shape, seed=seed, dtype=torch.float32)
+
+
+def tables(s: int, e: int, start: int = 0) -> tuple[Tensor, Tensor]:
+    rotary = Rotary(e, start + s)
+    return rotary.cos[start:], rotary.sin[start:]
+
+
+def result(case: str, x: Tensor, cos: Tensor, sin: Tensor, eps: float = EPS) -> list[Tensor]:
+    """What comes out, and the gradients of what goes in."""
+    x, g = x.detach().requires_grad_(), single(*x.shape, seed=2).to(x.dtype)
+    gain = (1 + 0.3 * single(x.shape[-1], seed=1)).to(x.dtype).requires_grad_() if case == "with a gain" else None
+    y = turn(x, cos, sin) if case == "turned" else normalize_and_turn(x, gain, cos, sin, eps)
+    return [y.detach(), *torch.autograd.grad(y, [x] if gain is None else [x, gain], g)]
+
+
+def results(x: Tensor, cos: Tensor, sin: Tensor, eps: float = EPS) -> list[Tensor]:
+    return [tensor for case in CASES for tensor in result(case, x, cos, sin, eps)]

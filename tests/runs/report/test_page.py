@@ -1,0 +1,247 @@
+"""report.html: whole, self-contained, safe, and made from whatever a run has left so far."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.errors import FileError
+from normscope.models.config_json import config_to_json
+from normscope.models.presets import nanochat
+from normscope.runs.events import Event, Finished, Noticed, Sampled, Signalled
+from normscope.runs.manifest import write_manifest
+from normscope.runs.metrics import MetricsFile
+from normscope.runs.report.page import write_report
+from normscope.runs.report.record import read_record
+from normscope.storage.safe_folder import OwnFolder
+from normscope.training.config import TrainConfig
+from tests.training.observers.simulated import FLOOR_NATS, simulated_run, started, stepped, validated
+
+WITHOUT_END, ENDING_ITSELF = {"meta"}, {"line", "path"}
+EVIL = "</p></svg><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
+
+
+class Page(HTMLParser):
+    """Follows every tag: whether they are balanced, what they say, and what they ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[tuple[str, str]] = []  # the innermost tag, and the words in it
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in WITHOUT_END:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        assert tag in ENDING_ITSELF
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.words.append((self.open[-1] if self.open else "", data))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(words for tag, words in self.words if tag not in ("script", "style"))
+
+
+def config() -> dict[str, Any]:
+    model = nanochat(depth=4, width=128, heads=4, vocab_size=65, context=64)
+    return {
+        "format": 1,
+        "normscope": "0.1",
+        "name": "tale",
+        "corpus": {"folder": "corpus"},
+        "model": config_to_json(model),
+        "train": TrainConfig(steps=300, batch=32).to_json(),
+        "something": "new",
+    }
+
+
+def make_run(folder: Path, events: Iterable[Event], settings: Any = None) -> Path:
+    (folder / "config.json").write_text(json.dumps(config() if settings is None else settings), encoding="utf-8")
+    write_manifest(OwnFolder(folder), ["config.json"])
+    file = MetricsFile(folder / "metrics.jsonl")
+    for event in events:
+        file.see(event)
+    file.close()
+    return folder
+
+
+def report(folder: Path, events: Iterable[Event], settings: Any = None) -> tuple[str, Page]:
+    path = write_report(make_run(folder, events, settings))
+    assert path == folder / "report.html"
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    _, page = report(tmp_path, simulated_run())
+    for words in (
+        "GPT of 4 blocks, width 128, 4 heads, context 64, rms ... [d] before each branch, relu2, rotary, QK-norm",
+        "835 k parameters",
+        "300 of 300 steps in 33 s on cpu, validations included",
+        "; done",
+        "1.3238",  # the validation loss
+        "1.273",  # in bits per byte
+        "0.473",  # above the floor
+        f"floor {FLOOR_NATS:.3f}",
+        "614 k",  # tokens
+        "the text is read 2.5 times",
+    ):
+        assert words in page.text
+    charts = [words for tag, words in page.words if tag == "b"]
+    assert charts == [
+        "Loss",
+        "Bits per byte of the validation text",
+        "Gradient norm, before clipping",
+        "Learning rate",
+        "Speed",
+        "Signal of each layer, forward",
+        "Gradient of each layer, backward",
+    ]
+    assert [words for tag, words in page.words if tag == "h1"] == ["tale"]
+
+
+def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:
+    text, page = report(tmp_path, simulated_run())
+    assert re.findall(r"https?:|//\w|url\(|@import", text) == []
+    asking = {"src", "href", "xlink:href", "srcset", "action", "data", "poster"}
+    assert [attributes for _, attributes in page.tags if asking & set(attributes)] == []
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & {tag for tag, _ in page.tags}
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_only_its_own_script_may_run(tmp_path: Path) -> None:
+    text, page = report(tmp_path, simulated_run())
+    (script,) = [words for tag, words in page.words if tag == "script"]
+    fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes]
+    assert policy is not None
+    assert f"script-src 'sha256-{fingerprint}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+
+
+def test_every_sample_is_there_and_harmless(tmp_path: Path) -> None:
+    samples = [Sampled(step, f"{EVIL} {step}", f"{EVIL}\n\x1b[31m\ud800 {step}") for step in range(10, 60, 10)]
+    evil_layers = Signalled(5, [{"name": EVIL, "rms": 1.0, "gradient_rms": 1.0}])
+    settings = {**config(), "name": EVIL, EVIL: EVIL, "model": {"depth": EVIL, EVIL: {EVIL: EVIL}}}
+    events = [started(), stepped(1), evil_layers, Noticed(3, EVIL), *samples, Finished(60, EVIL, 1.0)]
+    text, page = report(tmp_path, events, settings)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert all(character == "\n" or character.isprintable() for character in text)
+    for step in range(10, 60, 10):
+        assert f"{EVIL} {step}" in page.text
+        assert f"{EVIL}\n�[31m� {step}" in page.text
+    heads = [words for tag, words in page.words if tag == "span" and re.fullmatch(r"step \d0", words)]
+    assert heads == ["step 50", "step 40", "step 30", "step 20", "step 10"]  # the newest first
+    assert [tag for tag, _ in page.tags].count("details") == 1
+
+
+def test_the_whole_config_is_there(tmp_path: Path) -> None:
+    _, page = report(tmp_path, simulated_run(20))
+    rows = [words for tag, words in page.words if tag in ("th", "td")]
+    for name, value in config()["train"].items():
+        assert rows[rows.index(name, rows.index("steps")) + 1] == (
+            value if isinstance(value, str) else json.dumps(value)
+        )
+    assert rows[rows.index("norm.scope") + 1] == "... [d]"
+    assert rows[rows.index("something") + 1] == "new"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [started()],
+        [started(), stepped(1)],
+        [started(), stepped(1, loss=math.nan), validated(1, math.nan)],
+        [stepped(1), stepped(2)],
+        [started(floor=None), stepped(1), validated(1, 2.0)],
+        [started(), Signalled(1, []), Signalled(2, [{"name": "blocks.0", "rms": 0.0, "gradient_rms": math.inf}])],
+        [Noticed(0, "hello")],
+    ],
+    ids=["empty", "started", "one step", "nan", "no start", "no floor", "strange signal", "notice"],
+)
+def test_a_run_of_which_little_is_known(tmp_path: Path, events: list[Event]) -> None:
+    _, page = report(tmp_path, events)
+    assert "not at its end" in page.text
+    assert ("There are no steps yet." in page.text) == (not any(event.kind == "step" for event in events))
+
+
+@pytest.mark.parametrize("settings", [{}, {"model": None, "train": 3}, {"model": {"norm": None}}])
+def test_a_config_of_which_little_is_known(tmp_path: Path, settings: dict[str, Any]) -> None:
+    _, page = report(tmp_path, simulated_run(20), settings)
+    assert [words for tag, words in page.words if tag == "h1"] == [tmp_path.name]
+
+
+def test_a_run_that_went_on_has_one_story(tmp_path: Path) -> None:
+    first = [started(), *(stepped(step) for step in range(1, 11)), Finished(10, "stopped", 1.0)]
+    then = [started(step=10), *(stepped(step) for step in range(11, 21))]
+    record = read_record(make_run(tmp_path, [*first, *then]))
+    assert record.end == {}
+    assert record.start["step"] == 0
+    assert record.seconds == pytest.approx(20 * 0.1)
+    assert [step for step, _ in record.curve("step", "loss")] == list(range(1, 21))
+
+
+def test_a_torn_line_does_not_matter_and_an_old_report_is_replaced(tmp_path: Path) -> None:
+    report(tmp_path, simulated_run(20))
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"kind": "st')
+    (tmp_path / "report.html").write_text("old")
+    assert "Loss" in Page(write_report(tmp_path).read_text(encoding="utf-8")).text
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "metrics.jsonl",
+        "report.html",
+    ]
+
+
+def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
+    events = [started(steps=5000), *(stepped(step, 1 + 3 / step, 5000) for step in range(1, 5001))]
+    text, _ = report(tmp_path, events)
+    assert len(text) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "is not a run: it has no config.json\nfix: "),
+        ("{", "is not JSON"),
+        ("[]", "is not valid: expected `object`, got `array`"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+        write_manifest(OwnFolder(tmp_path), ["config.json"])
+    with pytest.raises(FileError, match=re.escape(words)):
+        write_report(tmp_path)
+
+
+def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl"):
+        write_report(tmp_path)

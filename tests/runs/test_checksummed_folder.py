@@ -1,0 +1,172 @@
+"""Sealed folders: whole and unaltered, or refused by name; and a failed write harms nothing."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.errors import CheckpointError, FileError
+from normscope.runs import checksummed_folder as sealed
+from normscope.runs.manifest import MANIFEST
+from tests.runs.tampering import reseal, rewrite
+from tests.support import randn
+
+TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "random": {"torch": torch.get_rng_state()}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "00000007"
+    sealed.seal(path, TENSORS, {"step": 7})
+    return path
+
+
+def test_what_goes_in_comes_out(folder: Path) -> None:
+    tensors, facts = sealed.unseal(folder)
+    assert facts == {"step": 7}
+    assert tensors.keys() == TENSORS.keys()
+    for name, group in TENSORS.items():
+        for key, tensor in group.items():
+            assert torch.equal(tensors[name][key], tensor)
+
+
+def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
+    base = randn(4, 6, seed=1)
+    sealed.seal(tmp_path / "x", {"model": {"top": base[:2], "turned": base.T}}, {})
+    tensors, _ = sealed.unseal(tmp_path / "x")
+    assert torch.equal(tensors["model"]["turned"], base.T)
+    assert torch.equal(tensors["model"]["top"], base[:2])
+
+
+@settings(max_examples=40)
+@given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from(["model.safetensors", "state.json"]))
+def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, where: float, name: str) -> None:
+    folder = tmp_path_factory.mktemp("flip")
+    sealed.seal(folder, TENSORS, {"step": 7})
+    content = bytearray((folder / name).read_bytes())
+    content[int(where * len(content))] ^= 4
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name} was altered"):
+        sealed.unseal(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "random.safetensors", "state.json"])
+def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-3])
+    with pytest.raises(CheckpointError, match=f"{name} was cut short or grew: it has {len(content) - 3} bytes"):
+        sealed.unseal(folder)
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=f"{name} is missing"):
+        sealed.unseal(folder)
+
+
+def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    assert not sealed.is_sealed(folder)
+    with pytest.raises(CheckpointError, match="was never finished"):
+        sealed.unseal(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"format": 99, "files": {}}', '{"format": 2}', "\x00"])
+def test_a_foreign_manifest_is_refused(folder: Path, content: str) -> None:
+    (folder / MANIFEST).write_text(content)
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        sealed.unseal(folder)
+
+
+def test_a_foreign_file_with_a_right_checksum_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a pickle in a zip")
+    reseal(folder)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
+        sealed.unseal(folder)
+
+
+_FILL = """
+import resource, sys
+from pathlib import Path
+import torch
+from normscope.errors import FileError
+from normscope.runs import checksummed_folder as sealed
+folder = Path(sys.argv[1])
+sealed.seal(folder / "00000001", {"model": {"a": torch.ones(10)}}, {})
+if sys.argv[2] == "quota":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    sealed.seal(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
+except FileError as error:
+    print(error)
+print(sorted(path.name for path in folder.iterdir()), sealed.unseal(folder / "00000001")[1])
+"""
+
+
+def _fill(folder: Path, how: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _FILL, str(folder), how], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_quota_loses_nothing(tmp_path: Path) -> None:
+    lines = _fill(tmp_path, "quota")
+    assert "cannot write" in lines[0]
+    assert lines[-1] == "['00000001'] {}"
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True)
+    if mount.returncode:  # without the right to mount, a quota on the size of a file says the same
+        assert "cannot write" in _fill(disk, "quota")[0]
+        return
+    try:
+        lines = _fill(disk, "tmpfs")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert "the disk is full" in lines[0]
+    assert "fix: make room there; what was saved before is whole" in lines[1]
+    assert lines[-1] == "['00000001'] {}"
+
+
+def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+    if os.geteuid() == 0:  # to root nothing is read-only but what is no folder at all
+        tmp_path = Path("/proc/self/task")
+    else:
+        tmp_path.chmod(0o500)
+    with pytest.raises(FileError, match=r"cannot (write|make the folder)"):
+        sealed.seal(tmp_path / "x", TENSORS, {})
+
+
+def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
+    (folder / "usual").write_text("")
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("entry", [None, [], {"sha256": "0"}, {"bytes": 3}])
+def test_a_manifest_with_a_broken_entry_is_refused(folder: Path, entry: object) -> None:
+    rewrite(folder / MANIFEST, lambda manifest: manifest["files"].update({"model.safetensors": entry}))
+    for read in (sealed.unseal, sealed.checksums):
+        with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: .* at `files\[\.\.\.\]"):
+            read(folder)
+
+
+def test_what_is_synced_is_open_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows refuses to sync a file that is only read."""
+    fcntl, sync, modes = pytest.importorskip("fcntl"), os.fsync, []
+
+    def watched(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    sealed.seal(tmp_path / "x", TENSORS, {})
+    assert len(modes) == 4
+    assert os.O_RDONLY not in modes

@@ -1,0 +1,203 @@
+"""A run's folder: made once, opened again, and refused by name when it is not what it was."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError
+from normscope.runs.checkpoints import Checkpoints
+from normscope.runs.load_run import load_run
+from normscope.runs.lock import locked
+from normscope.runs.manifest import write_manifest
+from normscope.runs.run import Run
+from normscope.storage.safe_folder import OwnFolder
+from normscope.training.loop import train
+from normscope.training.restore import refuse_other_config
+from tests.training.small_run import new_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One that was trained and is only looked at."""
+    run = new_run(tmp_path_factory.mktemp("run"), steps=6, save_every=2, evaluate_every=6)
+    train(run)
+    return run
+
+
+def test_what_was_written_is_read_again(run: Run) -> None:
+    again = Run.open(run.folder)
+    assert again.config == run.config
+    assert again.checkpoints.steps() == [4, 6]
+    refuse_other_config(again, run.config.to_json())
+
+
+def test_a_run_moves_with_its_tokens(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=2)
+    moved = run.folder.rename(tmp_path / "elsewhere")
+    assert len(Run.open(moved).corpus(verify=True).train) > 0
+
+
+@pytest.mark.parametrize(("which", "step"), [("best", 6), ("last", 6), ("4", 4), (4, 4)])
+def test_a_model_is_loaded_by_name_or_step(run: Run, which: str | int, step: int) -> None:
+    model, found = run.load_model(which)
+    assert (found, model.training) == (step, False)
+    tensors, _ = run.checkpoints.load(step)
+    assert all(torch.equal(value, tensors["model"][name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("which", ["999", "first", "-4", "", 2])
+def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(run: Run, which: str | int) -> None:
+    with pytest.raises(CheckpointError, match=r"has no checkpoint '.*'\nfix: choose one of best, last, 4, 6"):
+        run.load_model(which)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    with pytest.raises(CheckpointError, match=r"has no checkpoint yet\nfix: normscope resume"):
+        run.load_model()
+    with (
+        locked(run.folder),
+        pytest.raises(CheckpointError, match=r"it is being trained now\nfix: wait for step 7, .* first is saved"),
+    ):
+        run.load_model()
+    run.faults.mkdir()
+    with pytest.raises(CheckpointError, match=r"a number was not finite\nfix: a new run with a lower --matrix-rate"):
+        run.load_model()
+
+
+def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    corpus = run.corpus().tokenizer
+    shutil.rmtree(run.folder / "data")
+    assert run.tokenizer().encode("7 bottles").tolist() == corpus.encode("7 bottles").tolist()
+    with pytest.raises(
+        FileError, match=r"the tokens that .* learns from are not in .*data any more\nfix: put them back"
+    ):
+        run.corpus()
+    path = run.folder / "tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is not the one that this run began with\nfix: copy it"):
+        run.tokenizer()
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing\nfix: copy it from .*data"):
+        run.tokenizer()
+
+
+def test_a_run_is_made_once(run: Run) -> None:
+    with pytest.raises(FileError, match=r"holds a run already, and nothing is overwritten\nfix: normscope resume"):
+        Run.create(run.folder, run.config, run.folder / "tokenizer.json")
+
+
+def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match=r"cannot make the folder .*below: Not a directory\nfix: choose another"):
+        Run.create(tmp_path / "file" / "below", run.config, run.folder / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("nothing", "nothing is not a run: it is not there"),
+        ("empty", "empty is not a run: it has no config.json"),
+        ("file", "file is not a run: it is a file"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, folder: str, words: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for name in (tmp_path / folder, str(tmp_path / folder)):
+        with pytest.raises(FileError, match=rf"{words}\nfix: name a folder"):
+            Run.open(name)
+
+
+@pytest.mark.parametrize("folder", [None, 5, b"run", ["run"]])
+def test_what_is_no_path_is_refused(folder: Any) -> None:
+    for use in (load_run, Run.open):
+        with pytest.raises(DtypeError, match="is given as a path, a str or a Path, but got"):
+            use(folder)
+
+
+@pytest.mark.parametrize("checkpoint", [None, 6.0, True, ["best"], b"best"])
+def test_what_is_no_checkpoint_is_refused(run: Run, checkpoint: Any) -> None:
+    with pytest.raises(DtypeError, match="best, last or the number of a step, but got"):
+        load_run(run.folder, checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", ["5", -1, "", "\u0664", "best ", 10**30])
+def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"has no checkpoint .*\nfix: choose one of best, last, 4, 6"):
+        load_run(run.folder, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "expected `object`, got `array`"),
+        ("{", "Expecting property name"),
+        ("\x00", "Expecting value"),
+        ('{"format": 99}', "has format 2, but this one 99"),
+        ('{"format": 2}', "object missing required field `normscope`"),
+        ('{"format": 2, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    with pytest.raises(ConfigError, match=rf"config.json is not .*{words}.*\nfix: put it back"):
+        Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "words"),
+    [
+        ("train", {"colour": "red"}, "unknown setting 'colour'"),
+        ("train", {"steps": -3}, "steps=-3"),
+        ("model", {"colour": "red"}, "unknown setting 'colour'"),
+        ("model", {"depth": 0}, "depth=0"),
+    ],
+)
+def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
+    run: Run, tmp_path: Path, section: str, change: dict[str, Any], words: str
+) -> None:
+    content = run.config.to_json()
+    content[section] |= change
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    with pytest.raises(ConfigError, match=words):
+        Run.open(tmp_path)
+
+
+def test_every_change_is_named(run: Run) -> None:
+    saved = run.config.to_json()
+    saved["train"]["seed"], saved["model"]["norm"]["eps"], saved["normscope"] = 7, 0.5, "0.0.1"
+    with pytest.raises(CheckpointError) as refused:
+        refuse_other_config(run, saved)
+    assert "model.norm.eps was 0.5 and is" in str(refused.value)
+    assert "train.seed was 7 and is 0" in str(refused.value)
+    assert "normscope was" not in str(refused.value)  # a newer version may go on
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_a_checkpoint_that_is_dropped_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The training goes on at the same time, and the newest is taken instead."""
+    run = new_run(tmp_path, steps=9, save_every=2, evaluate_every=2)
+    train(run, until=2)
+    true_load, other = Checkpoints.open, Run.open(run.folder)
+
+    def load(self: Checkpoints, step: int) -> Any:
+        if step == 2 and self is run.checkpoints:
+            train(other, until=8)
+            shutil.rmtree(self.path(2), ignore_errors=True)
+        return true_load(self, step)
+
+    monkeypatch.setattr(Checkpoints, "open", load)
+    assert run.load_model(which)[1] == {"best": run.checkpoints.best(), "last": 8}[which] != 2
+    (run.checkpoints.path(8) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="was cut short"):  # and damage is damage
+        run.load_model("last")

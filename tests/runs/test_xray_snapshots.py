@@ -1,0 +1,171 @@
+"""The x-rays of a run: the signal per layer against one by hand; and that neither model nor training notice them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from normscope.diagnostics.record_json import load_record
+from normscope.errors import ConfigError
+from normscope.models.gpt import GPT
+from normscope.models.presets import PRESETS, gpt2, preset
+from normscope.runs.metrics import read_metrics
+from normscope.runs.run import Run
+from normscope.runs.xray_snapshots import layer_signal, look
+from normscope.training.config import TrainConfig
+from normscope.training.loop import train
+from tests.support import random_tokens, scramble
+from tests.training.small_run import last_sums, new_run
+
+SIZES: dict[str, Any] = {"vocab_size": 11, "context": 8, "depth": 2, "width": 16, "heads": 2}
+TOKENS = random_tokens(11, 3, 9)
+INPUTS, TARGETS = TOKENS[:, :-1], TOKENS[:, 1:]
+
+
+def test_it_is_the_root_mean_square_there() -> None:
+    model = GPT(gpt2(**SIZES)).double().eval()
+    scramble(model)
+    found = {layer["name"]: layer for layer in layer_signal(look(model, INPUTS, TARGETS))}
+    # The stream by hand: embedding, positions, block by block.
+    table = model.embedding(INPUTS)
+    assert model.position is not None
+    stream = [table, model.blocks[0](table + model.position(torch.arange(8)))]
+    stream.append(model.blocks[1](stream[-1]))
+    stream.append(model.final_norm(stream[-1]))
+    logits = stream[-1] @ model.embedding.weight.T
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), TARGETS.flatten())
+    gradients = torch.autograd.grad(loss, stream)
+    assert list(found) == ["embedding", "blocks.0", "blocks.1", "final_norm"]
+    for layer, value, gradient in zip(found.values(), stream, gradients, strict=True):
+        assert layer["rms"] == pytest.approx(_rms(value), rel=1e-5)
+        assert layer["gradient_rms"] == pytest.approx(_rms(gradient), rel=1e-5)
+
+
+def _rms(tensor: Tensor) -> float:
+    return tensor.square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("wiring", ["pre", "post", "sandwich", "parallel", "single", "none"])
+def test_every_model_has_one(name: str, wiring: str) -> None:
+    model = GPT(preset(name, **SIZES, wiring=wiring))
+    scramble(model, scale=0.1)
+    layers = layer_signal(look(model, INPUTS, TARGETS))
+    assert [layer["name"] for layer in layers] == ["embedding", "blocks.0", "blocks.1", "final_norm"]
+    assert all(layer["rms"] > 0 and layer["gradient_rms"] > 0 for layer in layers)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(training: bool) -> None:
+    model = GPT(gpt2(**SIZES, dropout=0.5)).train(training)
+    weights = [weight.clone() for weight in model.parameters()]
+    before = torch.get_rng_state()
+    assert layer_signal(look(model, INPUTS, TARGETS)) == layer_signal(look(model, INPUTS, TARGETS))  # no dropout
+    assert model.training is training
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(weight.grad is None for weight in model.parameters())
+    assert all(torch.equal(*pair) for pair in zip(weights, model.parameters(), strict=True))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_parts_keep_modes_of_their_own() -> None:
+    model = GPT(gpt2(**SIZES))
+    model.train().blocks[0].eval()
+    before = [module.training for module in model.modules()]
+    look(model, INPUTS, TARGETS)
+    assert [module.training for module in model.modules()] == before
+
+
+def new_folder(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+def trained(folder: Path, **settings: Any) -> Run:
+    run = new_run(folder, steps=5, evaluate_every=0, **settings)
+    assert train(run) == "done"
+    return run
+
+
+def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
+    plain = trained(new_folder(tmp_path, "plain"), save_every=0)
+    watched = trained(new_folder(tmp_path, "watched"), save_every=0, xray_every=2)
+    assert last_sums(watched) == last_sums(plain)
+    assert not plain.looks.folder.exists()
+    assert watched.looks.steps() == [0, 2, 4, 5]
+    signals = [event["step"] for event in read_metrics(watched.metrics) if event["kind"] == "signal"]
+    assert signals == [0, 2, 4, 5]
+    record = load_record(watched.looks.path(4))
+    assert record.label == "run step 4"
+    assert record.backwards == 1
+    told = next(event for event in read_metrics(watched.metrics) if event["kind"] == "signal" and event["step"] == 4)
+    assert told["layers"] == layer_signal(record)
+
+
+def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
+    run = trained(tmp_path, save_every=1, xray_every=1)
+    assert load_record(run.looks.path(0)).steps == ()
+    record = load_record(run.looks.path(5))
+    assert [step.optimiser for step in record.steps] == ["Muon", "AdamW"]
+    before, after = (run.load_model(step)[0] for step in (4, 5))
+    for name in ("blocks.1.mlp.up", "embedding"):
+        (weight,) = record[name].parameters
+        old, new = (model.get_parameter(f"{name}.weight").detach().double() for model in (before, after))
+        assert weight.update == pytest.approx(_rms(new - old) / _rms(old), rel=1e-6)
+        assert weight.optimised is True
+
+
+def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:
+    straight = trained(new_folder(tmp_path, "straight"), xray_every=2)
+    broken = new_run(new_folder(tmp_path, "broken"), steps=5, evaluate_every=0, xray_every=2)
+    train(broken, until=3)
+    train(broken)
+    assert last_sums(broken) == last_sums(straight)
+    for step in straight.looks.steps():
+        assert load_record(broken.looks.path(step)) == load_record(straight.looks.path(step))
+
+
+def test_an_xray_knows_how_many_steps_were_made(tmp_path: Path) -> None:
+    """Also the one of the step that a run was stopped at, which is taken again and has seen no step itself."""
+    run = new_run(tmp_path, steps=5, evaluate_every=0, xray_every=1)
+    train(run, until=3)
+    train(run)
+    assert [load_record(run.looks.path(step)).steps_before for step in run.looks.steps()] == list(range(6))
+
+
+def test_going_back_forgets_later_xrays(tmp_path: Path) -> None:
+    run = trained(tmp_path, save_every=3, xray_every=2)
+    assert train(run, from_step=3, until=4) == "paused"
+    assert run.looks.steps() == [0, 2, 4]
+
+
+def test_a_fault_is_told_once_also_after_a_stop(tmp_path: Path) -> None:
+    wild: dict[str, Any] = {"xray_every": 1, "matrix_rate": 3.0, "rate": 1.0}
+    straight = trained(new_folder(tmp_path, "straight"), **wild)
+    broken = new_run(new_folder(tmp_path, "broken"), steps=5, evaluate_every=0, **wild)
+    train(broken, until=3)
+    train(broken)
+    told = [
+        [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
+        for run in (straight, broken)
+    ]
+    faults, others = ([text.splitlines()[0] for text in texts if text.startswith("x-ray: ")] for texts in told)
+    assert faults
+    assert len(set(faults)) == len(faults)
+    assert others == faults
+    assert "\nsee normscope xray " in next(text for text in told[0] if text.startswith("x-ray: "))
+
+
+def test_a_damaged_xray_does_not_stop_a_run(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=5, xray_every=1)
+    train(run, until=3)
+    run.looks.path(1).write_text("{")
+    assert train(run) == "done"
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True])
+def test_how_often_must_be_a_whole_number(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="xray_every="):
+        TrainConfig(steps=1, batch=1, xray_every=wrong)

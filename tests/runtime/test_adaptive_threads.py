@@ -1,0 +1,134 @@
+"""Threads that adapt: torch's count follows the chooser, and is put back; and what is told about it."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from normscope.errors import ConfigError
+from normscope.runtime.adaptive_threads import AdaptiveThreads, TorchThreads
+from normscope.runtime.machine_load import LoadMeter, MachineLoad
+from normscope.runtime.openmp_wait import BriefWaits
+
+
+class BusyMeter(LoadMeter):
+    """A machine on which others use so many cores."""
+
+    def __init__(self, others: float | None, cores: int = 2) -> None:
+        super().__init__(lambda: None)
+        self.now, self.cores = others, cores
+
+    def load(self, every: float) -> MachineLoad:
+        return MachineLoad(self.cores, self.now)
+
+
+@pytest.fixture(autouse=True)
+def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NORMSCOPE_THREADS", "adaptive")
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def take_steps(threads: AdaptiveThreads, count: int, alone: float = 0.04, together: float = 0.1) -> None:
+    for _ in range(count):
+        threads.step(alone if threads.threads == 1 else together)
+
+
+def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after() -> None:
+    meter = BusyMeter(0.0)
+    with TorchThreads(meter=meter) as threads:
+        take_steps(threads, 100)
+        assert (torch.get_num_threads(), threads.notice()) == (2, None)
+        meter.now = 1.0
+        take_steps(threads, 100)
+        assert (torch.get_num_threads(), threads.settled) == (1, 1)
+        assert threads.notice() == (
+            "the machine is busy (other processes use 1.0 of 2 cores): 1 of 2 threads are used while that lasts"
+        )
+        meter.now = 0.0
+        take_steps(threads, 100, together=0.02)
+        assert torch.get_num_threads() == 2
+        meter.now = 1.0
+        take_steps(threads, 100)
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    assert not BriefWaits.is_held()
+
+
+def test_after_an_error_torch_has_its_threads_again() -> None:
+    def interrupted() -> None:
+        with TorchThreads(meter=BusyMeter(2.0)):
+            assert torch.get_num_threads() == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("how", ["setting", "argument"])
+def test_fixed_threads_stay(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "setting":
+        monkeypatch.setenv("NORMSCOPE_THREADS", "fixed")
+    with TorchThreads(adapt=how == "setting", meter=BusyMeter(2.0)) as threads:
+        take_steps(threads, 100)
+        assert (torch.get_num_threads(), threads.settled, threads.notice()) == (2, 2, None)
+        assert not BriefWaits.is_held()
+
+
+def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NORMSCOPE_THREADS", "many")
+    with pytest.raises(ConfigError, match=r"NORMSCOPE_THREADS='many'.*\nfix: choose adaptive or fixed"):
+        TorchThreads()
+
+
+def test_threads_that_would_change_results_are_not_given_up_and_that_is_told() -> None:
+    with TorchThreads(meter=BusyMeter(1.0), allowed=lambda threads: False) as threads:
+        take_steps(threads, 50)
+        assert torch.get_num_threads() == 2
+        assert "fewer threads would change results" in (threads.notice() or "")
+
+
+def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
+    with TorchThreads(meter=BusyMeter(None)) as threads:
+        take_steps(threads, 50, together=0.02)
+        take_steps(threads, 50, together=0.2)
+        assert threads.settled == 1
+        assert threads.notice() == "the machine is busy: 1 of 2 threads are used while that lasts"
+
+
+def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
+    meter = BusyMeter(0.0)
+    with TorchThreads(meter=meter) as threads:
+        take_steps(threads, 20, together=0.03)
+        meter.now = 1.0
+        take_steps(threads, 2, together=0.03)
+        assert threads.is_busy
+        assert threads.notice() is None  # it may be over in a moment
+        take_steps(threads, 200, together=0.03)
+        assert (threads.settled, threads.is_busy) == (2, True)
+        assert "would take longer still with fewer threads" in (threads.notice() or "")
+        meter.now = 0.0
+        assert (threads.is_busy, threads.notice()) == (False, None)
+
+
+def test_threads_wait_briefly_only_where_they_have_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(BriefWaits, "set", lambda waits, on: asked.append(on))
+    meter = BusyMeter(0.0)
+    with TorchThreads(meter=meter) as threads:
+        take_steps(threads, 20, together=0.03)
+        assert not any(asked)
+        meter.now = 1.0
+        take_steps(threads, 1, together=0.03)
+        assert asked[-1]
+        take_steps(threads, 100)
+        assert (threads.settled, asked[-1]) == (1, False)  # one thread waits for nobody
+
+
+def test_more_threads_than_cores_are_not_called_a_busy_machine() -> None:
+    torch.set_num_threads(4)
+    with TorchThreads(meter=BusyMeter(0.0)) as threads:
+        take_steps(threads, 50)
+        assert threads.notice() == "there are 2 cores for 4 threads: 2 of 4 threads are used while that lasts"

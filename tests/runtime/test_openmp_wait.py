@@ -1,0 +1,61 @@
+"""Brief waits: a team of idle threads that is there while it is wanted, and gone after."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from normscope.runtime import openmp_wait as waiting
+from normscope.runtime.openmp_wait import BriefWaits
+
+needs_libgomp = pytest.mark.skipif(waiting._functions() is None, reason="torch has another OpenMP library here")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    assert not BriefWaits.is_held()
+    for holder in holders():
+        holder.join(timeout=60)
+
+
+def holders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == waiting.HOLDER]
+
+
+@needs_libgomp
+def test_the_team_is_there_while_one_is_on() -> None:
+    one, other = BriefWaits(), BriefWaits()
+    one.set(True)
+    one.set(True)
+    other.set(True)
+    (holder,) = holders()
+    one.set(False)
+    assert BriefWaits.is_held()
+    other.set(False)
+    other.set(False)
+    holder.join(timeout=60)
+    assert not holder.is_alive()
+    one.set(True)  # and again
+    assert BriefWaits.is_held()
+    one.set(False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "10000")])
+def test_the_users_setting_wins(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    waits = BriefWaits()
+    waits.set(True)
+    assert not BriefWaits.is_held()
+    assert not holders()
+    waits.set(False)
+
+
+def test_another_openmp_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_functions", lambda: None)
+    waits = BriefWaits()
+    waits.set(True)
+    assert not BriefWaits.is_held()
+    waits.set(False)

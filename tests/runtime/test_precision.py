@@ -1,0 +1,86 @@
+"""Which type products run in: what is safe by itself, and what was asked for only when it is proven to work."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from normscope.errors import ConfigError
+from normscope.runtime import precision
+from normscope.runtime.precision import Probe, choose_precision, probe_bfloat16
+from normscope.training.config import TrainConfig
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("wanted", ["auto", "float32"])
+def test_a_cpu_runs_in_float32_and_needs_no_probe(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "probe_bfloat16", None)
+    choice = choose_precision(wanted, CPU)  # type: ignore[arg-type]
+    assert choice.dtype == torch.float32
+    assert choice.why
+    with choice.autocast(CPU)():
+        assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.slow
+def test_bfloat16_is_tried_in_another_process() -> None:
+    """Whatever this machine can do: this process lives, and the choice follows from what was found."""
+    probe = probe_bfloat16()
+    assert probe is probe_bfloat16()  # once is enough
+    if probe.ratio is not None and probe.ratio >= 1:
+        choice = choose_precision("bfloat16", CPU)
+        assert choice.dtype == torch.bfloat16
+        with choice.autocast(CPU)():
+            assert torch.get_autocast_dtype("cpu") == torch.bfloat16
+    else:
+        with pytest.raises(ConfigError, match=r"bfloat16 is no good on this CPU: .*\nfix: --precision float32"):
+            choose_precision("bfloat16", CPU)
+    assert ("times as fast" in probe.words) == (probe.ratio is not None)
+
+
+@pytest.fixture
+def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """For another probe than the real one, which nobody is to remember."""
+    probe_bfloat16.cache_clear()
+    yield monkeypatch
+    probe_bfloat16.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", r"kills the process \(signal 4\)"),
+        ("raise RuntimeError('no such thing')", "a product fails: RuntimeError: no such thing"),
+        ("raise SystemExit(3)", "a product fails: nobody says why"),
+    ],
+)
+def test_a_process_that_dies_is_an_answer(probing: pytest.MonkeyPatch, code: str, words: str) -> None:
+    probing.setattr(precision, "_PROBE", code)
+    with pytest.raises(ConfigError, match=words):
+        choose_precision("bfloat16", CPU)
+
+
+@pytest.mark.parametrize(("seconds", "good"), [((0.2, 0.1), True), ((0.1, 0.2), False)])
+def test_it_has_to_be_faster(probing: pytest.MonkeyPatch, seconds: tuple[float, float], good: bool) -> None:
+    answer = f'{{"float32": {seconds[0]}, "bfloat16": {seconds[1]}}}'
+    probing.setattr(precision, "_PROBE", f"print({answer!r})")
+    if good:
+        assert choose_precision("bfloat16", CPU).dtype == torch.bfloat16
+    else:
+        with pytest.raises(ConfigError, match=r"is 0\.50 times as fast as in float32"):
+            choose_precision("bfloat16", CPU)
+
+
+def test_one_that_does_not_end_is_an_answer(probing: pytest.MonkeyPatch) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("probe", 120)
+
+    probing.setattr(subprocess, "run", late)
+    assert probe_bfloat16() == Probe(None, "a product did not end within two minutes")
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ConfigError, match="precision='float16': choose one of auto, float32, bfloat16"):
+        TrainConfig(steps=1, batch=1, precision="float16")  # type: ignore[arg-type]

@@ -1,0 +1,230 @@
+"""Decisions about threads, in made-up worlds where the time of a step depends on the threads and on the moment."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from normscope.runtime.thread_chooser import TUNING, Advice, ThreadChooser
+
+StepTime = Callable[[int, float], float]
+Load = Callable[[float], Advice | None]
+
+
+class World:
+    """Runs a chooser for a while: what it used, and how much longer that took than with the number it settled on."""
+
+    def __init__(self, chooser: ThreadChooser, step_time: StepTime, load: Load) -> None:
+        self.chooser, self.step_time, self.load = chooser, step_time, load
+        self.now = self.wasted = 0.0
+        self.used: list[int] = []
+
+    def run(self, seconds: float) -> "World":
+        end = self.now + seconds
+        while self.now < end:
+            threads = self.chooser.threads
+            took = self.step_time(threads, self.now)
+            self.wasted += max(0.0, took - self.step_time(self.chooser.settled, self.now))
+            self.used.append(threads)
+            self.now += took
+            self.chooser.step(took, self.load(self.now))
+        return self
+
+
+def idle(threads: int, now: float = 0.0) -> float:
+    return 0.04 / math.pow(threads, 0.7)
+
+
+def crowded(threads: int, now: float = 0.0) -> float:
+    """Another process has a core of two: one thread runs undisturbed, two wait for each other."""
+    return 0.04 if threads == 1 else 0.12
+
+
+ONE_FREE, BOTH_FREE = Advice(threads=1, free=1), Advice(threads=2, free=2)
+
+
+def taken(now: float) -> Advice:
+    return ONE_FREE
+
+
+def empty(now: float) -> Advice:
+    return BOTH_FREE
+
+
+def unknown(now: float) -> None:
+    return None
+
+
+def test_an_idle_machine_sees_no_trial() -> None:
+    assert set(World(ThreadChooser(2), idle, empty).run(60).used) == {2}
+
+
+@pytest.mark.parametrize("load", [empty, unknown])
+def test_noise_on_an_idle_machine_costs_next_to_nothing(load: Load) -> None:
+    noise = random.Random(3)
+
+    def noisy(threads: int, now: float) -> float:
+        return idle(threads) * noise.lognormvariate(0, 0.2) * (10 if noise.random() < 0.01 else 1)
+
+    world = World(ThreadChooser(2), noisy, load).run(300)
+    assert world.chooser.settled == 2
+    assert world.used.count(1) * (idle(1) - idle(2)) < 0.02 * 300
+
+
+def test_threads_are_given_up_while_others_want_the_core_and_taken_back_after() -> None:
+    def busy_for_ten_seconds(threads: int, now: float) -> float:
+        return crowded(threads) if 10 <= now < 20 else idle(threads)
+
+    world = World(ThreadChooser(2), busy_for_ten_seconds, lambda now: ONE_FREE if 10 <= now < 20 else BOTH_FREE)
+    assert world.run(10).chooser.settled == 2
+    assert world.run(2).chooser.settled == 1  # within two seconds
+    assert world.run(8).chooser.settled == 1
+    assert world.run(2).chooser.settled == 2
+    assert set(world.run(5).used[-50:]) == {2}
+
+
+def test_where_the_load_is_unknown_slow_steps_are_the_sign() -> None:
+    def busy_for_ten_seconds(threads: int, now: float) -> float:
+        return crowded(threads) if 10 <= now < 20 else idle(threads)
+
+    world = World(ThreadChooser(2), busy_for_ten_seconds, unknown)
+    assert world.run(10).chooser.settled == 2
+    assert world.run(3).chooser.settled == 1
+    assert world.run(7).chooser.settled == 1
+    assert world.run(30).chooser.settled == 2  # found by trying now and then
+
+
+def test_a_busy_machine_is_known_from_the_first_step() -> None:
+    world = World(ThreadChooser(2, ONE_FREE), crowded, taken).run(60)
+    assert (world.used[0], world.chooser.settled) == (1, 1)
+    assert world.wasted < TUNING.budget * 60 + TUNING.account
+
+
+def test_load_of_low_priority_takes_no_threads_away() -> None:
+    """It uses what is left over, so the cores look taken; but more threads are faster all the same."""
+    world = World(ThreadChooser(2, ONE_FREE), idle, taken).run(60)
+    assert world.chooser.settled == 2
+    assert world.wasted < TUNING.budget * 60 + 2 * TUNING.account
+
+
+def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
+    def flapping(now: float) -> Advice:
+        return ONE_FREE if int(now) % 2 else BOTH_FREE
+
+    for step_time in (idle, crowded):
+        world = World(ThreadChooser(2), step_time, flapping).run(120)
+        assert world.wasted < 2 * TUNING.budget * 120 + 4 * TUNING.account
+
+
+def test_a_hopeless_trial_is_cut_short() -> None:
+    def collapsed(threads: int, now: float) -> float:
+        return 0.04 if threads == 1 else 2.0
+
+    world = World(ThreadChooser(2, ONE_FREE), collapsed, taken).run(60)
+    assert world.chooser.settled == 1
+    assert world.used.count(2) <= 2
+
+
+def test_with_many_cores_as_many_are_used_as_are_free() -> None:
+    def of_eight(threads: int, now: float) -> float:
+        return 0.1 / threads if threads <= 6 else 0.1
+
+    six = Advice(threads=6, free=6)
+    world = World(ThreadChooser(8), of_eight, lambda now: six).run(5)
+    assert world.chooser.settled == 6
+    assert World(ThreadChooser(8, six), of_eight, lambda now: six).run(30).chooser.settled == 6
+
+
+def test_where_all_cores_are_wanted_fewer_threads_are_tried_before_they_are_used() -> None:
+    def fewer_win(threads: int, now: float) -> float:
+        return 0.05 * threads
+
+    shared = Advice(threads=4, free=1)
+    for step_time, settled in ((idle, 4), (fewer_win, 1)):
+        world = World(ThreadChooser(4, shared), step_time, lambda now: shared).run(30)
+        assert world.used[0] == 4
+        assert world.chooser.settled == settled
+        assert world.chooser.fewer_were_slower == (settled == 4)
+
+
+def settled_share(memory: float) -> float:
+    """How much of the time one thread is settled on, where it is faster on average and single trials are noisy."""
+    noise = random.Random(3)
+    lucky: dict[tuple[int, int], float] = {}
+
+    def noisy(threads: int, now: float) -> float:
+        # The scheduler's favors last longer than a block of a trial.
+        luck = lucky.setdefault((threads, int(now / 0.3)), noise.lognormvariate(0, 0.6))
+        return (0.02 if threads == 1 else 0.026) * luck
+
+    shared = Advice(threads=2, free=1)
+    world = World(ThreadChooser(2, shared, tuning=replace(TUNING, memory=memory)), noisy, lambda now: shared)
+    each_second = [world.run(1).chooser.settled for _ in range(600)]
+    return each_second.count(1) / len(each_second)
+
+
+def test_one_lucky_trial_does_not_undo_what_several_have_shown() -> None:
+    assert settled_share(TUNING.memory) > settled_share(memory=0.0) + 0.05
+
+
+def test_a_moment_of_load_changes_nothing() -> None:
+    def a_moment(now: float) -> Advice:
+        return ONE_FREE if 5 <= now < 5 + TUNING.patience / 2 else BOTH_FREE
+
+    assert set(World(ThreadChooser(2), idle, a_moment).run(10).used) == {2}
+
+
+def test_slow_work_is_no_reason_to_go_on_trying() -> None:
+    """It takes three times as long from some moment on, with any number of threads."""
+    world = World(ThreadChooser(2), lambda threads, now: idle(threads) * (1 if now < 5 else 3), unknown).run(120)
+    assert world.chooser.settled == 2
+    assert 0 < world.used.count(1) < 0.01 * len(world.used)
+
+
+def test_a_number_that_is_not_allowed_is_never_used() -> None:
+    asked: list[int] = []
+
+    def allowed(threads: int) -> bool:
+        asked.append(threads)
+        return threads == 1
+
+    chooser = ThreadChooser(4, allowed=allowed)
+    assert not chooser.is_pinned
+    world = World(chooser, lambda threads, now: 0.1 * threads, lambda now: Advice(threads=3, free=3)).run(60)
+    assert set(world.used) == {4, 1}
+    assert (chooser.settled, chooser.is_pinned, asked) == (1, False, [3, 1])
+
+
+def test_where_nothing_else_is_allowed_all_threads_stay() -> None:
+    chooser = ThreadChooser(2, ONE_FREE, allowed=lambda threads: False)
+    world = World(chooser, crowded, taken).run(10)
+    assert (set(world.used), chooser.is_pinned) == ({2}, True)
+
+
+def test_new_work_is_not_measured_against_the_old() -> None:
+    chooser = ThreadChooser(2)
+    World(chooser, lambda threads, now: 0.001, unknown).run(1)
+    chooser.new_work()
+    assert set(World(chooser, lambda threads, now: 0.05, unknown).run(10).used) == {2}
+
+
+ADVICE = st.builds(Advice, threads=st.integers(1, 20), free=st.integers(1, 20))
+
+
+@given(
+    most=st.integers(1, 16),
+    steps=st.lists(st.tuples(st.floats(1e-5, 1.0), st.none() | ADVICE), max_size=200),
+    banned=st.sets(st.integers(1, 16)),
+)
+def test_any_times_give_a_number_that_is_allowed(
+    most: int, steps: list[tuple[float, Advice | None]], banned: set[int]
+) -> None:
+    chooser = ThreadChooser(most, allowed=lambda threads: threads not in banned)
+    for seconds, advice in steps:
+        chooser.step(seconds, advice)
+        for threads in (chooser.threads, chooser.settled):
+            assert threads == most or (1 <= threads < most and threads not in banned)

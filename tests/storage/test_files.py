@@ -1,0 +1,165 @@
+"""Files are written whole or not at all, and a fault says what to do."""
+
+import io
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from normscope.errors import FileError, NormscopeError
+from normscope.storage.files import AtomicFile, cannot_write, is_partial, write_atomically
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "one\n")
+    write_atomically(str(path), "zwölf …\n")
+    assert path.read_bytes() == "zwölf …\n".encode()
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_others_may_read_the_file_as_any_other(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "ours", "")
+    (tmp_path / "usual").write_text("")
+    assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_atomically(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError) as caught:
+        write_atomically(path, "new")
+    full_disk = "the disk is full\nfix: make room there; what was saved before is whole"
+    assert str(caught.value) == f"cannot write {path}: {full_disk}"
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_an_interruption_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "a.txt"
+    with pytest.raises(FileError) as caught:
+        write_atomically(path, "")
+    assert str(caught.value) == f"cannot write {path}: there is no folder {path.parent}\nfix: make the folder first"
+
+
+def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileError) as caught:
+        write_atomically(tmp_path, "")
+    assert str(caught.value) == f"cannot write {tmp_path}: it is a folder\nfix: name a file in it"
+
+
+def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write to a read-only folder, so the refusal is made here and not by the system.
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(FileError) as caught:
+        write_atomically(tmp_path / "a.txt", "")
+    message = f"cannot write {tmp_path / 'a.txt'}: {tmp_path} is read-only here\nfix: choose another folder"
+    assert str(caught.value) == message
+
+
+def test_errors_belong_to_both_families() -> None:
+    assert issubclass(FileError, NormscopeError)
+    assert issubclass(FileError, OSError)
+
+
+def test_a_file_written_bit_by_bit_appears_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with AtomicFile(path) as file:
+        file.write(b"\x00\xff")
+        file.write(memoryview(b"\r\n"))
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"\x00\xff\r\n"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_fault_in_the_block_leaves_the_old_file_and_is_the_one_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with AtomicFile(path) as file:
+            file.write(b"new")
+            raise OSError("something else")
+
+    with pytest.raises(OSError, match=r"^something else$"):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullFile(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    def full(number: int, _: str) -> FullFile:
+        os.close(number)
+        return FullFile()
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with (
+        pytest.raises(FileError, match=r"cannot write .*a\.bin: the disk is full"),
+        AtomicFile(tmp_path / "a.bin") as file,
+    ):
+        file.write(b"new")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "{folder} is read-only here\nfix: choose another folder"),
+        (OSError(30, "Read-only file system"), "{folder} is read-only here\nfix: choose another folder"),
+        (OSError(28, "No space left"), "the disk is full\nfix: make room there; what was saved before is whole"),
+        (ValueError("I/O error: No space left on device"), "the disk is full\nfix: make room there; what was saved"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (ValueError("something else"), "something else"),
+    ],
+)
+def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str) -> None:
+    """Whoever meets it: this file, checkpoints, or the metrics."""
+    path = tmp_path / "a"
+    assert str(cannot_write(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
+
+
+def test_a_file_that_is_not_finished_is_known_by_its_name(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.json"):
+        [name] = [path.name for path in tmp_path.iterdir()]
+        assert is_partial(name)
+    assert not is_partial("a.json")
+    assert not is_partial(".notes.part")

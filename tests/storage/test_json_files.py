@@ -1,0 +1,150 @@
+"""The JSON reader: whatever a file holds, a value of the wanted type or one error that names the file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.errors import CheckpointError, FileError, NormscopeError
+from normscope.storage.files import signed
+from normscope.storage.json_files import DEEPEST, Strict, read_json, read_signed
+
+
+class Example(Strict):
+    step: int
+    rates: dict[str, float] = msgspec.field(default_factory=dict)
+    more: Any = None
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        read_json(path, Example, fix="restore it", error=CheckpointError, **options)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).endswith("\nfix: restore it")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is not JSON: Expecting value"),
+        (b"{", "is not JSON: Expecting property name"),
+        (b'{"step": 1} {}', "is not JSON: Extra data"),
+        (b"\xff\xfe", "is not UTF-8: byte 0xFF at offset 0"),
+        (b'\xef\xbb\xbf{"step": 1}', "is not JSON: Unexpected UTF-8 BOM"),
+        (b"5", "is not valid: expected `object`, got `int`"),
+        (b"[]", "is not valid: expected `object`, got `array`"),
+        (b"{}", "is not valid: object missing required field `step`"),
+        (b'{"step": 1, "colour": 2}', "is not valid: object contains unknown field `colour`"),
+        (b'{"step": true}', "is not valid: expected `int`, got `bool` at `step`"),
+        (b'{"step": 1.0}', "is not valid: expected `int`, got `float` at `step`"),
+        (b'{"step": null}', "is not valid: expected `int`, got `null` at `step`"),
+        (b'{"step": 1, "rates": 5}', "is not valid: expected `object`, got `int` at `rates`"),
+        (b'{"step": 1, "rates": {"lr": "x"}}', "is not valid: expected `float`, got `str` at `rates[...]`"),
+        (b'{"step": 1, "step": 2}', "has the name 'step' twice"),
+        (b'{"step": 1, "more": {"a": {"b": 1, "b": 1}}}', "has the name 'b' twice"),
+        (b'{"step": 1, "more": {"a\\u0000": 1}}', "has a name with a NUL character"),
+        (b'{"step": 1, "more": "\\ud800"}', "has half of a surrogate pair"),
+        (b'{"step": 1, "more": {"\\uD800": 1}}', "has half of a surrogate pair"),
+        (b'{"step": NaN}', "has NaN, which JSON does not allow"),
+        (b'{"step": 1, "more": -Infinity}', "has -Infinity, which JSON does not allow"),
+        (b'{"step": 1, "more": 1e400}', "has a number that is too large: 1e400"),
+        (b'{"step": 1, "more": 1' + b"0" * 400 + b"}", "has an integer of more than 64 bits"),
+        (b'{"step": 18446744073709551616}', "has an integer of more than 64 bits"),
+        (b'{"step": 1, "more": ' + b"9" * 10_000 + b"}", "has an integer of more than 64 bits"),
+        (b'{"step": 1, "more": ' + b"[" * DEEPEST + b"]" * DEEPEST + b"}", "is nested more than 64 levels deep"),
+        (b'{"step": 1, "more": ' + b"[" * 10**6 + b"]" * 10**6 + b"}", "is nested more than 64 levels deep"),
+        (b'{"a":' * 10**6, "is nested more than 64 levels deep"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, words: str) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(data)
+    assert refusal(path).startswith(f"{path} {words}")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{"step": 18446744073709551615}', Example(step=2**64 - 1)),
+        ('{"step": -5, "rates": {"lr": 1}}', Example(step=-5, rates={"lr": 1.0})),
+        ('{"step": 0, "more": "\\ud83d\\ude00"}', Example(step=0, more="\N{GRINNING FACE}")),
+        ('{"step": 0, "more": ' + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1) + "}", None),
+    ],
+)
+def test_what_is_at_the_limits_is_read(tmp_path: Path, text: str, wanted: Example | None) -> None:
+    (tmp_path / "state.json").write_text(text)
+    found = read_json(tmp_path / "state.json", Example, fix="")
+    assert wanted is None or found == wanted
+
+
+def test_text_of_any_kind_is_read_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"\0": 0, "\ud800": 1}))
+    assert read_json(path, dict[str, int], fix="", any_text=True) == {"\0": 0, "\ud800": 1}
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole that takes no room on the disk
+    assert "it has 1,099,511,627,776 bytes, and at most 16,777,216 are read" in refusal(path)
+    path.write_text('{"step": 1}')
+    assert "it has 11 bytes, and at most 10 are read" in refusal(path, max_bytes=10)
+    assert read_json(path, Example, fix="", max_bytes=11) == Example(step=1)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    assert "cannot read" in refusal(tmp_path)
+    assert "there is no" in refusal(tmp_path / "nothing.json")
+    assert "cannot read" in refusal(tmp_path / "nul\0")
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is a pipe, not a regular file" in refusal(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    assert "it is a device, not a regular file" in refusal(tmp_path / "zero")
+    (tmp_path / "folder").symlink_to(tmp_path)
+    assert "it is a folder, not a regular file" in refusal(tmp_path / "folder")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "cannot read" in refusal(tmp_path / "loop")
+
+
+def test_signed_content_is_read_and_any_other_refused(tmp_path: Path) -> None:
+    path = tmp_path / "best.json"
+    path.write_text(json.dumps(signed({"step": 5})))
+    assert read_signed(path, fix="remove it") == {"step": 5}
+    for content, words in (
+        ({**signed({"step": 5}), "step": 6}, "its checksum is not the one it was written with"),
+        ({"step": 5, "checksum": 7}, "its checksum is not the one it was written with"),
+        ({"step": 5}, "it has no checksum"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(FileError, match=f"{words}\nfix: remove it"):
+            read_signed(path, fix="remove it")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=[])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+)
+
+
+@settings(max_examples=100)
+@given(content=values | st.fixed_dictionaries({"step": values, "rates": values, "more": values}), flip=st.integers(0))
+def test_anything_is_read_or_refused_by_name(tmp_path_factory: pytest.TempPathFactory, content: Any, flip: int) -> None:
+    path = tmp_path_factory.mktemp("any") / "state.json"
+    data = bytearray(json.dumps(content).encode())
+    data[flip // 8 % len(data)] ^= 1 << flip % 8
+    path.write_bytes(data)
+    try:
+        found = read_json(path, Example, fix="restore it")
+    except NormscopeError as error:
+        named = str(path) in str(error)
+    else:
+        named = True
+        json.dumps([found.step, found.rates, found.more], allow_nan=False).encode()
+    assert named

@@ -1,0 +1,206 @@
+"""What the trace says is what the model does: who joins whom, with which shapes; and the model stays as it was."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from normscope.blocks.residual import WIRINGS
+from normscope.drawing.graph import Graph, build_graph
+from normscope.drawing.idioms import with_idioms
+from normscope.drawing.residual_joins import joins_of
+from normscope.errors import ConfigError, DtypeError
+from normscope.models.gpt import GPT
+from normscope.models.presets import PRESETS, preset
+from tests.drawing.drawn_models import SMALL, BasicBlock, LooksAtNumbers, Untidy, small_block, traced
+
+# What each wiring computes of x, with A for attention, M for the MLP and N1, N2, ... for the norms.
+FORMULAS = {
+    "pre": "((x + A(N1(x))) + M(N2((x + A(N1(x))))))",
+    "post": "N2((N1((x + A(x))) + M(N1((x + A(x))))))",
+    "sandwich": "((x + N2(A(N1(x)))) + N4(M(N3((x + N2(A(N1(x))))))))",
+    "parallel": "((x + A(N1(x))) + M(N1(x)))",
+    "single": "(x + M(A(N1(x))))",
+    "none": "M(A(N1(x)))",
+}
+JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "single": 1, "none": 0}
+
+
+def parts_as_boxes(block: nn.Module, x: Tensor) -> Graph:
+    trace = traced(block, x)
+    closed = [call.number for call in trace.calls if call.path in ("attention", "mlp")]
+    return with_idioms(build_graph(trace, closed))
+
+
+def written_out(graph: Graph, number: int) -> str:
+    """What a node computes, as a formula."""
+    node = graph.nodes[number]
+    before = [written_out(graph, edge.source) for edge in node.inputs]
+    if node.operation == "input":
+        return "x"
+    if node.operation == "add":
+        join = joins_of(graph)[number]
+        return f"({written_out(graph, join.stream)} + {written_out(graph, join.branch)})"
+    path = graph.call_of(node).path
+    names = {"attention": "A", "mlp": "M", **{f"norms.{i}": f"N{i + 1}" for i in range(4)}}
+    return f"{names[path]}({before[0]})"
+
+
+def test_every_wiring_is_known_here() -> None:
+    assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
+    graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
+    assert written_out(graph, graph.result.source) == FORMULAS[wiring]
+    assert len(joins_of(graph)) == JOINS[wiring]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
+    model = GPT(preset(name, **{**SMALL, "qk_norm": "rms", "kv_heads": 2})).eval()
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    seen: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+
+    def note(path: str) -> Any:
+        return lambda _, inputs, output: seen.append((path, tuple(inputs[0].shape), tuple(output.shape)))
+
+    simple = [(path, module) for path, module in model.named_modules() if not list(module.children())]
+    handles = [module.register_forward_hook(note(path)) for path, module in simple]
+    model(tokens)
+    for handle in handles:
+        handle.remove()
+    graph = with_idioms(build_graph(traced(model, tokens)))
+    ours = [
+        (graph.call_of(node).path, node.inputs[0].shape if node.inputs else (5,), node.shape)
+        for node in graph.nodes.values()
+        if node.is_module
+    ]
+    idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and name != "nanochat")}
+    assert sorted(ours) == sorted(entry for entry in seen if entry[0] not in idle)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_has_its_heads_and_its_sight(causal: bool) -> None:
+    from normscope.blocks.attention import Attention
+
+    attention = Attention(24, heads=6, kv_heads=2, causal=causal, window=3)
+    graph = with_idioms(build_graph(traced(attention, torch.randn(2, 5, 24))))
+    node = next(node for node in graph.nodes.values() if node.sight is not None)
+    assert node.sight is not None
+    assert (node.sight.heads, node.sight.is_causal, node.sight.window) == (6, causal, 3)
+    assert [sorted(edge.shape) for edge in node.inputs] == [[2, 4, 5, 6], [2, 2, 4, 5], [2, 2, 4, 5]]
+
+
+def test_attention_written_out_is_attention() -> None:
+    class Eager(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(8, 24)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+            scores = q @ k.transpose(-1, -2) / 2.0 + torch.full((5, 5), -1e9).triu(1)
+            y: Tensor = torch.softmax(scores, -1) @ v
+            return y
+
+    graph = with_idioms(build_graph(traced(Eager(), torch.randn(2, 5, 8))))
+    assert [node.operation for node in graph.nodes.values()] == ["input", "module", "attention"]
+    sight = graph.nodes[graph.result.source].sight
+    assert sight is not None
+    assert (sight.heads, sight.is_masked) == (2, True)
+
+
+def test_a_residual_in_place_is_found() -> None:
+    graph = with_idioms(build_graph(traced(BasicBlock(4, 4), torch.randn(2, 4, 6, 6))))
+    (join,) = joins_of(graph).values()
+    assert graph.nodes[join.stream].operation == "input"
+    assert graph.call_of(graph.nodes[join.branch]).path == "bn2"
+    operations = [graph.call_of(node).path for node in graph.nodes.values() if node.is_module]
+    assert operations == ["conv1", "bn1", "relu", "conv2", "bn2", "relu"]
+
+
+def test_a_sum_that_is_no_residual_is_none() -> None:
+    graph = with_idioms(build_graph(traced(BasicBlock(4, 8, stride=2), torch.randn(2, 4, 6, 6))))
+    assert joins_of(graph) == {}  # both ways change the shape: neither is what came in
+
+
+def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None:
+    block = small_block("nanochat")
+    x = torch.randn(2, 5, 24)
+    paths = [call.path for call in traced(block, x).calls]
+    assert {"norms.0", "norms.1", "attention.q_norm", "attention.rotary"} <= set(paths)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_torch_s_fast_path_hides_nothing(training: bool) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).train(training)
+    graph = with_idioms(build_graph(traced(layer, torch.randn(2, 5, 8))))
+    paths = [graph.call_of(node).path for node in graph.nodes.values() if node.is_module]
+    assert paths == ["norm1", "linear1", "linear2", "norm2"]
+    assert len(joins_of(graph)) == 2
+
+
+def test_a_model_that_looks_at_numbers_is_run_for_real() -> None:
+    for x, path in ((torch.ones(2, 4), "left"), (-torch.ones(2, 4), "right")):
+        graph = build_graph(traced(LooksAtNumbers(), x))
+        assert [graph.call_of(node).path for node in graph.nodes.values() if node.is_module] == [path]
+
+
+def test_a_large_model_is_not_computed() -> None:
+    with torch.device("meta"):
+        model = GPT(preset("gpt2")).eval()
+    trace = traced(model, torch.empty(8, 1024, dtype=torch.int64, device="meta"))
+    assert trace.result.shape == (8, 1024, 50304)
+
+
+def state_of(model: nn.Module) -> list[object]:
+    kept: list[object] = [
+        (name, module.training, dict(module._forward_hooks), dict(module._forward_pre_hooks), list(vars(module)))
+        for name, module in model.named_modules()
+    ]
+    kept += [
+        (name, id(tensor), tensor.detach().tolist())
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    ]
+    return [*kept, torch.get_rng_state().tolist(), random.getstate(), torch.is_grad_enabled()]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_is_left_as_it_was(fails: bool, training: bool) -> None:
+    model = Untidy(fails).train(training)
+    model.norm.register_forward_hook(lambda *_: None)
+    before = state_of(model)
+    if fails:
+        with pytest.raises(ConfigError, match="in the middle"):
+            traced(model, torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+    else:
+        traced(model, torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+    assert state_of(model) == before
+    assert model.seen == []
+    assert model.table is None
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_an_error_of_the_model_s_own_is_told(
+    device: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As one of the family, once: torch logs the stack of whatever fails without numbers."""
+    with pytest.raises(ConfigError, match=r"Linear cannot be run on these inputs: RuntimeError.*\nfix: ") as caught:
+        traced(nn.Linear(3, 4, device=device), torch.randn(2, 5, device=device))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(DtypeError, match="a torch module, but got str\nfix: "):
+        traced("model")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no tensor was given\nfix: "):
+        traced(nn.Linear(3, 4))

@@ -1,5 +1,0 @@
-"""What the processes that will be killed are copies of: everything is imported and loaded."""
-
-from tests.train.small_run import warm_up
-
-warm_up()

@@ -1,0 +1,90 @@
+"""A run that never was: the events of some hundred steps, seeded, with everything that can happen in them."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normscope.runs.events import (
+    Event,
+    Finished,
+    Noticed,
+    Sampled,
+    Saved,
+    Signalled,
+    Started,
+    Stepped,
+    Validated,
+)
+
+VOCABULARY, BYTES_PER_TOKEN, FLOOR = 65, 1.5, 0.8
+FLOOR_NATS = FLOOR * math.log(2) * BYTES_PER_TOKEN
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def started(step: int = 0, steps: int = 300, floor: float | None = FLOOR) -> Started:
+    return Started(
+        step=step,
+        folder="runs/tale",
+        steps=steps,
+        parameters=834_560,
+        vocab_size=VOCABULARY,
+        batch_tokens=2048,
+        bytes_per_token=BYTES_PER_TOKEN,
+        floor=floor,
+        facts={"model": "GPT of 4 blocks, width 128", "device": "cpu", "precision": "float32"},
+    )
+
+
+def stepped(step: int, loss: float = 2.0, steps: int = 300, seconds: float = 0.1) -> Stepped:
+    rate = min(1.0, 2 * (1 - (step - 1) / steps))
+    return Stepped(step, loss, 0.4 + 1.5 * math.exp(-step / 20), rate, step / 120, seconds, 2048 / seconds)
+
+
+def validated(step: int, loss: float, best: bool = True) -> Validated:
+    return Validated(step, loss, loss / math.log(2) / BYTES_PER_TOKEN, best, 0.4)
+
+
+def true_loss(step: int) -> float:
+    """From ln(vocabulary) down to a little above the floor."""
+    end = FLOOR_NATS + 0.35
+    return end + (math.log(VOCABULARY) - end) * math.pow(1 + step / 8, -0.9)
+
+
+def signal(step: int, depth: int = 4) -> Signalled:
+    names = ["embedding", *(f"blocks.{i}" for i in range(depth)), "final_norm"]
+    growth = 1 + step / 300
+    layers = [
+        {"name": name, "rms": growth ** (i / 2), "gradient_rms": 2e-4 * growth**-i} for i, name in enumerate(names)
+    ]
+    return Signalled(step, layers)
+
+
+SAMPLE = "there was a little fox called Mia. Mia lived by the river and <script>alert('boo')</script> liked to swim.\n"
+
+
+def simulated_run(steps: int = 300) -> Iterator[Event]:
+    rng = np.random.default_rng(0)
+    yield started(steps=steps)
+    yield Noticed(0, "the text is read 2.5 times")
+    yield signal(0)
+    for step in range(1, steps + 1):
+        seconds = 0.1 + 0.01 * float(rng.random())
+        yield stepped(step, true_loss(step) + 0.08 * float(rng.standard_normal()), steps, seconds)
+        if step % 50 == 0:
+            yield Saved(step, f"runs/tale/checkpoints/{step:08d}")
+            yield validated(step, true_loss(step) + 0.03, best=step != 200)
+        if step in (6, 30, 90, steps):
+            yield signal(step)
+        if step % 100 == 0:
+            yield Sampled(step, "Once upon a time ", f"(after {step} steps) {SAMPLE}")
+    yield Finished(steps, "done", steps * 0.11)

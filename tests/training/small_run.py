@@ -1,0 +1,54 @@
+"""A run that takes a second: what the tests of the loop share. Also what a process that will be killed imports."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normscope.models.gpt import GPT
+from normscope.models.presets import nanochat
+from normscope.runs import checksummed_folder as sealed
+from normscope.runs.run import Run
+from normscope.training.loop import train
+from normscope.training.recipes import Recipe
+from normscope.training.start_run import start
+
+TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
+RECIPE = Recipe(
+    preset="nanochat",
+    model={"depth": 2, "width": 16, "heads": 2, "context": 16, "dropout": 0.1},
+    train={"steps": 100, "batch": 4, "evaluate_every": 40, "sample_every": 0, "save_every": 7},
+    tokenizer="characters",
+)
+
+
+def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) -> Run:
+    """A run that nothing has been done of, in folder/run, on a text in folder/text.txt."""
+    text = folder / "text.txt"
+    if not text.exists():
+        text.write_text(TEXT)
+    return start(folder / "run", [text], RECIPE, model=model, train=settings, share=0.02)
+
+
+def train_alone(folder: str, until: int | None = None) -> None:
+    """Train a run in this process, with one thread: what a test starts and kills."""
+    torch.set_num_threads(1)
+    train(Run.open(Path(folder)), until=until)
+
+
+def warm_up() -> None:
+    """Load what the first step of a process loads, which takes longer than the whole run."""
+    torch.set_num_threads(1)
+    model = GPT(nanochat(vocab_size=8, context=4, depth=1, width=8, heads=1))
+    tokens = torch.zeros(1, 4, dtype=torch.long)
+    model.loss(tokens, tokens).backward()
+    with torch.inference_mode():
+        model.eval().loss(tokens, tokens)
+
+
+def last_sums(run: Run) -> dict[str, str]:
+    """The checksums of the tensors in the last checkpoint."""
+    step = run.checkpoints.last()
+    assert step is not None
+    sums = sealed.checksums(run.checkpoints.path(step))
+    return {name: value for name, value in sums.items() if name.endswith(".safetensors")}

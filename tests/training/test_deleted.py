@@ -1,0 +1,44 @@
+"""A run whose files are deleted while it is at work: what can be put back is, and else it says so."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from normscope.errors import FileError
+from normscope.runs.events import Event, Stepped
+from normscope.runs.metrics import read_metrics
+from normscope.runs.run import Run
+from normscope.training.loop import train
+from tests.training.small_run import new_run
+
+
+class Deleter:
+    """Deletes something of the run after its third step."""
+
+    def __init__(self, path: Path, instead: bytes | None = None) -> None:
+        self.path, self.instead = path, instead
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 3:
+            shutil.rmtree(self.path) if self.path.is_dir() else self.path.unlink()
+            if self.instead is not None:
+                self.path.write_bytes(self.instead)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("instead", [None, b"another file\n"])
+def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=6, save_every=2)
+    assert train(run, [Deleter(run.metrics, instead)]) == "done"
+    steps = [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    assert Run.open(run.folder).is_done()
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=6, save_every=2)
+    with pytest.raises(FileError, match=r"run was deleted while the run was at work.*\nfix: put it back"):
+        train(run, [Deleter(run.folder)])

@@ -1,0 +1,134 @@
+"""A run that is killed again and again ends with the bits of one that was left in peace."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from normscope.runs.metrics import read_metrics
+from normscope.runs.run import Run
+from tests.pairs import chiefly
+from tests.training.small_run import last_sums, new_run, train_alone
+
+
+@pytest.fixture(scope="module")
+def processes() -> multiprocessing.context.ForkServerContext:
+    """New processes in no time: each is a copy of one that has imported everything and done nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.warm_run"])
+    return context
+
+
+def begin(context: multiprocessing.context.ForkServerContext, run: Run) -> BaseProcess:
+    process = context.Process(target=train_alone, args=(str(run.folder),))
+    process.start()
+    return process
+
+
+def finish(process: BaseProcess) -> None:
+    process.join(120)
+    assert process.exitcode == 0
+
+
+def is_writing(run: Run) -> bool:
+    """Whether a checkpoint is there that has no manifest yet."""
+    if not run.checkpoints.folder.is_dir():
+        return False
+    folders = [path for path in run.checkpoints.folder.iterdir() if path.name.isdecimal()]
+    return any(not (path / "manifest.json").exists() for path in folders)
+
+
+def kill(process: BaseProcess, run: Run, moment: float, in_a_write: bool) -> None:
+    """Kill at a moment, or in the first write after it."""
+    deadline = time.monotonic() + moment
+    while process.is_alive() and (time.monotonic() < deadline or (in_a_write and not is_writing(run))):
+        time.sleep(0.0002)
+    assert process.pid is not None
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def without_times(run: Run) -> list[dict[str, object]]:
+    different = {"seconds", "tokens_per_second", "path"}
+    events = [
+        {name: value for name, value in event.items() if name not in different} for event in read_metrics(run.metrics)
+    ]
+    # Each process tells that it begins.
+    return [event for event in events if event["kind"] in ("step", "validation", "signal", "checkpoint")]
+
+
+@pytest.mark.parametrize("kills", chiefly([6], [20]))
+def test_kills_change_nothing(tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int) -> None:
+    (tmp_path / "straight").mkdir()
+    straight = new_run(tmp_path / "straight")
+    finish(begin(processes, straight))
+    start = time.monotonic()
+    finish(begin(processes, new_run(_made(tmp_path / "timed"))))
+    whole = time.monotonic() - start
+
+    chance = random.Random(0)
+    killed, in_a_write, number = 0, 0, 0
+    while killed < kills:
+        run = new_run(_made(tmp_path / f"broken-{number}"))
+        number += 1
+        while killed < kills and run.checkpoints.last() != 100:
+            process = begin(processes, run)
+            kill(process, run, chance.uniform(0, whole), in_a_write=killed % 2 == 1)
+            if process.exitcode == -signal.SIGKILL:
+                killed += 1
+                in_a_write += is_writing(run)
+        finish(begin(processes, run))
+        assert last_sums(run) == last_sums(straight)
+        assert without_times(run) == without_times(straight)
+    assert in_a_write >= kills // 6, "hardly any kill fell into a write: the test does not test that"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.slow
+def test_a_user_can_have_it_proven(tmp_path: Path) -> None:
+    run = new_run(tmp_path, steps=30, save_every=10)
+    train_alone(str(run.folder), until=10)
+    before = sorted(path.name for path in run.folder.rglob("*"))
+    done = _command("resume", str(run.folder), "--verify")
+    assert done.returncode == 0, done.stderr
+    assert "steps 10 to 22: straight, and with a kill in between: every bit" in done.stdout
+    assert sorted(path.name for path in run.folder.rglob("*")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", chiefly([signal.SIGTERM], [signal.SIGINT]))  # cli/test_train.py interrupts too
+def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    run = new_run(tmp_path, steps=100_000, save_every=0, evaluate_every=0)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "normscope", "resume", str(run.folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (run.metrics.exists() and '"step": 5,' in run.metrics.read_text()):
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert f"normscope resume {run.folder}" in output
+    steps = [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"]
+    assert run.checkpoints.last() == steps[-1] == len(steps)
+    assert json.loads((run.checkpoints.path(steps[-1]) / "state.json").read_text())["step"] == steps[-1]
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "normscope", *arguments], capture_output=True, text=True, timeout=300)

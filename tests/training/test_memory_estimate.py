@@ -1,0 +1,74 @@
+"""The least that a run needs: below what it takes, and refused only where that is more than there is."""
+
+import pytest
+import torch
+
+from normscope.errors import ConfigError
+from normscope.models.gpt import GPT
+from normscope.models.presets import nanochat
+from normscope.training import memory_estimate as needs
+from normscope.training.config import TrainConfig
+from normscope.training.memory_estimate import refuse_too_large, weights_memory, window_memory
+
+MODEL = nanochat(vocab_size=100, context=32, depth=2, width=64, heads=2)
+NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
+
+
+def test_weights_are_counted_and_not_made() -> None:
+    rotary = 32 * (64 // 2)  # two tables of cosines and sines, each for half of a head
+    assert weights_memory(MODEL) == 4 * (3 * GPT(MODEL).parameter_count() + rotary)
+    assert weights_memory(nanochat(width=10**13, heads=1)) > 10**18
+
+
+def test_it_is_below_what_autograd_keeps() -> None:
+    """What a pass forward keeps for the way back, counted tensor by tensor."""
+    kept: dict[int, int] = {}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    model, tokens = GPT(MODEL), torch.zeros(8, 32, dtype=torch.long)
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = model.loss(tokens, tokens)  # alive to the end, or the places would be used again
+    size = sum(bytes_ for place, bytes_ in kept.items() if place not in weights)
+    least = 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
+    assert least < size < 3 * least
+    assert loss.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("free", "settings", "fix"),
+    [
+        (NEEDED, {}, None),
+        (None, {}, None),
+        (NEEDED - 1, {"micro_batch": 4}, None),
+        (NEEDED - 1, {}, "--micro-batch 3 at most, which gives the same result"),
+        (NEEDED - 1, {"micro_batch": 99}, "--micro-batch 3 at most"),
+        (weights_memory(MODEL), {}, "a smaller --depth, --width or --context"),
+    ],
+)
+def test_only_what_cannot_fit_is_refused(
+    free: int | None, settings: dict[str, int], fix: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(needs, "memory_free", lambda: free)
+    config = TrainConfig(steps=1, batch=8, device="cpu", micro_batch=settings.get("micro_batch"))
+    if fix is None:
+        refuse_too_large(MODEL, config)
+    else:
+        with pytest.raises(ConfigError, match=f"there is not enough memory: .*\nfix: {fix}"):
+            refuse_too_large(MODEL, config)
+
+
+def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPatch) -> None:
+    def built(*_: object) -> None:
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr(GPT, "__init__", built)
+    train = TrainConfig(steps=1, batch=8, device="cpu")
+    with pytest.raises(ConfigError, match=r"not enough memory: .* of 12\.\d E parameters take .* EB, and 8 windows"):
+        refuse_too_large(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
+    monkeypatch.setattr(needs, "memory_free", lambda: None)
+    with pytest.raises(ConfigError, match=r"too large: depth=99999 "):
+        refuse_too_large(nanochat(depth=99_999, width=8, heads=1), train)

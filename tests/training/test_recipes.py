@@ -1,0 +1,47 @@
+"""Recipes make configs that hold together, and what a user says comes first."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from normscope.errors import ConfigError
+from normscope.models.presets import preset
+from normscope.training.config import TrainConfig
+from normscope.training.recipes import RECIPES, dial, overridden, recipe
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("depth", [None, 1, 3, 12])
+def test_every_recipe_makes_configs(name: str, depth: int | None) -> None:
+    chosen = recipe(name, depth)
+    model = preset(chosen.preset, **chosen.model, vocab_size=chosen.vocab_size)
+    assert model.depth == (RECIPES[name][1] if depth is None else depth)
+    assert TrainConfig(**chosen.train).steps >= 100
+
+
+def test_the_dial_grows_all_that_belongs_together() -> None:
+    recipes = [dial(depth) for depth in (2, 4, 8, 16)]
+    for small, large in pairwise(recipes):
+        assert small.model["width"] < large.model["width"]
+        assert small.train["steps"] <= large.train["steps"]
+        assert small.train["rate"] > large.train["rate"]
+
+
+@pytest.mark.parametrize("depth", [0, -1, 2.5, True])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_depth_that_cannot_be_is_refused(name: str, depth: Any) -> None:
+    with pytest.raises(ConfigError, match="depth="):
+        preset("nanochat", **recipe(name, depth).model)
+
+
+def test_an_unknown_recipe_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="there is no recipe 'soup'; choose one of dial, sprint"):
+        recipe("soup")
+
+
+def test_only_what_is_given_is_overridden() -> None:
+    base = recipe("sprint")
+    assert overridden(base, tokenizer=None, split=None) == base
+    assert overridden(base, split="seed", vocab_size=300) != base
+    assert (overridden(base, split="seed").split, base.split) == ("seed", "tail")

@@ -1,0 +1,45 @@
+"""Schedules: never above the peak, rising, level, falling, and ending where they should."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from normscope.errors import ConfigError
+from normscope.training.schedule import Schedule
+
+shares = st.floats(0, 0.5)
+
+
+@given(st.integers(1, 300), st.sampled_from(["linear", "cosine", "constant"]), shares, shares, st.floats(0, 1))
+def test_it_rises_stays_and_falls_between_nothing_and_the_peak(
+    steps: int, shape: str, warmup: float, decay: float, final: float
+) -> None:
+    schedule = Schedule(steps, shape, warmup, decay, final)  # type: ignore[arg-type]
+    rates = [schedule.at(step) for step in range(steps)]
+    assert all(0 < rate <= 1 for rate in rates)
+    peak = rates.index(max(rates))
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+def test_a_cosine_is_half_way_down_in_the_middle_of_its_fall() -> None:
+    assert Schedule(100, "cosine", decay=1.0).at(50) == pytest.approx(0.5)
+    assert Schedule(100, "cosine", decay=1.0, final=0.2).at(50) == pytest.approx(0.6)
+
+
+def test_a_constant_one_never_falls() -> None:
+    assert {Schedule(10, "constant").at(step) for step in range(10)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"steps": 5, "shape": "sine"}, "schedule='sine': choose one of linear, cosine, constant"),
+        ({"steps": 5, "warmup": 1.5}, "warmup=1.5 is a share"),
+        ({"steps": 5, "warmup": 0.6, "decay": 0.6}, "more than all the steps"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Schedule(**settings)  # type: ignore[arg-type]

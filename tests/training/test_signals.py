@@ -1,0 +1,19 @@
+"""The first signal is a wish, the second one an order, and the handlers are put back."""
+
+import signal
+
+import pytest
+
+from normscope.training.signals import Stopping
+
+
+@pytest.mark.parametrize("number", Stopping.SIGNALS)
+def test_a_first_signal_is_noted_and_a_second_interrupts(number: signal.Signals) -> None:
+    before = {each: signal.getsignal(each) for each in Stopping.SIGNALS}
+    with Stopping() as stopping:
+        assert stopping.requested is None
+        signal.raise_signal(number)
+        assert str(stopping.requested) == str(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert {each: signal.getsignal(each) for each in Stopping.SIGNALS} == before

@@ -1,0 +1,237 @@
+"""A run has the same bits with any number of threads, or keeps the number it has."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from normscope.runs.events import Noticed, ThreadsChanged
+from normscope.runtime import adaptive_threads as adaptive
+from normscope.runtime.adaptive_threads import TorchThreads
+from normscope.runtime.env_vars import prepare_environment
+from normscope.training import loop
+from normscope.training.loop import train
+from normscope.training.trainer import Step, Trainer
+from tests.runtime.test_adaptive_threads import BusyMeter
+from tests.training.small_run import last_sums, new_run
+from tests.training.watching import Recorder
+
+# In a process of its own, since MKL reads its mode when it is loaded.
+SCRIPT = """
+import json, sys
+from normscope.runtime.env_vars import prepare_environment
+prepare_environment()
+import numpy as np
+import torch
+from normscope import GPT
+from normscope.data.batches import Batches
+from normscope.models.presets import preset
+from normscope.training.config import TrainConfig
+from normscope.training.recipes import recipe
+from normscope.training.trainer import Trainer
+
+def digest(preset_name, recipe_name, depth, vocabulary, changes, steps, threads):
+    torch.set_num_threads(threads[-1])
+    chosen = recipe(recipe_name, depth)
+    config = TrainConfig(**{**chosen.train, **changes})
+    torch.manual_seed(0)
+    model = GPT(preset(preset_name, **{**chosen.model, "vocab_size": vocabulary}))
+    tokens = np.random.default_rng(0).integers(vocabulary, size=40 * (model.config.context + 1))
+    trainer = Trainer(model, config, Batches(tokens, model.config.context, config.batch))
+    for i in range(steps):
+        torch.set_num_threads(threads[i % len(threads)])
+        trainer.step()
+    return trainer.digest()
+
+for case in json.loads(sys.argv[1]):
+    print(json.dumps([digest(*case, threads) for threads in ([1], [2], [4], [4, 1, 2])]), flush=True)
+"""
+PRESETS = ("gpt2", "nanochat", "llama")
+QUICK: list[Any] = [(name, "sprint", 1, 65, {}, 1) for name in PRESETS]
+ALL: list[Any] = [
+    *((name, "sprint", depth, size, {}, 3) for name in PRESETS for depth in (2, 3) for size in (65, 97)),
+    *((name, "dial", depth, 1024, {}, 3) for name in PRESETS for depth in (2, 3, 4, 6)),
+    ("gpt2", "dial", 4, 1000, {"optimiser": "adamw"}, 3),
+    ("nanochat", "dial", 4, 1000, {"micro_batch": 3}, 3),
+]
+
+
+def digests(cases: object) -> list[list[str]]:
+    environment = dict(os.environ)
+    prepare_environment(environment)
+    command = [sys.executable, "-c", SCRIPT, json.dumps(cases)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=1200)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_step_of_every_preset_has_the_same_bits_with_one_two_and_four_threads() -> None:
+    found = digests(QUICK)
+    assert len({one for one, *_ in found}) == len(QUICK)
+    assert all(len(set(each)) == 1 for each in found), found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", ALL, ids=lambda case: "-".join(map(str, case[:4])))
+def test_a_step_of_every_recipe_has_the_same_bits(case: object) -> None:
+    ((one, *others),) = digests([case])
+    assert others == [one] * 3
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NORMSCOPE_THREADS", "adaptive")
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def threads_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many threads torch has in each step from now on."""
+    seen, step = list[int](), Trainer.step
+
+    def counted(trainer: Trainer) -> Step:
+        seen.append(torch.get_num_threads())
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    return seen
+
+
+class EveryOther(TorchThreads):
+    """Changes the number of threads with each step."""
+
+    next = 1
+
+    @property
+    def threads(self) -> int:
+        return self.next
+
+    def step(self, seconds: float) -> None:
+        self.next = 3 - self.next
+        super().step(seconds)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_steps_have_the_threads_that_were_chosen_and_torch_has_its_own_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = threads_of_steps(monkeypatch)
+    monkeypatch.setattr(loop, "TorchThreads", EveryOther)
+    train(new_run(tmp_path, steps=4))
+    assert seen == [1, 2, 1, 2]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_busy_machine_is_told_once_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive, "_meter", BusyMeter(1.9))
+    monkeypatch.setattr(Trainer, "keeps_bits", lambda trainer, threads, reference: True)
+    run, recorder = new_run(tmp_path, steps=4), Recorder()
+    train(run, [recorder])
+    told = [notice.text for notice in recorder.of(Noticed) if "busy" in notice.text]
+    assert told == [
+        "the machine is busy (other processes use 1.9 of 2 cores): 1 of 2 threads are used while that lasts"
+    ]
+    assert recorder.of(ThreadsChanged)[0] == ThreadsChanged(1, threads=1, most=2, busy=True)
+    assert '"kind": "threads"' not in run.metrics.read_text()
+    facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())
+    assert facts["surroundings"]["threads"] == "2"  # whose bits they are
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_compiled_code_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive, "_meter", BusyMeter(1.9))
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    seen = threads_of_steps(monkeypatch)
+    train(new_run(tmp_path, steps=2, compile=True))
+    assert seen == [2, 2]
+
+
+def test_a_digest_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "asked").mkdir()
+    (tmp_path / "left").mkdir()
+    settings = {"steps": 4, "micro_batch": 2}
+    asked, left = (new_run(tmp_path / name, {"dropout": 0.2}, **settings) for name in ("asked", "left"))
+    train(left)
+    step = Trainer.step
+    found: list[str] = []
+
+    def with_digests(trainer: Trainer) -> object:
+        found.extend([trainer.digest(), trainer.digest()])
+        return step(trainer)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Trainer, "step", with_digests)
+        train(asked)
+    assert last_sums(asked) == last_sums(left)
+    assert found[::2] == found[1::2]
+    assert len(set(found)) == 4
+
+
+def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    step = Trainer.step
+
+    def ask(trainer: Trainer) -> object:
+        asked.append(trainer.keeps_bits(2, 1))
+        assert torch.get_num_threads() == 1
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", ask)
+    train(new_run(tmp_path, steps=1))
+
+    def off_by_a_bit(weight: torch.Tensor) -> torch.Tensor:
+        return weight * (1 + torch.finfo(torch.float32).eps * (torch.get_num_threads() - 1))
+
+    class Rounding(Trainer):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            dict(self.model.named_parameters())["blocks.0.mlp.up.weight"].register_hook(off_by_a_bit)
+
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(loop, "Trainer", Rounding)
+    train(new_run(tmp_path / "other", steps=1))
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_other_threads_are_told_where_they_make_a_difference(
+    keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, recorder = new_run(tmp_path, steps=4), Recorder()
+    train(run, until=2)
+    monkeypatch.setattr(Trainer, "keeps_bits", lambda trainer, threads, reference: keeps)
+    torch.set_num_threads(2)
+    try:
+        train(run, [recorder])
+    finally:
+        torch.set_num_threads(1)
+    told = [notice.text for notice in recorder.of(Noticed)]
+    assert told == ([] if keeps else ["threads was 1 and is 2: from here on the numbers may differ in their last bits"])
+
+
+def test_nothing_keeps_the_run_open_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens are mapped into memory, and a folder that is mapped cannot be removed or unmounted everywhere."""
+    loops: list[weakref.ref[object]] = []
+    begin = loop._Loop.begin
+
+    def noted(self: loop._Loop, *arguments: Any) -> None:
+        loops.append(weakref.ref(self))
+        begin(self, *arguments)
+
+    monkeypatch.setattr(loop._Loop, "begin", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        train(new_run(tmp_path, steps=1))
+        assert [kept() for kept in loops] == [None]
+    finally:
+        gc.enable()

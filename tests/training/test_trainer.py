@@ -1,0 +1,257 @@
+"""One step: exact accumulation, clipping, schedules, frozen weights, and a state from which it goes on the same."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.data.batches import Batches
+from normscope.errors import CheckpointError, ConfigError, NotFiniteError, WeightsError
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.presets import gpt2, llama, nanochat, preset
+from normscope.training.config import TrainConfig
+from normscope.training.optimizers.groups import gradient_norm
+from normscope.training.trainer import Trainer
+from tests.pairs import chiefly
+from tests.support import random_tokens, scramble
+
+SIZES: dict[str, Any] = {"vocab_size": 11, "context": 8, "depth": 2, "width": 16, "heads": 2}
+
+
+def new_trainer(model: GPTConfig | None = None, dtype: torch.dtype = torch.float32, **settings: Any) -> Trainer:
+    torch.manual_seed(0)
+    gpt = GPT(model or nanochat(**SIZES)).to(dtype)
+    scramble(gpt)
+    config = TrainConfig(**{"steps": 20, "batch": 6, **settings})
+    tokens = random_tokens(11, 500, seed=3).numpy()
+    return Trainer(gpt, config, Batches(tokens, 8, config.batch, seed=1))
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in trainer.model.parameters()]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "nanochat", "llama"])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4, 5])
+def test_parts_of_a_batch_add_up_to_the_whole(name: str, micro_batch: int) -> None:
+    whole = new_trainer(preset(name, **SIZES), torch.float64)
+    parts = new_trainer(preset(name, **SIZES), torch.float64, micro_batch=micro_batch)
+    for _ in range(3):
+        one, other = whole.step(), parts.step()
+        assert one.loss == pytest.approx(other.loss, rel=1e-12)
+        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-10)
+    # Muon's orthogonal steps magnify roundings, and AdamW's of gradients near zero too.
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_of_the_parts_is_that_of_the_whole() -> None:
+    whole, parts = new_trainer(dtype=torch.float64), new_trainer(dtype=torch.float64, micro_batch=4)
+    inputs, targets = whole.load_batch(0)
+    for trainer in (whole, parts):
+        trainer._accumulate(inputs, targets)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        assert one.grad is not None
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
+def test_a_model_learns_a_line_by_heart(optimiser: str) -> None:
+    trainer = new_trainer(steps=60, optimiser=optimiser, matrix_rate=0.02)
+    trainer.batches = Batches(np.tile(np.arange(11), 30), 8, 6, seed=0)
+    losses = [trainer.step().loss for _ in range(60)]
+    assert losses[-1] < 0.3 < 2 < losses[0]
+
+
+def test_gradients_are_clipped_to_their_norm() -> None:
+    free, bound = new_trainer(clip=None, optimiser="adamw"), new_trainer(clip=1e-3, optimiser="adamw")
+    inputs, targets = free.load_batch(0)
+    bound._accumulate(inputs, targets)
+    before = gradient_norm(bound.team.parameters)
+    bound.team.zero_grad()
+    seen: list[float] = []
+    step = bound.team.step
+
+    def watched(factor: float) -> None:
+        seen.append(gradient_norm(bound.team.parameters))
+        step(factor)
+
+    bound.team.step = watched  # type: ignore[method-assign]
+    assert bound.step().gradient_norm == pytest.approx(before)
+    assert seen == [pytest.approx(1e-3, rel=1e-4)]
+    assert free.step().gradient_norm == pytest.approx(before)
+
+
+def test_the_rate_follows_the_schedule() -> None:
+    trainer = new_trainer(steps=4, decay=1.0)
+    assert [trainer.step().rate for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_a_frozen_weight_stays_and_needs_no_memory() -> None:
+    trainer = new_trainer()
+    trainer.model.blocks[0].requires_grad_(False)
+    trainer = Trainer(trainer.model, trainer.config, trainer.batches)
+    before = [weight.clone() for weight in trainer.model.blocks[0].parameters()]
+    trainer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, trainer.model.blocks[0].parameters(), strict=True))
+    assert not any(name.startswith("blocks.0") for name in trainer.team.tensors())
+
+
+@pytest.mark.parametrize("model", [nanochat(**SIZES), gpt2(**SIZES), llama(**SIZES, dropout=0.2)])
+@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
+def test_from_a_state_it_goes_on_bit_for_bit(model: GPTConfig, optimiser: str) -> None:
+    straight = new_trainer(model, optimiser=optimiser)
+    for _ in range(3):
+        straight.step()
+    tensors, facts = straight.state()
+    tensors = {name: {key: value.clone() for key, value in group.items()} for name, group in tensors.items()}
+    losses = [straight.step().loss for _ in range(3)]
+    resumed = new_trainer(model, optimiser=optimiser)
+    scramble(resumed.model, seed=5)
+    resumed.restore(tensors, facts)
+    assert [resumed.step().loss for _ in range(3)] == losses
+    assert all(torch.equal(*pair) for pair in zip(weights(straight), weights(resumed), strict=True))
+
+
+def test_a_batch_that_is_passed_over_is_not_learnt_from() -> None:
+    trainer, other = new_trainer(), new_trainer()
+    trainer.passed_over = [0, 1]
+    other.next_batch = 2
+    assert trainer.step().loss == other.step().loss
+    assert trainer.next_batch == other.next_batch == 3
+
+
+def test_not_finite_raises_before_a_weight_changes() -> None:
+    trainer = new_trainer()
+    with torch.no_grad():
+        trainer.model.get_parameter("blocks.1.mlp.down.weight")[0, 0] = torch.inf
+    before = weights(trainer)
+    with pytest.raises(NotFiniteError, match="at step 1, batch 0"):
+        trainer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, weights(trainer), strict=True))
+    assert all(weight.grad is None for weight in trainer.model.parameters())
+
+
+def keeps_statistics(norm: str) -> Trainer:
+    """Of a model in which token 0 stands for a huge vector, whose square is infinite."""
+    trainer = new_trainer(nanochat(**SIZES, norm=norm, allow_future_leak=True, embedding_norm=False))
+    with torch.no_grad():
+        trainer.model.embedding.weight[0] = 1e25
+    return trainer
+
+
+class WithTheHugeToken:
+    """Batches of small tokens, but for one."""
+
+    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        tokens = random_tokens(10, 6, 9, seed=number).numpy() + 1
+        if number == 2:
+            tokens[1, 4] = 0
+        return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+@pytest.mark.parametrize(("norm", "words"), [("power", "the loss is nan"), ("batch", "a running statistic is not")])
+@pytest.mark.parametrize("micro_batch", [None, 1])
+def test_not_finite_raises_and_leaves_running_statistics_alone(norm: str, words: str, micro_batch: int | None) -> None:
+    trainer = keeps_statistics(norm)
+    trainer.batches, trainer.config = WithTheHugeToken(), replace(trainer.config, micro_batch=micro_batch)
+    for _ in range(2):
+        trainer.step()
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    with pytest.raises(NotFiniteError, match=f"{words}.* at step 3, batch 2"):
+        trainer.step()
+    after = trainer.model.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_a_running_statistic_that_is_not_finite_is_never_saved() -> None:
+    trainer = keeps_statistics("batch")
+    trainer.model.get_buffer("final_norm.running_var")[0] = torch.inf
+    with pytest.raises(NotFiniteError, match="not finite after step 0"):
+        trainer.state()
+
+
+def test_gradients_whose_squares_overflow_are_clipped() -> None:
+    trainer, weight = new_trainer(optimiser="adamw"), torch.zeros(3, requires_grad=True)
+    weight.grad = torch.tensor([3e25, 0.0, -4e25])
+    assert gradient_norm([weight]) == pytest.approx(5e25)
+    loss = trainer._loss
+    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    assert 1e20 < trainer.step().gradient_norm < math.inf
+    assert all(bool(value.isfinite().all()) for value in trainer.team.tensors().values())
+
+
+def test_gradients_that_nothing_clips_must_have_squares() -> None:
+    """AdamW would remember an infinite one for ever."""
+    trainer = new_trainer(clip=None)
+    loss = trainer._loss
+    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    with pytest.raises(NotFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
+        trainer.step()
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    trainer = new_trainer()
+    tensors, facts = new_trainer(nanochat(**{**SIZES, "width": 32})).state()
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        trainer.restore(tensors, facts)
+    with pytest.raises(WeightsError, match="'strange' that the model does not have"):
+        trainer.team.load({"strange:momentum": torch.ones(1)})
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
+@pytest.mark.parametrize("backend", chiefly(["aot_eager"], ["inductor"]))
+def test_compiled_it_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default without inductor, which takes a minute to make C++ of the graph."""
+    torch.compiler.reset()
+    compile_with, asked = torch.compile, []
+
+    def compiling(function: Any) -> Any:
+        asked.append(function)
+        return compile_with(function, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    plain, compiled = new_trainer(), new_trainer(compile=True)
+    assert len(asked) == 1
+    for _ in range(2):
+        assert plain.step().loss == pytest.approx(compiled.step().loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"micro_batch": 0}, "micro_batch=0"),
+        ({"optimiser": "sgd"}, "optimiser='sgd': choose one of muon, adamw"),
+        ({"rate": -1.0}, "rate=-1.0"),
+        ({"beta2": 1.0}, "beta2=1.0"),
+        ({"clip": 0.0}, "clip=0.0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"on_nan": "ignore"}, "on_nan='ignore': choose one of stop, rewind"),
+        ({"decay": 2.0}, "decay=2.0"),
+        ({"weight_decay": float("nan")}, "weight_decay=nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig(**{"steps": 5, "batch": 2, **settings})
+
+
+def test_a_config_goes_through_json() -> None:
+    config = TrainConfig(steps=5, batch=2, clip=None, optimiser="adamw")
+    assert TrainConfig.from_json(config.to_json()) == config
+    with pytest.raises(ConfigError, match=r"the training's config has the unknown setting 'colour'\nfix: "):
+        TrainConfig.from_json({**config.to_json(), "colour": "red"})
+    lacking = {name: value for name, value in config.to_json().items() if name != "clip"}
+    with pytest.raises(ConfigError, match=r"the training's config lacks 'clip'\nfix: use the normscope that wrote it"):
+        TrainConfig.from_json(lacking)
+
+
+def test_numbers_of_numpy_are_pythons_own() -> None:
+    config = TrainConfig(steps=np.int64(5), batch=np.uint8(2), rate=np.float32(0.5), compile=True)  # type: ignore[arg-type]
+    assert json.loads(json.dumps(config.to_json())) == config.to_json()
+    assert (type(config.steps), type(config.rate), config.compile) == (int, float, True)

@@ -1,0 +1,43 @@
+"""Who watches a run in the tests, and what is left of its metrics when times are taken out."""
+
+from typing import Any
+
+from normscope.runs.events import Event
+from normscope.runs.metrics import event_to_json, read_metrics
+from normscope.runs.run import Run
+
+_TIMES = ("seconds", "tokens_per_second", "when")
+
+
+class Recorder:
+    """Keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.closed = 0
+
+    def see(self, event: Event) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def kinds(self) -> list[tuple[str, int]]:
+        return [(event.kind, event.step) for event in self.events]
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What metrics.jsonl should hold of them."""
+        return [event_to_json(event) for event in self.events]
+
+
+def story(run: Run) -> list[dict[str, Any]]:
+    """What a run did, as its metrics tell it: the same whether it was left in peace or not."""
+    kinds = ("step", "validation", "sample", "signal")
+    return [
+        {name: value for name, value in event.items() if name not in _TIMES}
+        for event in read_metrics(run.metrics)
+        if event["kind"] in kinds
+    ]

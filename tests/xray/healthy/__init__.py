@@ -1,3 +1,0 @@
-"""Models that are well, each with several seeds and sizes. Importing this registers them in `cases.REGISTER`."""
-
-from tests.xray.healthy import foreign, hidden, mixtures, owners, pictures, plain, starts, text, wirings  # noqa: F401
