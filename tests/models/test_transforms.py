@@ -268,6 +268,36 @@ def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
         same(dict(module.named_buffers()), dict(plain.named_buffers()))
 
 
+def gradient_and_more(module: nn.Module, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """A gradient, the gradients of two inputs at once, and a derivative forwards, by torch.func."""
+    rest, direction = inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+
+    def loss(x: Tensor) -> Tensor:
+        return weighed(module(x, *rest))
+
+    def results(x: Tensor) -> tuple[Tensor, ...]:
+        both = torch.func.vmap(torch.func.grad(loss))(torch.stack((x, direction)))
+        return torch.func.grad(loss)(x), both, torch.func.jvp(loss, (x,), (direction,))[1]
+
+    return results
+
+
+FUNCTIONS: dict[str, Callable[[Callable[..., Any], Tensor], Callable[..., Any]]] = {
+    "compile": lambda function, _: torch.compile(function, backend="eager", fullgraph=True),
+    "make_fx": lambda function, x: make_fx(function)(x),
+}
+
+
+@pytest.mark.parametrize("tool", FUNCTIONS)
+@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_torch_func_inside_of_a_graph(case: Case, tool: str) -> None:
+    """A kernel as an operator has no derivative that torch.func could take; forwards it would silently be zero."""
+    module, inputs = case.module().requires_grad_(False), case.inputs(0)
+    function = gradient_and_more(module, inputs)
+    found, wanted = FUNCTIONS[tool](function, inputs[0])(inputs[0]), function(inputs[0])
+    same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -52,19 +52,17 @@ def form_for(*tensors: Tensor | None) -> Form:
             return "steps"
         if not x.is_cpu:
             return "steps"
+    if is_transformed() or torch._C._get_tracing_state() is not None:  # torch.func, compiled or not; torch.jit.trace
+        return "steps"
     if compiling:
         return "operator"
     if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
         return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "steps"
-    if torch._C._get_tracing_state() is not None or is_transformed():  # torch.jit.trace
-        return "steps"
     return "fused"
 
 
 def is_transformed() -> bool:
     """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
-    if torch.compiler.is_dynamo_compiling():
-        return False
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
