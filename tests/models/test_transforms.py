@@ -298,6 +298,25 @@ def test_torch_func_inside_of_a_graph(case: Case, tool: str) -> None:
     same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
 
 
+@every_case(lambda case: not learns_backwards(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_an_exported_program_forwards(case: Case) -> None:
+    """The right derivative or a refusal: torch takes the tangent of an operator for zero, without a word."""
+    module, inputs = case.module().eval().requires_grad_(False), case.inputs(0)
+    program = exported(case, module, inputs, strict=False)
+    direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+
+    def derivative(call: Call) -> Tensor:
+        tangent: Tensor = torch.func.jvp(lambda x: call(x, *inputs[1:]), (inputs[0],), (direction,))[1]
+        return tangent
+
+    try:
+        found = derivative(program)
+    except TransformError as error:
+        assert "cannot be differentiated forwards" in str(error)  # noqa: PT017 (a refusal is one of two good ends)
+    else:
+        same({"tangent": found}, {"tangent": derivative(module)})
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -9,14 +9,16 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._library.custom_ops import CustomOpDef
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, TransformError
 
 _TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
 
@@ -75,6 +77,24 @@ def is_recorded() -> bool:
 def _is_stand_in(x: Tensor, compiling: bool) -> bool:
     """Whether it stands for a plain tensor; what is no tensor at all the readable form will refuse."""
     return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
+
+
+def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
+    """A kernel as an operator for graphs. Where a graph is differentiated forwards, it is refused.
+
+    An operator has no rule for that, and torch would take its tangent for zero without a word.
+    """
+
+    @wraps(function)
+    def checked(*args: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            raise TransformError(
+                f"{name} is part of a graph that was recorded before, as torch.export does, and cannot be "
+                f"differentiated forwards (torch.func.jvp)\nfix: use the module itself"
+            )
+        return function(*args)
+
+    return torch.library.custom_op(name, checked, mutates_args=())
 
 
 @contextmanager
