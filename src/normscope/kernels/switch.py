@@ -65,7 +65,16 @@ def form_for(*tensors: Tensor | None) -> Form:
 
 def is_transformed() -> bool:
     """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
-    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return forward_ad._current_level >= 0 or _is_in_torch_func()
+
+
+def _is_in_torch_func() -> bool:
+    return torch._C._are_functorch_transforms_active()
+
+
+# torch.compile asks once, and makes another graph where the answer would be another. This is what
+# torch.compiler.assume_constant_result does, which loads the compiler first.
+_is_in_torch_func._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_recorded() -> bool:
