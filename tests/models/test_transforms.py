@@ -298,6 +298,19 @@ def test_torch_func_inside_of_a_graph(case: Case, tool: str) -> None:
     same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
 
 
+@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_a_compiled_module_inside_of_torch_func(case: Case) -> None:
+    module, inputs = case.module().requires_grad_(False), case.inputs(0)
+    compiled = torch.compile(module, backend="eager")
+    compiled(*inputs)  # what is compiled without a transform must not serve with one
+    direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+    found, wanted = (
+        torch.func.jvp(lambda x, call=call: call(x, *inputs[1:]), (inputs[0],), (direction,))[1]
+        for call in (compiled, module)
+    )
+    same({"tangent": found}, {"tangent": wanted})
+
+
 @every_case(lambda case: not learns_backwards(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
 def test_an_exported_program_forwards(case: Case) -> None:
     """The right derivative or a refusal: torch takes the tangent of an operator for zero, without a word."""
