@@ -6,6 +6,7 @@ numba fails.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from normscope.kernels.memory import (
     room32,
     room64,
 )
-from normscope.kernels.switch import Form, attempt
+from normscope.kernels.switch import Form, as_operator, attempt
 from normscope.kernels.threads import pool_for
 
 
@@ -230,7 +231,7 @@ def _readable_gradients(
 
 # A graph may be called with tensors that lie in memory otherwise than those it was made with, so an operator brings
 # what it is given into the order that its layout is for.
-@torch.library.custom_op("normscope::norm_channels", mutates_args=())
+@partial(as_operator, "normscope::norm_channels")
 def _operator(
     x: Tensor,
     weight: Tensor | None,
@@ -247,7 +248,7 @@ def _operator(
     return _forward(_laid_out(x, channels_last), weight, bias, real, means, squares, numbers, eps, centred)
 
 
-@torch.library.custom_op("normscope::norm_channels_backward", mutates_args=())
+@partial(as_operator, "normscope::norm_channels_backward")
 def _backward_operator(
     g: Tensor,
     x: Tensor,
