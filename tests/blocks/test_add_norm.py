@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import normscope as ns
 from normscope.blocks.add_norm import add_and_normalize
+from normscope.errors import ShapeError
 from normscope.ops.fused import row_norm as rows
 from normscope.ops.kernel_mode import only_steps
 from tests.blocks.norm.cases import randn, scramble
@@ -107,6 +108,13 @@ def test_other_norms_and_shapes(sums: list[bool]) -> None:
     assert torch.equal(total, x + x[:1])
     torch.testing.assert_close(y, nn.functional.rms_norm(total, (64,)), rtol=1e-5, atol=1e-5)
     assert sums == [False]
+
+
+def test_a_gain_of_another_size_is_refused() -> None:
+    norm = ns.RMSNorm(64)
+    norm.weight = nn.Parameter(torch.ones(8))
+    with pytest.raises(ShapeError, match="shape"):
+        results(norm)
 
 
 def test_second_derivatives() -> None:

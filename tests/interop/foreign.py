@@ -150,5 +150,21 @@ def clipped(module: Any, x: Tensor) -> Any:
     return rms(module, x).clamp(-2, 2)
 
 
+def gain_without_sign(module: Any, x: Tensor) -> Any:
+    return x * torch.rsqrt(mean_square(x) + 1e-5) * module.weight.abs()
+
+
+def gain_with_limits(module: Any, x: Tensor) -> Any:
+    return x * torch.rsqrt(mean_square(x) + 1e-5) * module.weight.clamp(-2, 2)
+
+
+def as_float16_allows(module: Any, x: Tensor) -> Any:
+    return rms(module, x.clamp(-65504, 65504))
+
+
+def without_nan(module: Any, x: Tensor) -> Any:
+    return rms(module, x).nan_to_num()
+
+
 def over_the_batch(module: Any, x: Tensor) -> Any:
     return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt() * module.weight

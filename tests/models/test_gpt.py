@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from normscope.blocks.initialization import initialise
 from normscope.blocks.rotary import Rotary
@@ -116,6 +117,26 @@ def test_the_same_seed_gives_the_same_model(form: str) -> None:
         states.append(GPT(config).state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+@every_form
+def test_a_model_from_the_meta_device_takes_weights_by_assignment(form: str) -> None:
+    """The rotary tables are not in a state_dict: they follow from the config."""
+    model = made(form)
+    with torch.device("meta"):
+        late = GPT(model.config)
+    late.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(late(TOKENS), model(TOKENS))
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # torch's own, in a copy of one
+@every_form
+def test_a_model_of_fake_tensors(form: str) -> None:
+    config = made(form).config
+    with FakeTensorMode():
+        model, tokens = GPT(config), torch.zeros(2, 5, dtype=torch.long)
+        model.loss(tokens, tokens).backward()
+    assert all(parameter.grad is not None for parameter in model.blocks.parameters())
 
 
 @every_form

@@ -268,6 +268,68 @@ def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
         same(dict(module.named_buffers()), dict(plain.named_buffers()))
 
 
+def gradient_and_more(module: nn.Module, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """A gradient, the gradients of two inputs at once, and a derivative forwards, by torch.func."""
+    rest, direction = inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+
+    def loss(x: Tensor) -> Tensor:
+        return weighed(module(x, *rest))
+
+    def results(x: Tensor) -> tuple[Tensor, ...]:
+        both = torch.func.vmap(torch.func.grad(loss))(torch.stack((x, direction)))
+        return torch.func.grad(loss)(x), both, torch.func.jvp(loss, (x,), (direction,))[1]
+
+    return results
+
+
+FUNCTIONS: dict[str, Callable[[Callable[..., Any], Tensor], Callable[..., Any]]] = {
+    "compile": lambda function, _: torch.compile(function, backend="eager", fullgraph=True),
+    "make_fx": lambda function, x: make_fx(function)(x),
+}
+
+
+@pytest.mark.parametrize("tool", FUNCTIONS)
+@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_torch_func_inside_of_a_graph(case: Case, tool: str) -> None:
+    """A kernel as an operator has no derivative that torch.func could take; forwards it would silently be zero."""
+    module, inputs = case.module().requires_grad_(False), case.inputs(0)
+    function = gradient_and_more(module, inputs)
+    found, wanted = FUNCTIONS[tool](function, inputs[0])(inputs[0]), function(inputs[0])
+    same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
+
+
+@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_a_compiled_module_inside_of_torch_func(case: Case) -> None:
+    module, inputs = case.module().requires_grad_(False), case.inputs(0)
+    compiled = torch.compile(module, backend="eager")
+    compiled(*inputs)  # what is compiled without a transform must not serve with one
+    direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+    found, wanted = (
+        torch.func.jvp(lambda x, call=call: call(x, *inputs[1:]), (inputs[0],), (direction,))[1]
+        for call in (compiled, module)
+    )
+    same({"tangent": found}, {"tangent": wanted})
+
+
+@every_case(lambda case: not learns_backwards(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_an_exported_program_forwards(case: Case) -> None:
+    """The right derivative or a refusal: torch takes the tangent of an operator for zero, without a word."""
+    module, inputs = case.module().eval().requires_grad_(False), case.inputs(0)
+    program = exported(case, module, inputs, strict=False)
+    direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
+
+    def derivative(call: Call) -> Tensor:
+        tangent: Tensor = torch.func.jvp(lambda x: call(x, *inputs[1:]), (inputs[0],), (direction,))[1]
+        return tangent
+
+    try:
+        found = derivative(program)
+    except TransformError as error:
+        assert "cannot be differentiated forwards" in str(error)  # noqa: PT017 (a refusal is one of two good ends)
+    else:
+        same({"tangent": found}, {"tangent": derivative(module)})
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -8,7 +8,7 @@ from normscope.blocks.hooks import is_watched
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
 from normscope.blocks.norm.norm import Norm
 from normscope.ops import dispatch
-from normscope.ops.norm_reference import Affine, default_eps
+from normscope.ops.norm_reference import default_eps
 
 
 def add_and_normalize(
@@ -27,7 +27,7 @@ def add_and_normalize(
             plan,
             statistic=norm.statistic,
             eps=default_eps(stream) if norm.eps is None else norm.eps,
-            affine=Affine(norm.weight, norm.bias, along, over_rows),
+            affine=norm._affine(along, over_rows),
         )
     total = stream + branch
     return total, norm(total) if mask is None else norm(total, mask=mask)

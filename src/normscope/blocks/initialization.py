@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 
 from normscope.blocks.checks import check_tensor, choose
 from normscope.checks import check_above_zero, check_positive, is_number
@@ -72,7 +73,7 @@ def _draw_(weight: Tensor, std: float, cut: float | None) -> None:
 
     This is what torch's trunc_normal_ does by way of the inverse error function, in a fraction of the time.
     """
-    if weight.is_meta:  # nothing to fill; and torch would load its compiler for it, which takes a second
+    if weight.is_meta or isinstance(weight, FakeTensor):  # nothing to fill; and a fake one has no numbers to look at
         return
     if std == 0:
         weight.zero_()

@@ -21,7 +21,8 @@ def prepare(x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tens
     """
     if _is_rms_of_each_head(norm, x) and type(rotary) is Rotary and mask is None and not is_watched(norm, rotary):
         eps = default_eps(x) if norm.eps is None else norm.eps
-        return normalize_and_turn(x, norm.weight, *rotary.tables(x, start), eps)
+        gain = norm._affine(*norm._lay_out(x.shape)[1:]).weight
+        return normalize_and_turn(x, gain, *rotary.tables(x, start), eps)
     x = x if norm is None else norm(x, mask=mask)
     return x if rotary is None else rotary(x, start)
 

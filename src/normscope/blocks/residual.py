@@ -13,7 +13,7 @@ from normscope.blocks.initialization import Role
 Branch = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: torch.compile inside of torch.func.jvp cannot make one that is
 class NormOf:
     """A norm of a block, and the mask that goes with what it is given."""
 

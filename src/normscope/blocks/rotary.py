@@ -108,6 +108,8 @@ class Rotary(BaseModule):
                 raise DtypeError(f"start={first!r} must be a whole number, the place of the first token")
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
+        if self.cos.is_meta and not x.is_meta:  # load_state_dict(assign=True) gives weights to a model, but no tables
+            self.to_empty(device=x.device)
         stop = furthest(starts) + x.shape[1]
         if min(starts) < 0 or stop > self.context:
             wrong = min(starts) if min(starts) < 0 else stop - 1

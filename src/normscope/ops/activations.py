@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops.buffers import direct_apply, gradients_of, is_learnt, is_out_of_the_ordinary, room32
-from normscope.ops.kernel_mode import KINDS, attempt, form_for
+from normscope.ops.kernel_mode import KINDS, as_operator, attempt, form_for
 from normscope.ops.threads import pool_for
 
 
@@ -191,8 +191,8 @@ def _wanted(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor |
     return dx if needed[0] else None, dup if needed[1] else None
 
 
-_operator = torch.library.custom_op("normscope::activation", _forward, mutates_args=())
-_backward_operator = torch.library.custom_op("normscope::activation_backward", _backward, mutates_args=())
+_operator = as_operator("normscope::activation", _forward)
+_backward_operator = as_operator("normscope::activation_backward", _backward)
 
 
 @_operator.register_fake

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops.buffers import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
-from normscope.ops.kernel_mode import Form, attempt, form_for, is_transformed
+from normscope.ops.kernel_mode import Form, as_operator, attempt, form_for, is_transformed
 from normscope.ops.symbolic_sizes import is_known
 from normscope.ops.threads import Pool, pool_for
 
@@ -201,8 +201,8 @@ def _wanted(found: tuple[Tensor, Tensor, Tensor], needed: tuple[bool, ...]) -> l
     return [gradient if wanted else None for gradient, wanted in zip(found, needed, strict=False)]
 
 
-_operator = torch.library.custom_op("normscope::attend", _forward, mutates_args=())
-_backward_operator = torch.library.custom_op("normscope::attend_backward", _backward, mutates_args=())
+_operator = as_operator("normscope::attend", _forward)
+_backward_operator = as_operator("normscope::attend_backward", _backward)
 
 
 @_operator.register_fake

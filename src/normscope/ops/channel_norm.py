@@ -6,6 +6,7 @@ numba fails.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from normscope.ops.buffers import (
 from normscope.ops.channel_norm_reference import by_steps
 from normscope.ops.fused import channel_norm as segments
 from normscope.ops.fused import channels_last_norm as columns
-from normscope.ops.kernel_mode import Form, attempt
+from normscope.ops.kernel_mode import Form, as_operator, attempt
 from normscope.ops.memory_layout import Channels
 from normscope.ops.threads import pool_for
 
@@ -231,7 +232,7 @@ def _readable_gradients(
 
 # A graph may be called with tensors that lie in memory otherwise than those it was made with, so an operator brings
 # what it is given into the order that its layout is for.
-@torch.library.custom_op("normscope::norm_channels", mutates_args=())
+@partial(as_operator, "normscope::norm_channels")
 def _operator(
     x: Tensor,
     weight: Tensor | None,
@@ -248,7 +249,7 @@ def _operator(
     return _forward(_laid_out(x, channels_last), weight, bias, real, means, squares, numbers, eps, centred)
 
 
-@torch.library.custom_op("normscope::norm_channels_backward", mutates_args=())
+@partial(as_operator, "normscope::norm_channels_backward")
 def _backward_operator(
     g: Tensor,
     x: Tensor,

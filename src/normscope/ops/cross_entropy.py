@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops.buffers import direct_apply, in_order, is_learnt, is_out_of_the_ordinary, room32, room64
-from normscope.ops.kernel_mode import attempt, form_for
+from normscope.ops.kernel_mode import as_operator, attempt, form_for
 from normscope.ops.threads import pool_for
 
 IGNORED = -1
@@ -148,7 +148,7 @@ def _capped_bend(logits: Tensor, targets: Tensor, cap: float, v: Tensor) -> Tens
     return second
 
 
-_operator = torch.library.custom_op("normscope::cross_entropy", _forward, mutates_args=())
+_operator = as_operator("normscope::cross_entropy", _forward)
 
 
 @_operator.register_fake

@@ -9,14 +9,16 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._library.custom_ops import CustomOpDef
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, TransformError
 
 _TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
 
@@ -52,20 +54,27 @@ def form_for(*tensors: Tensor | None) -> Form:
             return "steps"
         if not x.is_cpu:
             return "steps"
+    if is_transformed() or torch._C._get_tracing_state() is not None:  # torch.func, compiled or not; torch.jit.trace
+        return "steps"
     if compiling:
         return "operator"
     if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
         return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "steps"
-    if torch._C._get_tracing_state() is not None or is_transformed():  # torch.jit.trace
-        return "steps"
     return "fused"
 
 
 def is_transformed() -> bool:
     """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
-    if torch.compiler.is_dynamo_compiling():
-        return False
-    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return forward_ad._current_level >= 0 or _is_in_torch_func()
+
+
+def _is_in_torch_func() -> bool:
+    return torch._C._are_functorch_transforms_active()
+
+
+# torch.compile asks once, and makes another graph where the answer would be another. This is what
+# torch.compiler.assume_constant_result does, which loads the compiler first.
+_is_in_torch_func._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_recorded() -> bool:
@@ -77,6 +86,24 @@ def is_recorded() -> bool:
 def _is_stand_in(x: Tensor, compiling: bool) -> bool:
     """Whether it stands for a plain tensor; what is no tensor at all the readable form will refuse."""
     return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
+
+
+def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
+    """A kernel as an operator for graphs. Where a graph is differentiated forwards, it is refused.
+
+    An operator has no rule for that, and torch would take its tangent for zero without a word.
+    """
+
+    @wraps(function)
+    def checked(*args: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            raise TransformError(
+                f"{name} is part of a graph that was recorded before, as torch.export does, and cannot be "
+                f"differentiated forwards (torch.func.jvp)\nfix: use the module itself"
+            )
+        return function(*args)
+
+    return torch.library.custom_op(name, checked, mutates_args=())
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from normscope.ops.buffers import (
     room64,
 )
 from normscope.ops.fused import rotary as loops
-from normscope.ops.kernel_mode import Form, attempt
+from normscope.ops.kernel_mode import Form, as_operator, attempt
 from normscope.ops.threads import pool_for
 
 
@@ -150,9 +150,9 @@ def _readable_gradients(
     return gradients_of(lambda: steps.normalize_and_turn_by_steps(x, weight, cos, sin, eps), (x, weight), g)
 
 
-_turn_operator = torch.library.custom_op("normscope::turn", _turn, mutates_args=())
-_operator = torch.library.custom_op("normscope::normalize_and_turn", _forward, mutates_args=())
-_backward_operator = torch.library.custom_op("normscope::normalize_and_turn_backward", _backward, mutates_args=())
+_turn_operator = as_operator("normscope::turn", _turn)
+_operator = as_operator("normscope::normalize_and_turn", _forward)
+_backward_operator = as_operator("normscope::normalize_and_turn_backward", _backward)
 
 
 @_turn_operator.register_fake

@@ -4,6 +4,7 @@
 pass that is itself to be differentiated takes the readable form, and so does everything where numba fails.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from normscope.ops.buffers import (
 from normscope.ops.fused import long_row_norm as long_rows
 from normscope.ops.fused import row_norm as loops
 from normscope.ops.fused import row_norm_backward as rows_backward
-from normscope.ops.kernel_mode import Form, give_up
+from normscope.ops.kernel_mode import Form, as_operator, give_up
 from normscope.ops.norm_reference import Affine, Moments
 from normscope.ops.threads import pool_for
 from normscope.scope import Scope
@@ -231,7 +232,7 @@ def _readable_gradients(
 
 # An operator gives tensors only: an empty one stands for what is not there. A graph may be called with tensors that lie
 # in memory otherwise than those it was made with, so an operator brings all it is given in order first.
-@torch.library.custom_op("normscope::norm_rows", mutates_args=())
+@partial(as_operator, "normscope::norm_rows")
 def _operator(
     x: Tensor,
     branch: Tensor | None,
@@ -247,7 +248,7 @@ def _operator(
     return room32(0) if total is None else total, y, room64(0) if means is None else means
 
 
-@torch.library.custom_op("normscope::norm_rows_backward", mutates_args=())
+@partial(as_operator, "normscope::norm_rows_backward")
 def _backward_operator(
     past: Tensor | None,
     g: Tensor,

@@ -65,6 +65,18 @@ def test_running_statistics_that_are_taken_away_leave_the_batchs() -> None:
     close(ours(x), peer(x), 1e-5, "output")
 
 
+@pytest.mark.parametrize("kind", ["BatchNorm1d", "InstanceNorm1d"])
+def test_tracking_that_is_turned_off_on_a_finished_layer(kind: str) -> None:
+    """A trick of meta-learning: BatchNorm then trains without moving its memory, InstanceNorm evaluates without it."""
+    ours, peer = (getattr(library, kind)(3, track_running_stats=True) for library in (ns, nn))
+    for seed, training, tracks in ((0, True, True), (1, True, False), (2, False, False), (3, False, True)):
+        for module in (ours, peer):
+            module.train(training).track_running_stats = tracks
+        x = randn((5, 3, 4), seed, torch.float32)
+        close(ours(x), peer(x), 1e-5, f"output with {training=} and {tracks=}")
+        close_states(ours, peer, 1e-6)
+
+
 @pytest.mark.parametrize("norm", [ns.LayerNorm(4), ns.BatchNorm2d(3), ns.PowerNorm(4)], ids=repr)
 def test_every_attribute_can_be_looked_at(norm: ns.Norm) -> None:
     members = dict(inspect.getmembers(norm))

@@ -206,3 +206,25 @@ def test_synchronised_statistics_need_one_shape() -> None:
     with pytest.raises(ConfigError, match="the size of 's' may differ between them"):
         ns.Norm("[b] s d", sync=True, d=4)
     assert ns.Norm("[b] s d", sync=True, s=3, d=4).sync
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (ns.LayerNorm(16), (2, 16)),
+        (ns.RMSNorm(16), (2, 16)),
+        (ns.LayerNorm(16, elementwise_affine=False), (2, 16)),
+        (ns.BatchNorm2d(16), (2, 16, 3, 3)),
+        (ns.BatchNorm2d(16).eval(), (2, 16, 3, 3)),
+        (ns.GroupNorm(2, 16), (2, 16, 3, 3)),
+        (ns.PowerNorm(16), (2, 16)),
+    ],
+    ids=str,
+)
+def test_a_gain_of_another_size_is_refused(norm: ns.Norm, shape: tuple[int, ...]) -> None:
+    """A kernel would read past its end."""
+    for size in (1, 4, 17):
+        other = {"weight": torch.ones(size), **({} if norm.bias is None else {"bias": torch.zeros(size)})}
+        for name, tensor in other.items():
+            with pytest.raises(ShapeError, match=rf"made for a gain and a bias of shape .*\({size},\)"):
+                torch.func.functional_call(norm, {name: tensor}, torch.randn(shape))

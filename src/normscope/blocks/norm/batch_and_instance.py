@@ -63,7 +63,7 @@ class _ChannelNorm(Norm):
             )
 
     def _check_plan(self, plan: Plan) -> None:
-        if self.training or self.state is None:
+        if self.state is None or not self._uses_memory():
             self._check_count(plan)
 
 
@@ -102,6 +102,9 @@ class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for 
             return self._as_leaf(input, mask)
         self._check_rank(input)
         return super().forward(input, mask)
+
+    def _updates_memory(self) -> bool:
+        return self.track_running_stats  # as torch's: turned off on a finished layer, training leaves the memory alone
 
 
 class BatchNorm1d(BatchNorm, nn.BatchNorm1d):  # type: ignore[misc]
@@ -175,6 +178,9 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
         if self.ranks is not None and input.dim() == min(self.ranks):
             return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
         return super().forward(input, mask)
+
+    def _uses_memory(self) -> bool:
+        return self.track_running_stats and not self.training  # as torch's, if it is turned off on a finished layer
 
 
 class InstanceNorm1d(InstanceNorm, nn.InstanceNorm1d):  # type: ignore[misc]

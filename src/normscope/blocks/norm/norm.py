@@ -84,6 +84,8 @@ class Norm(BaseModule):
     running_square: Tensor | None
     running_pull: Tensor | None
     num_batches_tracked: Tensor | None
+    parameter_shape: tuple[int, ...] | None
+    """The shape of the gain and the bias; None for a norm that was made without them."""
 
     # torch's InstanceNorm has the counter but never moves it; a drop-in keeps equal buffers.
     _counts_batches = True
@@ -130,7 +132,7 @@ class Norm(BaseModule):
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
-        shape = None if self.axes is None else self.axes.shape(self.scope, self.sizes)
+        shape = self.parameter_shape = None if self.axes is None else self.axes.shape(self.scope, self.sizes)
         for name, wanted in (("weight", True), ("bias", bias)):
             owned = shape is not None and wanted
             parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if owned else None  # type: ignore[arg-type]
@@ -177,12 +179,12 @@ class Norm(BaseModule):
         if mask is not None:
             checks.check_mask_axes(mask, input, self.scope, plan, self.features)
         eps = kernel.default_eps(input) if self.eps is None else self.eps
-        affine = Affine(self.weight, self.bias, along, over_rows)
+        affine = self._affine(along, over_rows)
         if self.state is None and not (self.sync and is_shared(True)):
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
         square = self.running_var if self.running_square is None else self.running_square
-        if square is not None and not self.training:
+        if square is not None and self._uses_memory():
             along = plan.along(self.tracked)
             mean = None if self.running_mean is None else self.running_mean.reshape(along)
             return dispatch.normalize_by_memory(
@@ -195,7 +197,7 @@ class Norm(BaseModule):
             return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
         measure = partial(kernel.by_batch, sync=True) if is_shared(self.sync) else dispatch.normalize_and_measure
         y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
-        if square is not None:
+        if square is not None and self._updates_memory():
             self._remember(moments, plan, masked=mask is not None)
         return y
 
@@ -220,6 +222,25 @@ class Norm(BaseModule):
                     self._layouts.clear()
                 self._layouts[shape] = found
         return found
+
+    def _affine(self, along: tuple[int, ...], over_rows: bool) -> Affine:
+        """The gain and the bias with how they lie along the input.
+
+        Their shapes are checked, because a kernel gets bare addresses: it would read past the end of a shorter one.
+        """
+        weight, bias, shape = self.weight, self.bias, self.parameter_shape
+        if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
+            found = ", ".join(str(tuple(p.shape)) for p in (weight, bias) if p is not None)
+            raise ShapeError(f"{self} was made for a gain and a bias of shape {shape}, but has {found}")
+        return Affine(weight, bias, along, over_rows)
+
+    def _uses_memory(self) -> bool:
+        """Whether what was remembered takes the place of the batch's own statistics."""
+        return not self.training
+
+    def _updates_memory(self) -> bool:
+        """Whether the batch's own statistics, where they are used, are remembered."""
+        return True
 
     def _power_memory(self) -> PowerMemory | None:
         """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""

@@ -4,8 +4,10 @@ from typing import Any
 
 from torch import nn
 
+from normscope.interop.fuse.stand_in import settings_of
+
 FORM = "_normscope_form"
-"""The attribute of a fused module that says what it computes."""
+"""The attribute of a fused module that says what it computes; None once that is no longer known."""
 
 RANKS = (2, 3, 4)
 """The ranks of inputs on which a formula is recognised and proven."""
@@ -15,6 +17,12 @@ class Fused(nn.Module):
     """What is in front: its subclasses have the fused `forward`, and go to the old one with what was not proven."""
 
     _normscope_kind: type[nn.Module]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The proof was for the settings of that time. With others the old forward knows what to do.
+        if name in settings_of(self) and name != FORM and vars(self)[name] is not value:
+            vars(self)[FORM] = None
+        super().__setattr__(name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A copy or a file cannot name a class that was made here, but it can name the two that it was made from.

@@ -18,8 +18,10 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
 def stand_in(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
     """A copy with the module's class and settings, without its hooks, and with values that hide nothing.
 
-    A gain of one or a bias of zero would make different formulas look alike, so parameters are drawn at random: the
-    same ones for every copy. A hook may hold on to the whole model, so hooks are not copied.
+    A gain of one or a bias of zero would make different formulas look alike, and so would gains that are all positive
+    or all of one size: a module may clamp its gain, or take its absolute value. So parameters are drawn at random, of
+    both signs and from small to large: the same ones for every copy. A hook may hold on to the whole model, so
+    hooks are not copied.
     """
     kind = type(module)
     double: nn.Module = kind.__new__(kind)
@@ -27,7 +29,7 @@ def stand_in(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module
     vars(double).update(copy.deepcopy(settings_of(module)))
     generator = torch.Generator().manual_seed(0)
     for name, parameter in module._parameters.items():
-        values = None if parameter is None else _away_from_zero(parameter, generator, dtype)
+        values = None if parameter is None else _of_both_signs(parameter, generator, dtype)
         double.register_parameter(name, None if values is None else nn.Parameter(values))
     for name, buffer in module._buffers.items():
         if buffer is not None and buffer.is_floating_point():
@@ -35,6 +37,13 @@ def stand_in(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module
         else:
             double.register_buffer(name, None if buffer is None else buffer.clone())
     return double
+
+
+def _of_both_signs(like: Tensor, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Sizes from 1/16 to 16, as many in each octave, with alternating signs."""
+    octave = torch.rand(like.shape, generator=generator, dtype=torch.float64, device="cpu") * 8 - 4
+    sign = 1.0 - 2.0 * (torch.arange(like.numel(), device="cpu") % 2).reshape(like.shape)
+    return (sign * octave.exp2()).to(dtype)
 
 
 def _away_from_zero(like: Tensor, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

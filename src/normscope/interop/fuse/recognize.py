@@ -18,7 +18,7 @@ from normscope.interop.fuse.equivalence import agree, quietly
 from normscope.interop.fuse.module_copies import random_input, settings_of, stand_in
 from normscope.interop.fuse.row_norm import RowForm
 
-_LARGE, _TINY = 1e3, 1e-8
+_HUGE, _LARGE, _TINY = 1e7, 1e3, 1e-8
 _WIDTHS = (16, 24)  # tried on modules without parameters, which do not say how wide their inputs are
 
 
@@ -69,6 +69,9 @@ def _recognise(module: nn.Module, width: int) -> RowForm:
                 f"it is {form.statistic} for large inputs, but not for small ones: what keeps it from dividing by zero "
                 f"is not an eps under the root that could be measured"
             )
+    broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
+    if not agree(_result(double, broken), _formula(broken, form, double)):
+        raise UnknownNormError("it makes numbers of what is not a number")
     if _state(double) != before:
         raise UnknownNormError("a call changes its state")
     return form
@@ -79,9 +82,12 @@ def _shapes(width: int) -> tuple[tuple[int, ...], ...]:
 
 
 def probes(eps: float, width: int) -> list[Tensor]:
-    """Inputs of every size: where eps has no say, where it has a little, where it has all, and zero."""
+    """Inputs of every size: where eps has no say, where it has a little, where it has all, and zero.
+
+    And huge ones, because a module may clamp what it is given to what float16 holds.
+    """
     turn = math.sqrt(eps) if eps > 0 else 1e-4
-    scales = (1.0, _LARGE, 1e-2, 3 * turn, turn, turn / 10, _TINY, 0.0)
+    scales = (1.0, _LARGE, _HUGE, 1e-2, 3 * turn, turn, turn / 10, _TINY, 0.0)
     shapes = _shapes(width)
     return [
         random_input(shapes[i % len(shapes)], scale, torch.float32, seed=3 + i) for i, scale in enumerate(scales)

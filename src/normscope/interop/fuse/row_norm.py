@@ -48,8 +48,8 @@ class RowNorm(Fused):
     """
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        form: RowForm = getattr(self, FORM)
-        if named or len(inputs) != 1:
+        form: RowForm | None = getattr(self, FORM)
+        if form is None or named or len(inputs) != 1:
             return super().forward(*inputs, **named)
         x, weight, bias = inputs[0], self._parameters.get(form.gain or ""), self._parameters.get(form.bias or "")
         if not _as_proven(form, x, weight, bias):
