@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from normscope.interop.fuse.stand_in import settings_of
+from normscope.interop.fuse.module_copies import settings_of
 
 FORM = "_normscope_form"
 """The attribute of a fused module that says what it computes; None once that is no longer known."""
