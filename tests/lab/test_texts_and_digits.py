@@ -35,7 +35,7 @@ def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="there is no .*none.txt"):
+    with pytest.raises(FileError, match=r"there is no .*none\.txt"):
         keep_text(tmp_path / "none.txt", tmp_path)
     (tmp_path / "short.txt").write_text("too short")
     with pytest.raises(CorpusError, match="9 bytes"):

@@ -49,7 +49,11 @@ class MetricsFile:
         if not self.path.parent.is_dir():
             raise cannot_write(self.path, FileNotFoundError(2, "No such file or directory"))
         self._file = OwnFolder(self.path.parent).open_to_append(self.path.name)
-        self.cut()
+        try:
+            self.cut()
+        except FileError:
+            self._file.close()
+            raise
 
     def see(self, event: Event) -> None:
         line = memoryview(_with_checksum(json.dumps(event_to_json(event), allow_nan=False).encode()))
