@@ -23,7 +23,9 @@ class Stopping:
 
     def __enter__(self) -> "Stopping":
         if threading.current_thread() is threading.main_thread():  # Python lets no other thread set them
-            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+            # What is ignored stays so: a shell starts a run in the background like that, and Ctrl-C is not for it.
+            heard = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(
