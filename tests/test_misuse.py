@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +62,7 @@ WRITING: list[Refusal] = [
     ("no-tokenizer", NormscopeError, "by a Tokenizer", lambda: write(model(), "x", "he")),
     ("larger-tokenizer", NormscopeError, "but the model knows 3", lambda: write(model(3), LETTERS, "he")),
     ("smaller-tokenizer", NormscopeError, "more than rounding up", lambda: write(model(65), LETTERS, "he")),
+    ("stop-tensor", NormscopeError, "stop strings are texts", lambda: write(stop=torch.tensor(1.0))),
     ("meta", NormscopeError, "the meta device", lambda: write(model().to("meta"), LETTERS, "he")),
     ("tokens", NormscopeError, "rows of tokens", lambda: any_.generate_tokens(model(), 5, max_new_tokens=2)),
     (
@@ -69,6 +71,43 @@ WRITING: list[Refusal] = [
         "a tensor of torch.bfloat16",
         lambda: any_.generate_tokens(model(), [torch.ones(1, dtype=torch.bfloat16)], max_new_tokens=2),
     ),
+]
+
+
+class Shapeless:
+    """As a nested tensor, which has no shape to be asked for."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError
+
+
+ODD_TENSORS = {
+    "sparse": torch.eye(2).to_sparse(),
+    "meta": torch.ones(2, device="meta"),
+}
+TENSORS: list[Refusal] = [
+    *(
+        (f"example-{name}", NormscopeError, "an example is a dense tensor", partial(any_.explanation, "rmsnorm", value))
+        for name, value in ODD_TENSORS.items()
+    ),
+    (
+        "meta-tokens",
+        NormscopeError,
+        "a tensor that numpy cannot hold",
+        lambda: any_.generate_tokens(model(), [torch.ones(2, dtype=torch.long, device="meta")], max_new_tokens=2),
+    ),
+    ("shape", NormscopeError, "a shape is", lambda: any_.Scope.parse("a [b]").bind(Shapeless())),
+    (
+        "axes",
+        NormscopeError,
+        "axes is a text or a mapping of shapes to texts, but got 5",
+        lambda: any_.draw_model(torch.nn.Linear(2, 2), torch.ones(2, 2), axes=5),
+    ),
+    ("norm-array", NormscopeError, "there is no norm array", lambda: any_.llama(norm=np.ones(2))),
+    ("positions-array", NormscopeError, "positions=array", lambda: any_.llama(positions=np.ones(2))),
+    ("statistic-array", NormscopeError, "statistic=array", lambda: any_.Norm("a [b]", statistic=np.ones(2))),
+    ("long-norm", NormscopeError, r"there is no norm 'x{79}\.\.\.;", lambda: any_.llama(norm=LONG)),
 ]
 TRAINING: list[Refusal] = [
     ("run", NormscopeError, "a Run is trained, but got 'x'", lambda: train("x")),  # type: ignore[arg-type]
@@ -80,11 +119,15 @@ TRAINING: list[Refusal] = [
     ("sources", NormscopeError, "read from paths", lambda: start("r", 5, recipe("dial"))),  # type: ignore[arg-type]
     ("measure", NormscopeError, "made from a GPTConfig", lambda: measure("x", "y")),  # type: ignore[arg-type]
     ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
+    ("muon-tensor", NormscopeError, "Muon takes matrices", lambda: any_.Muon(torch.ones(2, 2), lr=0.1)),
+    ("muon-text", NormscopeError, "Muon takes matrices", lambda: any_.Muon("x", lr=0.1)),
+    ("muon-nothing", NormscopeError, "Muon takes matrices", lambda: any_.Muon([], lr=0.1)),
 ]
 
 
 @every_refusal(
     *WRITING,
+    *TENSORS,
     *TRAINING,
     *paths("load_run", any_.load_run),
     *paths("load_tokenizer", any_.load_tokenizer),

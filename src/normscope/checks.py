@@ -101,6 +101,7 @@ def as_path(path: object, what: str) -> Path:
         raise DtypeError(f"{what} is given as a path, a str or a Path, but got {brief(path)}")
     if "\0" in given:
         raise FileError(f"{what} cannot be at {brief(given)}: a path has no NUL character\nfix: give another path")
+    check_encodable(Path(os.path.abspath(given)), what)
     try:
         os.lstat(given)
     except OSError as error:
@@ -108,6 +109,16 @@ def as_path(path: object, what: str) -> Path:
             problem = f"{what} cannot be at {brief(given)}: the name is too long"
             raise FileError(f"{problem}\nfix: choose a shorter one") from None
     return Path(given)
+
+
+def check_encodable(path: Path, what: str) -> None:
+    """Refuse a path of bytes that are no text: neither JSON nor the library that writes tensors can hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise FileError(
+            f"{what} cannot be at {brief(str(path))}: the name is not UTF-8\nfix: rename the file or its folder"
+        ) from None
 
 
 SEEDS = 2**64

@@ -71,7 +71,7 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.Captur
         (["--norm", "rms,layer", "--lr", "-1"], "--lr -1.0 must be a finite number above zero"),
         (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1: one run says nothing of chance"),
         (["--norm", "rms,layer", "--minutes", "0"], "--minutes 0.0 must be a finite number above zero"),
-        (["--norm", "rms,layer", "--data", "nowhere.txt"], "cannot read nowhere.txt"),
+        (["--norm", "rms,layer", "--data", "nowhere.txt"], "there is no nowhere.txt"),
         (["--norm", "rms,layer", "--preset", "gpt9"], "gpt9"),
         (["--width", "48,50", "--heads", "3"], "50"),
     ],
@@ -139,3 +139,13 @@ def test_too_little_time_by_the_proper_timing_is_forgotten(
     command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
     assert entered(command, capsys)[0] == 2
     assert not list(tmp_path.glob("trials/*.json"))
+
+
+def test_what_would_fill_the_memory_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "--norm", "rms,layer", "--minutes", "1", "--out", str(tmp_path / "out")]
+    for seeds in ("901", "1000000000", "9" * 30):
+        assert "must be at most 900\nfix: fewer" in refused([*command, "--seeds", seeds], capsys)
+    many = ",".join(map(str, range(1, 10_000)))
+    sizes = ["--depth", many, "--width", many, "--context", many]
+    assert "combinations are too many to compare\nfix: at most 24" in refused([*command, *sizes], capsys)
+    assert not (tmp_path / "out").exists()

@@ -135,7 +135,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
         (["lab", "run", "31"], "there is no claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
-        (["lab", "run", "17", "--text", "nowhere.txt"], "cannot read nowhere.txt"),
+        (["lab", "run", "17", "--text", "nowhere.txt"], "there is no nowhere.txt"),
         (["lab", "report", "--out", "nowhere"], "there is no outcome in nowhere\nfix: normscope lab run --all --out"),
         (["lab", "report"], "there is no outcome in lab\nfix: normscope lab run --all\n"),
         (["lab", "walk"], "lab has no 'walk'"),

@@ -175,3 +175,36 @@ def test_a_signal_while_a_command_is_imported_ends_it_quietly(tmp_path: Path) ->
         check=False,
     )
     assert (done.returncode, done.stderr) == (-2, "")
+
+
+@pytest.mark.parametrize("begun", [["-m", "normscope"], ["-c", "from normscope.__main__ import program; program()"]])
+def test_a_signal_while_the_command_line_itself_is_imported_ends_it_quietly(tmp_path: Path, begun: list[str]) -> None:
+    (tmp_path / "difflib.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, *begun], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-2, "")
+
+
+IN_THE_BACKGROUND = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for what it starts with &
+from normscope import cli
+from normscope.__main__ import program
+from normscope.training.signals import Stopping
+def work(_):
+    os.kill(os.getpid(), signal.SIGINT)
+    with Stopping() as stopping:
+        os.kill(os.getpid(), signal.SIGINT)
+        print(stopping.requested)
+    return 0
+cli._run = work
+sys.argv = ["normscope", "--version"]
+program()
+"""
+
+
+def test_ctrl_c_is_not_for_what_goes_on_in_the_background() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_THE_BACKGROUND], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")

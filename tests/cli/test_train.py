@@ -253,3 +253,16 @@ def test_two_interruptions_end_at_once_and_what_was_saved_is_whole(in_folder: Pa
     assert last is not None
     assert json.loads((run.checkpoints.path(last) / "state.json").read_text())["step"] == last
     run.load_model("last")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are any bytes on Linux only")
+def test_names_that_are_not_utf_8_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    text, odd = write_text(tmp_path), write_text(tmp_path / "texts", "caf\udce9.txt")
+    for source, out in ((odd, "made"), (odd.parent, "made"), (text, "caf\udce9")):
+        errors = refused(["train", str(source), "--out", out, *SMALL, "2"], capsys)
+        assert "the name is not UTF-8\nfix: rename the file or its folder" in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["milk.txt", "texts"]

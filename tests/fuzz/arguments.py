@@ -9,9 +9,13 @@ from typing import Any, cast
 
 from normscope.cli import main
 from normscope.cli.chat import Chat
+from normscope.cli.compare import Compare
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
+from normscope.cli.lab import List as LabList
+from normscope.cli.lab import Report as LabReport
+from normscope.cli.lab import Run as LabRun
 from normscope.cli.prepare import Prepare
 from normscope.cli.replay import Replay
 from normscope.cli.report import Report
@@ -63,6 +67,10 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "draw-model": ("draw model --preset gpt2", (DrawModel,)),
     "explain": ("explain rmsnorm", (Explain,)),
     "explain-init": ("explain init", (Explain,)),
+    "compare": ("compare --norm rms,layer --minutes 0.001 --out made", (Compare,)),  # refused for want of time at last
+    "lab-run": ("lab run variance-by-depth --seeds 1 --workers 1 --out made", (LabRun,)),
+    "lab-list": ("lab list --out made", (LabList,)),
+    "lab-report": ("lab report --out made", (LabReport,)),
     "doctor": ("doctor --depth 1 --seconds 0.01", (Doctor,)),
 }
 SETTINGS = ("depth", "width", "heads", "context", "hidden", "kv_heads", "head_dim", "norm", "qk_norm", "activation")

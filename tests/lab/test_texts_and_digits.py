@@ -1,5 +1,6 @@
 """What trials learn from: always the same for a seed, and held-out parts are never learnt from."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,22 @@ def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="cannot read"):
+    with pytest.raises(FileError, match=r"there is no .*none\.txt"):
         keep_text(tmp_path / "none.txt", tmp_path)
     (tmp_path / "short.txt").write_text("too short")
     with pytest.raises(CorpusError, match="9 bytes"):
         keep_text(tmp_path / "short.txt", tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_not_waited_for_and_a_huge_file_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "huge.txt").touch()
+    os.truncate(tmp_path / "huge.txt", 2**40)
+    for name, words in (("pipe", "a pipe, not a regular file"), ("huge.txt", "at most 1,073,741,824 are read")):
+        assert bytes_notice(tmp_path / name) is None
+        with pytest.raises(FileError, match=f"{words}\nfix: the path of a text file"):
+            keep_text(tmp_path / name, tmp_path)
 
 
 def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:

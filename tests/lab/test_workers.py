@@ -71,6 +71,20 @@ def test_ray_gives_the_same_figures_and_errors_and_ends_only_if_it_was_begun_her
     assert not ray.is_initialized()
 
 
+def test_a_ray_that_does_not_start_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def fail(**_: object) -> None:
+        raise ConnectionError("no cluster\nmore")
+
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(
+        ConfigError, match=r"does not start at RAY_ADDRESS='127.0.0.1:1': no cluster\nfix: .*leave --ray"
+    ):
+        RayWorkers(1)
+
+
 def test_after_a_process_was_killed_new_ones_go_on() -> None:
     workers = Processes(1)
     try:

@@ -249,6 +249,12 @@ def test_a_damaged_end_of_the_metrics_is_told_again(folder: Path) -> None:
     assert outcome("report", folder).startswith("<!DOCTYPE html>")
 
 
+def test_metrics_of_terabytes_are_not_searched(folder: Path) -> None:
+    os.truncate(folder / "metrics.jsonl", 2**42)
+    assert "metrics.jsonl: it has a line of more than 16,777,216 bytes" in outcome("resume", folder)
+    assert (folder / "metrics.jsonl").stat().st_size == 2**42
+
+
 def _retype(path: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     tensors = load_file(path)
     tensors[name] = change(tensors[name]).contiguous()

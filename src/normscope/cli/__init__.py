@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from normscope._version import __version__
 from normscope.cli.streams import guarded_streams
@@ -43,18 +43,24 @@ WRONG_USE, NOT_WRITTEN, INTERRUPTED, CLOSED_PIPE = 2, 74, 130, 141
 
 def program() -> NoReturn:
     """What the `normscope` command runs: `main`, and no traceback if a signal comes while Python starts or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends the process at once: an import that is broken off is no use
+    _on_interrupt(signal.SIG_DFL)  # ends the process at once: an import that is broken off is no use
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command in COMMANDS:
         with suppress(ImportError):  # told by `main`
             importlib.import_module(COMMANDS[command][0])
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _on_interrupt(signal.default_int_handler)
     try:
         code = main()
     except KeyboardInterrupt:  # a second one, while the first was told of
         code = INTERRUPTED
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _on_interrupt(signal.SIG_DFL)
     sys.exit(code)
+
+
+def _on_interrupt(handler: Any) -> None:
+    """Handle Ctrl-C, unless it is ignored: so shells start what is to go on in the background."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from normscope.checks import check_above_zero, check_positive
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
+from normscope.lab.budget import refuse_many_seeds
 from normscope.lab.compare.estimate import refuse_hopeless
 from normscope.lab.compare.pacing import TooLittleTimeError, measure_pace
 from normscope.lab.compare.page import comparison_page
@@ -123,6 +124,7 @@ def _plan(command: Compare) -> Plan:
     check_above_zero(minutes=command.minutes)
     if command.seeds < 2:
         raise ConfigError(f"seeds={command.seeds}: one run says nothing of chance\nfix: --seeds 2 or more; 5 is usual")
+    refuse_many_seeds(command.seeds)
     workers = cores() if command.workers is None else command.workers
     check_positive(workers=workers)
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from normscope.checks import check_encodable
 from normscope.errors import ConfigError, DtypeError, FileError
 
 Format = Literal["text", "jsonl", "parquet"]
@@ -54,6 +55,7 @@ class _Finding:
     notices: list[str] = field(default_factory=list)
 
     def add(self, path: Path) -> None:
+        check_encodable(path.resolve(), "a text")
         source = Source(str(path), path, _FORMATS.get(path.suffix.lower(), "text"), self.column)
         first = self.files.setdefault(path.resolve(), source)
         if first is not source:

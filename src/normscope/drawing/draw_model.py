@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from normscope.checks import brief
 from normscope.drawing import svg, text
 from normscope.drawing.compose import compose
 from normscope.drawing.labels import Words
 from normscope.drawing.layout import lay_out
 from normscope.drawing.shapes import Label, Piece
 from normscope.drawing.structure import Line
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, DtypeError
 from normscope.tracing.recorder import record
 from normscope.tracing.trace import Shape, Trace
 
@@ -187,6 +188,10 @@ def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) ->
     if axes is None or isinstance(axes, Mapping):
         return axes or {}
     first = next((value for value in inputs if isinstance(value, Tensor)), None)
+    if not isinstance(axes, str):
+        raise DtypeError(
+            f"axes is a text or a mapping of shapes to texts, but got {brief(axes)}\nfix: axes='b s d', for instance"
+        )
     names = axes.split()
     if first is None or len(names) != first.dim():
         shape = None if first is None else tuple(first.shape)

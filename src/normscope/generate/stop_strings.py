@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from torch import Tensor
+
 from normscope.checks import brief
 from normscope.errors import ConfigError, DtypeError
 
@@ -52,9 +54,9 @@ class StopFinder:
         return 0
 
 
-def check_stops(stops: Sequence[str] | str) -> tuple[str, ...]:
+def check_stops(stops: object) -> tuple[str, ...]:
     """Refuse what are not stop strings; a single one may be given by itself."""
-    if not isinstance(stops, Iterable):
+    if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
         raise DtypeError(f"stop strings are texts, but got {brief(stops)}\nfix: stop=('\\n\\n',), for instance")
     known = (stops,) if isinstance(stops, str) else tuple(stops)
     for stop in known:

@@ -262,7 +262,13 @@ def _checked_tokens(tokens: object, vocabulary: int) -> list[int]:
     if isinstance(tokens, Tensor):
         if tokens.is_floating_point() or tokens.is_complex():
             raise DtypeError(f"tokens are whole numbers, but got a tensor of {tokens.dtype}\nfix: tokens.long()")
-        tokens = tokens.cpu().numpy()
+        try:
+            tokens = tokens.cpu().numpy()
+        except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, or without numbers
+            raise DtypeError(
+                f"tokens are a row of whole numbers, but got a tensor that numpy cannot hold: {error}\n"
+                f"fix: prompts=[[1, 2, 3]], a row of token ids for each prompt"
+            ) from error
     if isinstance(tokens, str):
         raise DtypeError(
             "tokens are a row of whole numbers, but got str\nfix: encode text first, or use generate_text()"

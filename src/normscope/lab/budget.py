@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from normscope.checks import check_positive
+from normscope.checks import brief, check_positive
 from normscope.errors import ConfigError
 
 BudgetName = Literal["quick", "full"]
 Value = TypeVar("Value")
+MOST_SEEDS = 900
+"""The first seed of a claim is 100, and from 1000 on are those by which learning rates are found."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,19 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_positive(seeds=self.seeds)
+        refuse_many_seeds(self.seeds)
 
     def pick(self, *, quick: Value, full: Value) -> Value:
         """The one that this budget allows."""
         return quick if self.name == "quick" else full
+
+
+def refuse_many_seeds(seeds: int) -> None:
+    """Refuse seeds that would run into those by which learning rates are found, and lists that fill the memory."""
+    if seeds > MOST_SEEDS:
+        raise ConfigError(
+            f"seeds={brief(seeds)} must be at most {MOST_SEEDS:,}\nfix: fewer; 5 is usual, 12 is thorough"
+        )
 
 
 _SEEDS: dict[BudgetName, int] = {"quick": 5, "full": 12}

@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from normscope.checks import check_positive
+from normscope.checks import brief, check_positive
 from normscope.errors import ConfigError
 from normscope.lab.code_version import snapshot
 from normscope.lab.trial import Done, Trial, perform
@@ -91,7 +91,14 @@ class RayWorkers:
         if self._ours:
             address = os.environ.get("RAY_ADDRESS")
             local: dict[str, Any] = {"num_cpus": count or cores(), "_node_ip_address": "127.0.0.1"}
-            ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
+            try:
+                ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
+            except Exception as error:  # whatever Ray and its server raise, which is of many kinds
+                where = f"at RAY_ADDRESS={brief(address)}" if address else "on this machine"
+                raise ConfigError(
+                    f"Ray does not start {where}: {_first_line(error)}\n"
+                    "fix: `ray start --head` shows what is wrong; or leave --ray out"
+                ) from error
         self._ray, self._texts = ray, texts
         self._running: set[Any] = set()
         self._perform = ray.remote(num_cpus=1)(perform)
@@ -124,6 +131,10 @@ class RayWorkers:
             self._ray.cancel(running, force=True)
         if self._ours:
             self._ray.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def cores() -> int:

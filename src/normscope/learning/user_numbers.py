@@ -69,8 +69,13 @@ def as_tensor(value: Any) -> Tensor:
 
 def _array(value: Any) -> NDArray[Any]:
     if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        return np.asarray(value.double() if value.is_floating_point() else value)  # numpy knows no bfloat16
+        try:
+            value = value.detach().cpu()
+            return np.asarray(value.double() if value.is_floating_point() else value)  # numpy knows no bfloat16
+        except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, or without numbers
+            raise DtypeError(
+                f"an example is a dense tensor of real numbers, but got one that numpy cannot hold: {error}\n{FIX}"
+            ) from error
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     if len(_shape(value)) > MOST_DIMENSIONS:

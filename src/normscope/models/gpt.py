@@ -23,7 +23,7 @@ from normscope.blocks.norm.spec import as_norm, build_norm
 from normscope.blocks.positions import Start, furthest, places
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_above_zero, check_flags, check_positive
+from normscope.checks import brief, check_above_zero, check_flags, check_positive
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import blocks_parameters, check_size, norm_parameters
 from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
@@ -60,8 +60,8 @@ class GPTConfig(BlockConfig):
         super().__post_init__()
         check_positive(vocab_size=self.vocab_size, context=self.context)
         check_flags(embedding_norm=self.embedding_norm, tied_head=self.tied_head)
-        if self.positions not in get_args(Positions):
-            raise ConfigError(f"positions={self.positions!r}: choose one of {', '.join(get_args(Positions))}")
+        if not isinstance(self.positions, str) or self.positions not in get_args(Positions):
+            raise ConfigError(f"positions={brief(self.positions)}: choose one of {', '.join(get_args(Positions))}")
         if self.positions == "rotary":
             _, _, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
             check_rotary(head_dim, self.context, self.rotary_base)

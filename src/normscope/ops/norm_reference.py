@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor
 
+from normscope.checks import brief
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.distributed import sum_over_ranks
 from normscope.scope import Plan
@@ -160,8 +161,8 @@ def default_eps(x: Tensor) -> float:
 
 
 def check_statistic(statistic: str) -> Statistic:
-    if statistic not in get_args(Statistic):
-        raise ConfigError(f"statistic={statistic!r} is not known; choose one of {', '.join(get_args(Statistic))}")
+    if not isinstance(statistic, str) or statistic not in get_args(Statistic):
+        raise ConfigError(f"statistic={brief(statistic)} is not known; choose one of {', '.join(get_args(Statistic))}")
     return cast(Statistic, statistic)
 
 

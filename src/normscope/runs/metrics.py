@@ -49,7 +49,11 @@ class MetricsFile:
         if not self.path.parent.is_dir():
             raise cannot_write(self.path, FileNotFoundError(2, "No such file or directory"))
         self._file = OwnFolder(self.path.parent).open_to_append(self.path.name)
-        self.cut()
+        try:
+            self.cut()
+        except FileError:
+            self._file.close()
+            raise
 
     def see(self, event: Event) -> None:
         line = memoryview(_with_checksum(json.dumps(event_to_json(event), allow_nan=False).encode()))
@@ -69,6 +73,8 @@ class MetricsFile:
         try:
             size = os.fstat(self._file.fileno()).st_size
             self._file.truncate(_last_end(self.path, min(size, size if keep_bytes is None else keep_bytes)))
+        except FileError:
+            raise
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
@@ -175,15 +181,22 @@ def _with_checksum(data: bytes) -> bytes:
 
 def _last_end(path: Path, size: int) -> int:
     """Where the last line ends that is whole within so many bytes of a file."""
+    first = max(0, size - LONGEST_LINE)  # a hole of terabytes would be searched for hours
     with OwnFolder(path.parent).open(path.name) as file:
-        while size > 0:
-            start = max(0, size - MIB)
+        while size > first:
+            start = max(first, size - MIB)
             file.seek(start)
             end = file.read(size - start).rfind(b"\n")
             if end >= 0:
                 return start + end + 1
             size = start
+    if first:
+        raise _too_long(path)
     return 0
+
+
+def _too_long(path: str | Path) -> FileError:
+    return FileError(f"cannot read {path}: it has a line of more than {LONGEST_LINE:,} bytes\nfix: {_FIX}")
 
 
 def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
@@ -193,7 +206,7 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
             if line.endswith(b"\n"):
                 yield line[:-1]
             elif len(line) == LONGEST_LINE:
-                raise FileError(f"cannot read {path}: it has a line of more than {LONGEST_LINE:,} bytes\nfix: {_FIX}")
+                raise _too_long(path)
             elif _CHECKSUM in line and len(line.rpartition(_CHECKSUM)[2]) > len('00000000"}'):
                 raise FileError(f"{path} is damaged: its last line goes on after its end\nfix: {_FIX}")
     except OSError as error:

@@ -72,7 +72,7 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
 def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int, ...]:
     """The shape as a tuple; what is no shape is refused. Only where `gaps` are welcome may a size be None."""
     if not isinstance(shape, list | tuple):
-        hint = "its shape, x.shape" if hasattr(shape, "shape") else "for instance (2, 4, 3, 3)"
+        hint = "its shape, x.shape" if hasattr(type(shape), "shape") else "for instance (2, 4, 3, 3)"
         raise DtypeError(f"a shape is a tuple of whole numbers, but got {type(shape).__name__}; give {hint}")
     if not gaps and any(size is None for size in shape):
         raise DtypeError(f"a shape is a tuple of whole numbers, but got {tuple(shape)}; give every size")

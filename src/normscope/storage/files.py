@@ -22,7 +22,7 @@ def write_atomically(path: str | Path, text: str) -> None:
     The text goes to a temporary file in the same folder first, which then takes the place of the old one.
     """
     with AtomicFile(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="replace"))  # a page may name a file whose name is no text
 
 
 class AtomicFile:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish: the step is finished, the run saved, and then it stops."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP): finish the step, save the run, and stop."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ class Stopping:
     <Signals.SIGTERM: 15>
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
@@ -23,7 +23,9 @@ class Stopping:
 
     def __enter__(self) -> "Stopping":
         if threading.current_thread() is threading.main_thread():  # Python lets no other thread set them
-            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+            # What is ignored stays so: a shell starts a run in the background like that, and Ctrl-C is not for it.
+            heard = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import State
 from normscope.blocks.norm.norm import Norm
-from normscope.checks import check_flags
+from normscope.checks import brief, check_flags
 from normscope.errors import ConfigError
 from normscope.ops.norm_reference import Statistic, check_statistic
 from normscope.scope import Axes, Scope
@@ -116,7 +116,7 @@ def as_norm(value: "NormSpec | str | None", norms: Mapping[str, NormSpec] = TEXT
     NormSpec(scope='b s [d]', statistic='standardise', state=None, affine=None, bias=True, eps=1e-05, momentum=0.1, \
 warmup=0, sync=False, sizes=())
     """
-    if value is None or value == "none":
+    if value is None or (isinstance(value, str) and value == "none"):
         return None
     if isinstance(value, NormSpec):
         return value
@@ -125,7 +125,8 @@ warmup=0, sync=False, sizes=())
     if isinstance(value, str) and "[" in value:
         return NormSpec(value, affine=None)
     raise ConfigError(
-        f"there is no norm {value!r}; give one of {', '.join(norms)} or none, a scope such as '... [d]', or a NormSpec"
+        f"there is no norm {brief(value)}; give one of {', '.join(norms)} or none, a scope such as '... [d]', "
+        "or a NormSpec"
     )
 
 

@@ -113,7 +113,7 @@ def seconds_for(paces: Sequence[Pace], stages: Sequence[int], steps: int, worker
 
 def _side_by_side(runs: Sequence[float], workers: int) -> float:
     """Whoever is free takes the next."""
-    free_at = [0.0] * workers
+    free_at = [0.0] * max(1, min(workers, len(runs)))  # more of them would have nothing to do
     for seconds in runs:
         heapq.heapreplace(free_at, free_at[0] + seconds)
     return max(free_at)

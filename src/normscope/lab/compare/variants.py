@@ -1,6 +1,7 @@
 """Every combination of what is to be compared, as settings of `train_text`."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], 
     differing = [name for name, values in choices.items() if len(values) > 1]
     if not differing:
         raise ConfigError("there is nothing to compare\nfix: two values of a setting, for instance --norm rms,layer")
+    count = math.prod(len(values) for values in choices.values())
+    if count > MOST:  # before they are made: a few long lists have billions
+        raise ConfigError(f"{count} combinations are too many to compare\nfix: at most {MOST}")
     found: dict[str, Settings] = {}
     for values in itertools.product(*choices.values()):
         chosen = dict(zip(choices, values, strict=True))
@@ -45,8 +49,6 @@ def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], 
         heads = chosen.get("heads", SMALL["model"]["heads"])
         model = {**SMALL["model"], "kv_heads": heads, **chosen}
         found[name] = {**SMALL, **base, "text": text, "model": _model(model)}
-    if len(found) > MOST:
-        raise ConfigError(f"{len(found)} combinations are too many to compare\nfix: at most {MOST}")
     return found
 
 

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from normscope.data.stories import stories
 from normscope.errors import CorpusError, FileError
-from normscope.storage.files import AtomicFile, make_folder
+from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited
+from normscope.storage.json_files import raised_as
 
 STORIES = "stories"
 STORY_BYTES = 400_000
 VALIDATION_BYTES = 16_000
 """How much is held out, at most a tenth: enough that its own choice moves a loss by less than the seed does."""
 LEAST_BYTES = 10_000
+MOST_BYTES = 2**30
+"""Each process has the text in its memory; the runs are too short to read more of it."""
 
 _folder: ContextVar[Path | None] = ContextVar("texts", default=None)
 
@@ -51,10 +54,7 @@ def texts_in(folder: Path | None) -> Iterator[None]:
 
 def keep_text(path: str | Path, folder: Path) -> dict[str, str]:
     """Copy a text into the lab's folder; returns how settings name it: by its digest, wherever the file may go."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}\nfix: the path of a text file") from error
+    content = _read(path)
     if len(content) < LEAST_BYTES:
         raise CorpusError(f"{path} has {len(content):,} bytes, and at least {LEAST_BYTES:,} are needed\nfix: more text")
     digest = hashlib.sha256(content).hexdigest()
@@ -67,12 +67,18 @@ def keep_text(path: str | Path, folder: Path) -> dict[str, str]:
 def bytes_notice(path: str | Path) -> str | None:
     """A word on a file that is no text: anything can be learnt byte by byte, but seldom is it what was meant."""
     try:
-        Path(path).read_bytes().decode()
+        _read(path).decode()
     except UnicodeDecodeError:
         return f"{path} is not text in UTF-8; its bytes are learnt as they are"
-    except OSError:  # which `keep_text` will tell
+    except FileError:  # which `keep_text` will tell
         pass
     return None
+
+
+def _read(path: str | Path) -> bytes:
+    """A file that is read whole, and more than once: so neither a pipe, nor one that the memory has no room for."""
+    with raised_as(FileError, "the path of a text file"), open_regular(path) as file:
+        return read_limited(file, path, MOST_BYTES)
 
 
 def load_text(text: str | Mapping[str, Any]) -> Text:
@@ -98,10 +104,8 @@ def _told(series: int, size: int) -> bytes:
 @cache
 def _kept(folder: str, digest: str) -> Text:
     path = Path(folder) / f"{digest}.txt"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}\nfix: name the text again") from error
+    with raised_as(FileError, "name the text again"), open_regular(path) as file:
+        content = read_limited(file, path, MOST_BYTES)
     if hashlib.sha256(content).hexdigest() != digest:
         raise FileError(f"{path} is not the text that it was\nfix: name the text again")
     held_out = min(VALIDATION_BYTES, len(content) // 10)

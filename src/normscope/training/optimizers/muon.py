@@ -74,7 +74,12 @@ class Muon(Light):
         }
         if not isinstance(params, Iterable):
             raise DtypeError(f"Muon takes matrices, but got {brief(params)}\nfix: Muon([layer.weight, ...])")
-        super().__init__(params, defaults)
+        try:
+            super().__init__(params, defaults)
+        except ValueError as error:  # torch says what is wrong
+            raise ConfigError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
+        except (TypeError, RuntimeError) as error:
+            raise DtypeError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.dim() != 2:
