@@ -111,8 +111,8 @@ def test_a_checkpoint_may_be_chosen(trained_run: Path, tmp_path: Path, capsys: p
 def test_a_preset_is_as_train_begins_with_it(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seen(["llama", "--depth", "1", "--width", "32", "--heads", "2", "--context", "16", "--json", "a.json"], capsys)
     record = load_record(in_folder / "a.json")
-    assert record["blocks.0"].outputs == ((4, 16, 32),)
-    assert record.losses[0].classes == 2048
+    assert record["blocks.0"].output_shapes == ((4, 16, 32),)
+    assert record.losses[0].num_classes == 2048
     assert "blocks.1" not in [module.name for module in record.modules]
     seen(["nanochat", "--depth", "1", "--model", "activation=gelu", "vocab_size=99", "--json", "b.json"], capsys)
     assert "blocks.0.mlp.gelu()" in [module.name for module in load_record(in_folder / "b.json").modules]
@@ -124,11 +124,11 @@ def test_forward_only_has_no_gradients_and_a_step_has_updates(
     small = ["nanochat", "--depth", "1", "--json", "a.json"]
     seen([*small, "--forward-only"], capsys)
     record = load_record(in_folder / "a.json")
-    assert record.backwards == 0
+    assert record.backward_passes == 0
     assert record["blocks.0"].gradient is None
     entered(["xray", *small, "--step", "--batches", "2"], capsys)
     record = load_record(in_folder / "a.json")
-    assert record["head"].parameters[0].update is not None
+    assert record["head"].parameters[0].update_ratio is not None
     assert len(record.steps) == 4  # two optimisers
 
 

@@ -101,7 +101,7 @@ def test_a_step_of_a_run_that_is_done(trained_run: Path, tmp_path: Path, capsys:
     assert " and AdamW (rate " in " ".join(out.split())
     record = load_record(tmp_path / "a.json")
     assert all(step.lr > 0 for step in record.steps)
-    updates = [parameter.update for module in record.modules for parameter in module.parameters]
+    updates = [parameter.update_ratio for module in record.modules for parameter in module.parameters]
     assert any(update for update in updates)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.findings import Finding
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 
 Run = Callable[[], None]
 Scene = tuple[nn.Module, Run]
@@ -83,7 +83,7 @@ def well(seeds: tuple[int, ...] = (0, 1), needs: str | None = None) -> Callable[
     return add
 
 
-def look(make: Make, seed: int = 0) -> Record:
+def look(make: Make, seed: int = 0) -> XrayRecord:
     """Make the case and take its x-ray. Torch itself refuses some faults; what was seen until then is enough."""
     torch.manual_seed(seed)
     model, run = make(seed)
@@ -92,10 +92,10 @@ def look(make: Make, seed: int = 0) -> Record:
     return x.record
 
 
-def largest(record: Record) -> float:
+def largest(record: XrayRecord) -> float:
     """The largest finite number among all outputs and gradients."""
     signals = (signal for module in record.modules for signal in (module.output, module.gradient))
-    return max((signal.largest for signal in signals if signal is not None), default=0.0)
+    return max((signal.abs_max for signal in signals if signal is not None), default=0.0)
 
 
 Objective = Callable[[], Tensor]

@@ -9,91 +9,93 @@ from torch import nn
 from normscope.diagnostics.findings import Finding
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import (
-    Attention,
-    Join,
-    Loss,
-    Module,
-    NormFigures,
-    Parameter,
-    Record,
-    Signal,
-    Step,
-    Units,
+    AttentionStats,
+    LossRecord,
+    ModuleRecord,
+    NormStats,
+    ParameterRecord,
+    ResidualJoin,
+    StepRecord,
+    TensorStats,
+    UnitStats,
+    XrayRecord,
 )
 
 
-def signal(rms: float, *, unreal: float = 0.0, count: int = 64) -> Signal:
-    return Signal(
-        count, mean=0.0, rms=rms, variance=rms * rms, least=-2 * rms, greatest=2 * rms, kurtosis=3.0, zeros=0.0,
-        unreal=unreal,
+def signal(rms: float, *, non_finite: float = 0.0, count: int = 64) -> TensorStats:
+    return TensorStats(
+        count, mean=0.0, rms=rms, variance=rms * rms, min=-2 * rms, max=2 * rms, kurtosis=3.0, zeros=0.0,
+        non_finite=non_finite,
     )  # fmt: skip
 
 
-def weight(*shape: int, rms: float = 0.02, update: float | None = 0.001) -> Parameter:
-    return Parameter(
-        "weight", shape, "float32", trained=True, values=signal(rms), gradient=signal(rms / 100), update=update,
-        optimised=True, same_as=None, fingerprint="ab", rows_alike=False, predicted_gain=1.0,
+def weight(*shape: int, rms: float = 0.02, update_ratio: float | None = 0.001) -> ParameterRecord:
+    return ParameterRecord(
+        "weight", shape, "float32", requires_grad=True, values=signal(rms), gradient=signal(rms / 100), update_ratio=update_ratio,
+        in_optimizer=True, alias_of=None, content_hash="ab", identical_rows=False, predicted_gain=1.0,
     )  # fmt: skip
 
 
-def norm(variance: float) -> NormFigures:
-    return NormFigures(1e-5, variance, (2,), True, 8, None, None, 0.0, 1.0, 0.0)
+def norm(variance: float) -> NormStats:
+    return NormStats(1e-5, variance, (2,), True, 8, None, None, 0.0, 1.0, 0.0)
 
 
-def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spare: bool = True) -> Record:
+def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spare: bool = True) -> XrayRecord:
     """A little pre-norm transformer whose stream grows by a factor each block."""
     shape = (2, 4, 8)
     modules = [
-        Module("", "Tiny", order=0, calls=1, outputs=((2, 4, 32),), flops=64_000, output=signal(0.5)),
-        Module(
-            "embedding", "Embedding", order=1, calls=1, outputs=(shape,), output=signal(1.0), gradient=signal(0.004),
-            bytes=256, parameters=(weight(32, 8),),
+        ModuleRecord("", "Tiny", order=0, calls=1, output_shapes=((2, 4, 32),), flops=64_000, output=signal(0.5)),
+        ModuleRecord(
+            "embedding", "Embedding", order=1, calls=1, output_shapes=(shape,), output=signal(1.0), gradient=signal(0.004),
+            output_bytes=256, parameters=(weight(32, 8),),
         ),
-        Module("blocks", "ModuleList"),
+        ModuleRecord("blocks", "ModuleList"),
     ]  # fmt: skip
     for i in range(depth):
         block, size, order = f"blocks.{i}", gain**i, 2 + 5 * i
         back = signal(0.004 / gain**i)
         modules += [
-            Module(
-                block, "Block", order=order, calls=1, inputs=(shape,), outputs=(shape,), flops=12_000,
+            ModuleRecord(
+                block, "Block", order=order, calls=1, input_shapes=(shape,), output_shapes=(shape,), flops=12_000,
                 output=signal(size * gain), gradient=back,
                 joins=(
-                    Join(size, 0.1 * size, size, "embedding" if i == 0 else f"blocks.{i - 1}", f"{block}.attention"),
-                    Join(size, 0.5 * size, size * gain, None, f"{block}.mlp"),
+                    ResidualJoin(size, 0.1 * size, size, "embedding" if i == 0 else f"blocks.{i - 1}", f"{block}.attention"),
+                    ResidualJoin(size, 0.5 * size, size * gain, None, f"{block}.mlp"),
                 ),
             ),
-            Module(
-                f"{block}.norm", "LayerNorm", order=order + 1, calls=1, outputs=(shape,), output=signal(1.0),
+            ModuleRecord(
+                f"{block}.norm", "LayerNorm", order=order + 1, calls=1, output_shapes=(shape,), output=signal(1.0),
                 gradient=back, norm=norm(size * size), parameters=(weight(8, rms=1.0),),
             ),
-            Module(
-                f"{block}.attention", "Attention", order=order + 2, calls=1, outputs=(shape,), flops=4_000,
-                output=signal(0.1 * size), gradient=back, parameters=(weight(24, 8),), bytes=256,
-                attention=Attention(2, 4, (0.9, 0.1 * i), (0.0, 0.5), 1.0, 0.0),
+            ModuleRecord(
+                f"{block}.attention", "Attention", order=order + 2, calls=1, output_shapes=(shape,), flops=4_000,
+                output=signal(0.1 * size), gradient=back, parameters=(weight(24, 8),), output_bytes=256,
+                attention=AttentionStats(2, 4, (0.9, 0.1 * i), (0.0, 0.5), 1.0, 0.0),
             ),
-            Module(
-                f"{block}.mlp", "Linear", order=order + 4, calls=1, outputs=(shape,), flops=8_000,
-                output=signal(0.5 * size), gradient=back, parameters=(weight(8, 8, update=0.01),), bytes=256,
+            ModuleRecord(
+                f"{block}.mlp", "Linear", order=order + 4, calls=1, output_shapes=(shape,), flops=8_000,
+                output=signal(0.5 * size), gradient=back, parameters=(weight(8, 8, update_ratio=0.01),), output_bytes=256,
             ),
-            Module(
-                f"{block}.relu()", "relu", is_function=True, order=order + 3, calls=1, outputs=(shape,),
-                entering=signal(1.0), output=signal(0.7), gradient=back,
-                units=Units(8, 8, 2, None, 0.5, ((3, 2.0, 4.0),)),
+            ModuleRecord(
+                f"{block}.relu()", "relu", is_function=True, order=order + 3, calls=1, output_shapes=(shape,),
+                input=signal(1.0), output=signal(0.7), gradient=back,
+                units=UnitStats(8, 8, 2, None, 0.5, ((3, 2.0, 4.0),)),
             ),
         ]  # fmt: skip
     last = 2 + 5 * depth
     modules.append(
-        Module(
-            "head", "Linear", order=last, calls=1, outputs=((2, 4, 32),), flops=4_096, output=signal(0.5),
-            gradient=signal(0.03), parameters=(weight(32, 8),), bytes=1_024,
+        ModuleRecord(
+            "head", "Linear", order=last, calls=1, output_shapes=((2, 4, 32),), flops=4_096, output=signal(0.5),
+            gradient=signal(0.03), parameters=(weight(32, 8),), output_bytes=1_024,
         )
     )  # fmt: skip
     if spare:
-        modules.append(Module("spare", "Linear", parameters=(replace(weight(3, 8, update=0.0), gradient=None),)))
-    return Record(
-        "Tiny", tuple(modules), batches=1, backwards=1, steps=(Step("AdamW", 0.001, 1, None),),
-        losses=(Loss(3.47, 32),), notices=("nothing to worry about",), normscope="1.0", torch="2.0", label=label,
+        modules.append(
+            ModuleRecord("spare", "Linear", parameters=(replace(weight(3, 8, update_ratio=0.0), gradient=None),))
+        )
+    return XrayRecord(
+        "Tiny", tuple(modules), batches=1, backward_passes=1, steps=(StepRecord("AdamW", 0.001, 1, None),),
+        losses=(LossRecord(3.47, 32),), notices=("nothing to worry about",), normscope="1.0", torch="2.0", label=label,
     )  # fmt: skip
 
 
@@ -109,13 +111,15 @@ def findings() -> list[Finding]:
     return [*dead, Finding("not-finite", "error", "blocks.1.mlp", title, seen, "", "mend")]
 
 
-def plain(*sizes: float, unreal: bool = False) -> Record:
+def plain(*sizes: float, non_finite: bool = False) -> XrayRecord:
     """Layers one after the other; the gradient of each is as large as its output."""
-    modules = [Module("", "Sequential", order=0, calls=1)]
+    modules = [ModuleRecord("", "Sequential", order=0, calls=1)]
     for i, size in enumerate(sizes):
-        known = signal(size, unreal=0.5 if unreal else 0.0)
-        modules.append(Module(str(i), "Linear", order=i + 1, calls=1, outputs=((2, 3),), output=known, gradient=known))
-    return Record("Sequential", tuple(modules), batches=1, backwards=1)
+        known = signal(size, non_finite=0.5 if non_finite else 0.0)
+        modules.append(
+            ModuleRecord(str(i), "Linear", order=i + 1, calls=1, output_shapes=((2, 3),), output=known, gradient=known)
+        )
+    return XrayRecord("Sequential", tuple(modules), batches=1, backward_passes=1)
 
 
 class Root(nn.Module):
@@ -125,7 +129,7 @@ class Root(nn.Module):
         return x.sqrt()
 
 
-def seen(name: str) -> Record:
+def seen(name: str) -> XrayRecord:
     """The record of a small model that ran: forward and backward, and a step if it can."""
     models: dict[str, tuple[nn.Module, torch.Tensor]] = {
         "convnet": (
@@ -155,26 +159,26 @@ shares = st.floats(0, 1)
 two = st.tuples(figures, figures)
 shapes = st.lists(st.lists(st.integers(0, 10**6), max_size=5).map(tuple), max_size=3).map(tuple)
 signals = st.none() | st.builds(
-    Signal, st.integers(0, 9), figures, sizes, figures, figures, figures, figures, shares, shares
+    TensorStats, st.integers(0, 9), figures, sizes, figures, figures, figures, figures, shares, shares
 )
 norms = st.none() | st.builds(norm, figures)
-looks = st.none() | st.builds(Attention, st.just(2), st.just(4), two, two, figures, st.none())
-joins = st.lists(st.builds(Join, sizes, sizes, sizes, st.none(), st.none() | names), max_size=2).map(tuple)
-weights = st.builds(lambda rms, update: (weight(3, 4, rms=rms, update=update),), sizes, st.none() | sizes)
+looks = st.none() | st.builds(AttentionStats, st.just(2), st.just(4), two, two, figures, st.none())
+joins = st.lists(st.builds(ResidualJoin, sizes, sizes, sizes, st.none(), st.none() | names), max_size=2).map(tuple)
+weights = st.builds(lambda rms, update: (weight(3, 4, rms=rms, update_ratio=update),), sizes, st.none() | sizes)
 
 
 @st.composite
-def strange_records(draw: st.DrawFn) -> Record:
+def strange_records(draw: st.DrawFn) -> XrayRecord:
     """Modules of any names, in any order, with any figures."""
     modules = tuple(
-        Module(
+        ModuleRecord(
             name,
             draw(names),
             is_function=draw(st.booleans()),
             order=draw(st.none() | st.integers(0, 40)),
-            outputs=draw(shapes),
+            output_shapes=draw(shapes),
             flops=draw(st.none() | st.integers(0, 10**18)),
-            entering=draw(signals),
+            input=draw(signals),
             output=draw(signals),
             gradient=draw(signals),
             norm=draw(norms),
@@ -184,4 +188,4 @@ def strange_records(draw: st.DrawFn) -> Record:
         )
         for name in draw(st.lists(names | st.just(""), max_size=8, unique=True))
     )
-    return Record(draw(names), modules, 1, draw(st.integers(0, 2)), notices=(draw(names),), label=draw(names))
+    return XrayRecord(draw(names), modules, 1, draw(st.integers(0, 2)), notices=(draw(names),), label=draw(names))

@@ -26,7 +26,7 @@ from normscope.diagnostics.findings import initial_weights as weights
 from normscope.diagnostics.findings import running_statistics as running
 from normscope.diagnostics.findings.base import Finder, Finding
 from normscope.diagnostics.findings.record_view import View
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Measure:
             return self.limit / value if value > 0 else math.inf
         return value / self.limit
 
-    def worst(self, record: Record) -> float | None:
+    def worst(self, record: XrayRecord) -> float | None:
         """The figure that is nearest to the threshold in this record; None if it has none."""
         with _loosened(self.home, self.loose):
             found = self.finder(View(record))

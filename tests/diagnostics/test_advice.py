@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.diff import render_difference
 from normscope.diagnostics.report.finding_cards import draw_cards
 from normscope.diagnostics.report.summary import verdict
@@ -26,13 +26,13 @@ X = randn(64, 16, dtype=torch.float32)
 LABELS = (torch.arange(64) % 5).clamp(max=3)
 
 
-def looked_at(model: nn.Module, label: str = "", x: Tensor = X) -> Record:
+def looked_at(model: nn.Module, label: str = "", x: Tensor = X) -> XrayRecord:
     with Xray(model, label=label) as look:
         F.cross_entropy(model(x), LABELS[: len(x)]).backward()
     return look.record
 
 
-def of(record: Record, name: str) -> dict[str, Finding]:
+def of(record: XrayRecord, name: str) -> dict[str, Finding]:
     return {finding.module: finding for finding in find(record) if finding.name == name}
 
 
@@ -106,13 +106,13 @@ def test_an_empty_batch_is_not_called_well() -> None:
 
 def test_probabilities_are_told_with_the_loss_that_they_allow() -> None:
     record = looked_at(nn.Sequential(mlp(16, 8, 4), nn.Softmax(-1)))
-    assert [(loss.given, loss.given_by) for loss in record.losses] == [("softmax", "1")]
+    assert [(loss.logits_function, loss.logits_module) for loss in record.losses] == [("softmax", "1")]
     least = of(record, "squashed-logits")["1"].figures["least loss"]
     sure = F.cross_entropy(F.one_hot(LABELS, 4).float(), LABELS)
     assert abs(float(least) - float(sure)) < 1e-6
     with torch.no_grad(), Xray(nn.Linear(16, 4)) as look:
         F.cross_entropy(torch.sigmoid(look._model(X)), LABELS)
-    assert [(loss.given, loss.given_by) for loss in look.record.losses] == [("sigmoid", None)]
+    assert [(loss.logits_function, loss.logits_module) for loss in look.record.losses] == [("sigmoid", None)]
 
 
 def test_which_norm_it_is() -> None:
@@ -125,7 +125,7 @@ def test_which_norm_it_is() -> None:
         assert f"final_norm {kind}" in render_text(look.record, [], width=100)
 
 
-def rendered(a: Record, b: Record, width: int = 80) -> list[str]:
+def rendered(a: XrayRecord, b: XrayRecord, width: int = 80) -> list[str]:
     lines = render_difference(compare(a, b), width=width).plain.splitlines()
     assert all(len(line) <= width for line in lines)
     assert not any("…" in line for line in lines)

@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 
 from normscope.diagnostics.findings import Finding, find
-from normscope.diagnostics.record import Loss, Record, Step
+from normscope.diagnostics.record import LossRecord, StepRecord, XrayRecord
 from tests.diagnostics.test_findings import linear, names, record, signal, weight
 
-TWENTY = (Step("AdamW", 1e-3, 20, None),)
+TWENTY = (StepRecord("AdamW", 1e-3, 20, None),)
 
 
-def _large(change: float | None = 1e-3) -> Record:
+def _large(change: float | None = 1e-3) -> XrayRecord:
     """Three layers with a gain of 17, of weights that change by so much in a step."""
-    layers = [linear(name, i + 1, parameters=(weight(rms=3.0, change=change),)) for i, name in enumerate("abc")]
+    layers = [linear(name, i + 1, parameters=(weight(rms=3.0, update_rms=change),)) for i, name in enumerate("abc")]
     return record(*layers)
 
 
-def _with_steps(made: Record, *steps: Step) -> list[Finding]:
-    return find(Record(made.model, made.modules, 1, 1, steps=steps))
+def _with_steps(made: XrayRecord, *steps: StepRecord) -> list[Finding]:
+    return find(XrayRecord(made.model, made.modules, 1, 1, steps=steps))
 
 
 def test_large_weights_after_many_steps_are_laid_to_the_rate() -> None:
@@ -31,13 +31,13 @@ def test_large_weights_after_many_steps_are_laid_to_the_rate() -> None:
 
 
 def test_large_weights_that_two_steps_have_hardly_changed_are_laid_to_the_start() -> None:
-    found = _with_steps(_large(), Step("AdamW", 1e-3, 2, None))
+    found = _with_steps(_large(), StepRecord("AdamW", 1e-3, 2, None))
     assert {finding.name for finding in found} == {"gain-off-theory"}
     assert found[0].fix.endswith("instead of 3")  # nothing else can be the cause
 
 
 def test_large_weights_that_one_step_has_made_are_laid_to_the_rate() -> None:
-    (finding,) = _with_steps(_large(change=3.0), Step("SGD", 1.0, None, None))
+    (finding,) = _with_steps(_large(change=3.0), StepRecord("SGD", 1.0, None, None))
     assert (finding.name, finding.module) == ("weights-grown", "")
     assert "after its steps" in finding.title
 
@@ -63,9 +63,9 @@ def test_weights_off_centre_after_steps_are_no_start() -> None:
 
 
 def test_first_loss_after_steps_is_not_laid_to_the_start() -> None:
-    head = linear("head", 1, outputs=((8, 10),))
-    fresh = find(record(head, losses=(Loss(30.0, 10),), steps=(Step("AdamW", 1e-3, 1, None),)))
-    later = find(record(head, losses=(Loss(30.0, 10),), steps=TWENTY))
+    head = linear("head", 1, output_shapes=((8, 10),))
+    fresh = find(record(head, losses=(LossRecord(30.0, 10),), steps=(StepRecord("AdamW", 1e-3, 1, None),)))
+    later = find(record(head, losses=(LossRecord(30.0, 10),), steps=TWENTY))
     assert fresh[0].fix.startswith("start `head` smaller")
     assert later[0].fix.startswith("lower the learning rate")
     assert "driven there by its steps" in later[0].why
@@ -95,7 +95,7 @@ def test_odd_weight_after_steps_is_not_to_be_started_again() -> None:
 
 
 def test_a_run_knows_its_steps_although_none_was_seen() -> None:
-    head = linear("head", 1, outputs=((8, 10),), parameters=(weight(rms=3.0),))
-    later = find(record(head, losses=(Loss(30.0, 10),), steps_before=20))
+    head = linear("head", 1, output_shapes=((8, 10),), parameters=(weight(rms=3.0),))
+    later = find(record(head, losses=(LossRecord(30.0, 10),), steps_before=20))
     assert [finding.name for finding in later] == ["loss-above-chance", "weights-grown"]
     assert not any(finding.fix.startswith("start") for finding in later)

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Attention
+from normscope.diagnostics.record import AttentionStats
 
 
-def looks_of(model: nn.Module, *batches: Tensor, **options: object) -> Attention:
+def looks_of(model: nn.Module, *batches: Tensor, **options: object) -> AttentionStats:
     with Xray(model) as x:
         for batch in batches:
             model(batch, batch, batch, **options)
@@ -39,7 +39,7 @@ def test_a_first_text_of_one_token_hides_no_other() -> None:
     padded[0, 1:] = True
     found, rest = looks_of(model, x, key_padding_mask=padded), looks_of(model, x[1:])
     assert found.entropy == pytest.approx(rest.entropy)
-    assert found.sharpest == pytest.approx(rest.sharpest)
+    assert found.peaked == pytest.approx(rest.peaked)
 
 
 class Masked(nn.Module):
@@ -69,12 +69,12 @@ def test_what_a_mask_hides_is_hidden_whatever_number_it_adds() -> None:
     first = found[0]
     assert first is not None
     assert first.keys == 8
-    assert first.spread is not None
-    assert first.spread < 2
+    assert first.score_std is not None
+    assert first.score_std < 2
     for other in found[1:]:
         assert other is not None
         assert other.keys == 8
-        assert other.spread == pytest.approx(first.spread, rel=1e-3)
+        assert other.score_std == pytest.approx(first.score_std, rel=1e-3)
         assert other.entropy == pytest.approx(first.entropy, rel=1e-3)
 
 

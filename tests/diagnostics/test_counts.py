@@ -63,7 +63,7 @@ def test_a_batch_of_a_model_that_is_not_called_itself() -> None:
     with normscope.xray(model) as x:
         for _ in range(10):
             model.loss(torch.randn(4, 8)).backward()
-    assert (x.record.batches, x.record.backwards, x.record["a"].flops) == (10, 10, 2 * 4 * 8 * 8)
+    assert (x.record.batches, x.record.backward_passes, x.record["a"].flops) == (10, 10, 2 * 4 * 8 * 8)
     assert any("only parts of the model were called" in notice for notice in x.record.notices)
 
 
@@ -81,7 +81,7 @@ def test_the_gain_of_a_turned_convolution(stride: int, groups: int) -> None:
     model = nn.Sequential(nn.ConvTranspose2d(128, 8, 4, stride, groups=groups, bias=False))
     with normscope.xray(model) as x:
         model(torch.randn(4, 128, 32, 32))
-    gain, output, entering = x.record["0"].parameters[0].predicted_gain, x.record["0"].output, x.record["0"].entering
+    gain, output, entering = x.record["0"].parameters[0].predicted_gain, x.record["0"].output, x.record["0"].input
     assert gain is not None
     assert output is not None
     assert entering is not None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normscope.diagnostics.collect.fingerprints import Prints
 from normscope.diagnostics.diff.diff import Difference, compare
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.diff import render_difference
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
@@ -29,7 +29,7 @@ def new_gpt(name: str = "gpt2", **settings: Any) -> GPT:
     return model
 
 
-def whole(model: GPT, label: str = "") -> Record:
+def whole(model: GPT, label: str = "") -> XrayRecord:
     """Forward and backward, on all the tokens at once."""
     model.zero_grad()
     with Xray(model, label=label) as x:
@@ -37,7 +37,7 @@ def whole(model: GPT, label: str = "") -> Record:
     return x.record
 
 
-def in_pieces(model: GPT) -> Record:
+def in_pieces(model: GPT) -> XrayRecord:
     """The prompt, then token by token with a cache."""
     with Xray(model) as x, torch.no_grad():
         cache = model.new_cache(len(INPUTS))
@@ -234,7 +234,7 @@ def test_gradients_that_only_rounding_keeps_from_zero_do_not_count() -> None:
 
 
 def test_other_shapes_and_modules_of_one_alone() -> None:
-    def chain(*layers: nn.Module) -> Record:
+    def chain(*layers: nn.Module) -> XrayRecord:
         model = nn.Sequential(*layers)
         with Xray(model) as look:
             model(torch.ones(2, 4))
@@ -301,7 +301,7 @@ def test_from_outside_only_the_whole_is_seen_and_compared() -> None:
     model = new_gpt()
     inside = whole(model)
 
-    def outside() -> Record:
+    def outside() -> XrayRecord:
         model.zero_grad()
         with Xray(model, inside=False) as x:
             model.loss(INPUTS, TARGETS).backward()

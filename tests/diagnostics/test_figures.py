@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import normscope
 from normscope import GPT, gpt2, llama
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from tests.support import random_tokens
 
 
@@ -34,7 +34,7 @@ class Watched(nn.Module):
 
 
 @pytest.fixture
-def seen() -> tuple[Watched, Record, list[dict[str, Tensor]]]:
+def seen() -> tuple[Watched, XrayRecord, list[dict[str, Tensor]]]:
     """Three batches of unequal sizes, each with its tensors."""
     model, batches = Watched(), []
     with normscope.xray(model) as x:
@@ -46,7 +46,7 @@ def seen() -> tuple[Watched, Record, list[dict[str, Tensor]]]:
 
 
 @pytest.mark.parametrize("name", ["first", "relu", "norm", "last"])
-def test_signals_over_several_batches(name: str, seen: tuple[Watched, Record, list[dict[str, Tensor]]]) -> None:
+def test_signals_over_several_batches(name: str, seen: tuple[Watched, XrayRecord, list[dict[str, Tensor]]]) -> None:
     _, record, batches = seen
     module = record["relu()" if name == "relu" else name]
     for found, tensors in (
@@ -58,20 +58,20 @@ def test_signals_over_several_batches(name: str, seen: tuple[Watched, Record, li
         assert found.mean == pytest.approx(float(numbers.mean()), rel=1e-6, abs=1e-12)
         assert found.rms == pytest.approx(float(numbers.square().mean().sqrt()), rel=1e-6)
         assert found.variance == pytest.approx(float(numbers.var(correction=0)), rel=1e-6)
-        assert (found.least, found.greatest) == (float(numbers.min()), float(numbers.max()))
+        assert (found.min, found.max) == (float(numbers.min()), float(numbers.max()))
         off = numbers - numbers.mean()
         assert found.kurtosis == pytest.approx(float(off.pow(4).mean() / off.square().mean() ** 2), rel=1e-6)
         assert found.zeros == pytest.approx(float((numbers == 0).double().mean()))
-    assert (module.calls, record.batches, record.backwards) == (3, 3, 3)
+    assert (module.calls, record.batches, record.backward_passes) == (3, 3, 3)
 
 
-def test_shapes_flops_bytes_and_who_feeds_whom(seen: tuple[Watched, Record, list[dict[str, Tensor]]]) -> None:
+def test_shapes_flops_bytes_and_who_feeds_whom(seen: tuple[Watched, XrayRecord, list[dict[str, Tensor]]]) -> None:
     _, record, _ = seen
     first, relu, last = record["first"], record["relu()"], record["last"]
-    assert (first.inputs, first.outputs) == (((5, 6),), ((5, 12),))
+    assert (first.input_shapes, first.output_shapes) == (((5, 6),), ((5, 12),))
     assert first.flops == 2 * 16 * 6 * 12 // 3  # of a batch, on average
     assert record[""].flops == (2 * 16 * 6 * 12 + 2 * 16 * 12 * 4) // 3
-    assert first.bytes == 16 * 12 * 4 // 3
+    assert first.output_bytes == 16 * 12 * 4 // 3
     assert (relu.fed_by, record["norm"].fed_by, last.fed_by) == (("first",), ("relu()",), ("norm",))
     assert record.parameter_count == 6 * 12 + 12 + 24 + 12 * 4 + 4
 
@@ -87,18 +87,18 @@ def test_parameters_their_gradients_and_their_updates() -> None:
     assert gradient is not None
     assert weight.gradient is not None
     assert weight.gradient.rms == pytest.approx(float(gradient.square().mean().sqrt()))
-    assert weight.update == pytest.approx(float(0.1 * gradient.norm() / before.norm()), rel=1e-5)
-    assert weight.optimised
+    assert weight.update_ratio == pytest.approx(float(0.1 * gradient.norm() / before.norm()), rel=1e-5)
+    assert weight.in_optimizer
     assert weight.predicted_gain == pytest.approx(float((5 * model.weight.detach().square().mean()).sqrt()))
     step = x.record.steps[0]
-    assert (step.optimiser, step.lr, step.number, step.rises_to) == ("SGD", 0.1, None, None)
+    assert (step.optimizer, step.lr, step.number, step.peak_lr) == ("SGD", 0.1, None, None)
 
 
 def test_a_step_of_ones_own_and_a_schedule() -> None:
     model = nn.Linear(5, 3, bias=False)
     with normscope.xray(model) as x, torch.no_grad():
         model.weight.mul_(1.01)
-    assert x.record[""].parameters[0].update == pytest.approx(0.01, rel=1e-3)
+    assert x.record[""].parameters[0].update_ratio == pytest.approx(0.01, rel=1e-3)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.5)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, start_factor=0.1, total_iters=10)
     with normscope.xray(model) as x:
@@ -106,7 +106,7 @@ def test_a_step_of_ones_own_and_a_schedule() -> None:
         optimiser.step()
         schedule.step()
     step = x.record.steps[0]
-    assert (step.number, step.rises_to) == (1, 0.5)
+    assert (step.number, step.peak_lr) == (1, 0.5)
     assert step.lr == pytest.approx(0.05)
 
 
@@ -177,8 +177,8 @@ def test_attention_against_the_weights_themselves(make: Any) -> None:
     found = x.record["blocks.0.attention"].attention
     assert found is not None
     assert found.entropy == pytest.approx(entropy.mean((0, 2)).tolist(), rel=1e-4)
-    assert found.sharpest == pytest.approx((weights.amax(-1) > 0.99).double().mean((0, 2)).tolist())
-    assert (found.heads, found.keys, found.future) == (4, 12, 0.0)
+    assert found.peaked == pytest.approx((weights.amax(-1) > 0.99).double().mean((0, 2)).tolist())
+    assert (found.heads, found.keys, found.future_weight) == (4, 12, 0.0)
 
 
 class ByHand(nn.Module):
@@ -205,7 +205,7 @@ def test_attention_by_hand(causal: bool) -> None:
     found = x.record[""].attention
     assert found is not None
     assert found.heads == 2
-    assert (found.future == 0.0) == causal
+    assert (found.future_weight == 0.0) == causal
     assert x.record[""].flops == 2 * 12 * 8 * 24 + 2 * (2 * 2 * 6 * 6) * 4 * 2
 
 
@@ -217,7 +217,7 @@ def test_joins_of_every_wiring() -> None:
         with normscope.xray(model) as x:
             model(random_tokens(29, 2, 12))
         middle = x.record["blocks.1"].joins
-        found[wiring] = (len(middle), [join.normalized for join in middle])
+        found[wiring] = (len(middle), [join.post_norm for join in middle])
         for join in middle:
             assert 0 < join.branch < 10
             assert join.total <= join.stream + join.branch + 1e-6
@@ -236,6 +236,6 @@ def test_the_model_is_the_same_under_another_name() -> None:
     with normscope.xray(model) as x:
         model(torch.randn(2, 4))
     assert x.record["0"].calls == 2
-    assert len(x.record["0"].by_call) == 2
-    assert x.record["2"].same_as == "0"
+    assert len(x.record["0"].rms_by_call) == 2
+    assert x.record["2"].alias_of == "0"
     assert x.record.parameter_count == 20

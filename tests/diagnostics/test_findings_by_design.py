@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Loss, Module, Parameter
+from normscope.diagnostics.record import LossRecord, ModuleRecord, ParameterRecord
 from tests.diagnostics.test_findings import linear, names, record, signal, weight
 
 
 def test_all_gradients_of_zero_are_one_finding_of_the_model() -> None:
     silent = [linear(f"{i}", i + 1, parameters=(weight(gradient=0.0),)) for i in range(3)]
     assert names(record(*silent)) == [("note", "zero-gradient", "")]  # a loss that is flat once all have learnt
-    assert names(record(*silent, losses=(Loss(0.7, 4),))) == [("warning", "zero-gradient", "")]
+    assert names(record(*silent, losses=(LossRecord(0.7, 4),))) == [("warning", "zero-gradient", "")]
     half = [replace(module, dtype="float16") for module in silent]
     assert names(record(*half)) == [("warning", "zero-gradient", "")]
 
@@ -24,8 +24,8 @@ def test_all_gradients_of_zero_are_one_finding_of_the_model() -> None:
 def test_gain_of_zero_with_a_gradient_is_a_start_and_a_bias_of_zero_is_none() -> None:
     below = linear("below", 1, parameters=(weight(gradient=0.0),))
 
-    def beside(*parameters: Parameter) -> list[tuple[str, str, str]]:
-        return names(record(below, Module("part", "Part", order=2, output=signal(), parameters=parameters)))
+    def beside(*parameters: ParameterRecord) -> list[tuple[str, str, str]]:
+        return names(record(below, ModuleRecord("part", "Part", order=2, output=signal(), parameters=parameters)))
 
     zero: dict[str, Any] = {"rms": 0.0, "gradient": 0.1, "predicted_gain": None}
     one: dict[str, Any] = {"rms": 1.0, "gradient": 0.1, "predicted_gain": None}
@@ -37,7 +37,7 @@ def test_gain_of_zero_with_a_gradient_is_a_start_and_a_bias_of_zero_is_none() ->
 
 
 def test_matrices_that_start_alike_by_design_are_no_copies() -> None:
-    same = weight(fingerprint="same")
+    same = weight(content_hash="same")
 
     def two(**more: Any) -> list[tuple[str, str, str]]:
         other = replace(same, **more)
@@ -82,6 +82,6 @@ class Halfway(nn.Module):
 def test_an_error_on_the_way_back_is_told_and_no_weight_is_blamed_for_it() -> None:
     with pytest.raises(RuntimeError, match="out of memory"), Xray(Halfway()) as x:
         x._model(torch.randn(4, 8)).sum().backward()
-    assert x.record.broken_off
+    assert x.record.interrupted
     assert x.findings == []
     assert x.record.notices == ("the block ended with RuntimeError: what would have come after was not seen",)

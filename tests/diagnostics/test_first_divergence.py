@@ -10,20 +10,20 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.diff.diff import Beginning, compare
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from tests.support import randn
 
 X = randn(8, 16, dtype=torch.float32)
 SAME = "it was given the same numbers and has the same weights"
 
 
-def seen(model: nn.Module, x: Tensor = X) -> Record:
+def seen(model: nn.Module, x: Tensor = X) -> XrayRecord:
     with Xray(model) as look:
         model(x)
     return look.record
 
 
-def begins(a: Record, b: Record) -> Beginning:
+def begins(a: XrayRecord, b: XrayRecord) -> Beginning:
     found = compare(a, b).forward
     assert found is not None
     return found
@@ -121,6 +121,6 @@ def test_the_same_numbers_are_not_claimed_where_nobody_saw_them() -> None:
 
 def test_figures_that_are_far_too_large_are_only_far_apart() -> None:
     record = seen(Turned(False))
-    modules = tuple(replace(module, prints=(1e308, -1e308, 1e308, 0.0)) for module in record.modules)
+    modules = tuple(replace(module, fingerprint=(1e308, -1e308, 1e308, 0.0)) for module in record.modules)
     found = compare(record, replace(record, modules=modules)).forward
     assert found is not None

@@ -120,17 +120,17 @@ def test_odd_inputs_and_outputs() -> None:
     with normscope.xray(model) as x:
         model(tokens=tokens).loss.backward()
     record = x.record
-    assert record[""].outputs == ((), (2, 5, 7), (2, 5))
+    assert record[""].output_shapes == ((), (2, 5, 7), (2, 5))
     assert record[""].output is not None
     assert record[""].output.count == 2 * 5 * 7  # the logits, and not the loss before them
-    assert record["inner"].inputs == ((2, 5, 8),)
+    assert record["inner"].input_shapes == ((2, 5, 8),)
     assert record["inner.tanh()"].saturated is not None
-    assert record["head"].parameters[0].same_as == "table.weight"
+    assert record["head"].parameters[0].alias_of == "table.weight"
     assert (record["never"].order, record["never"].parameters[0].gradient) == (None, None)
     assert record["borrowed"].order is None
     assert record["borrowed"].parameters[0].gradient is not None  # its weight was used without calling it
     assert record["whole"].output is None  # whole numbers have no signal
-    assert record["whole"].outputs == ((2, 5),)
+    assert record["whole"].output_shapes == ((2, 5),)
     assert record.parameter_count == 56 + 6 + 72
 
 
@@ -139,7 +139,7 @@ def test_an_lstm_and_a_list_of_modules() -> None:
     with normscope.xray(model) as x:  # the whole is never called
         y, _ = model["rnn"](torch.randn(6, 2, 3))
         (model["heads"][0](y).sum() + model["heads"][1](y).sum()).backward()
-    assert x.record["rnn"].outputs == ((6, 2, 5), (1, 2, 5), (1, 2, 5))
+    assert x.record["rnn"].output_shapes == ((6, 2, 5), (1, 2, 5), (1, 2, 5))
     assert x.record["heads.1"].fed_by == ("rnn",)
 
 
@@ -166,7 +166,9 @@ def makers(model: nn.Module, x: Tensor) -> tuple[list[str], list[str]]:
     with normscope.xray(model) as seen:
         model(x).sum().backward()
     modules = seen.record.modules
-    return [m.name for m in modules if m.made_unreal], [m.name for m in modules if m.made_unreal_gradient]
+    return [m.name for m in modules if m.produced_non_finite], [
+        m.name for m in modules if m.produced_non_finite_gradient
+    ]
 
 
 def test_the_first_to_make_what_is_not_a_number_is_told_from_those_that_pass_it_on() -> None:

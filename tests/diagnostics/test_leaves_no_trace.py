@@ -199,7 +199,7 @@ def test_normscopes_kernels_run_as_ever_under_the_x_ray() -> None:
         loss = model.loss(tokens, tokens)
     torch.testing.assert_close(loss, model.loss(tokens, tokens), rtol=1e-6, atol=0)
     assert x.record.losses[0].value == pytest.approx(loss.item())
-    assert x.record.losses[0].classes == 31
+    assert x.record.losses[0].num_classes == 31
     assert x.record["blocks.0.mlp.swiglu()"].units is not None
     assert x.record["blocks.1.attention"].attention is not None
 
@@ -280,7 +280,7 @@ def test_a_copy_and_a_file_made_inside_have_nothing_of_it(tmp_path: Path) -> Non
         for other in (copied, averaged, torch.load(tmp_path / "model.pt", weights_only=False)):
             other(inputs).sum().backward()
     assert [module.calls for module in x.record.modules] == [1, 1, 1, 1]
-    assert x.record.backwards == 1
+    assert x.record.backward_passes == 1
     hooks = [hook for module in copied.modules() for hook in module._forward_pre_hooks.values()]
     assert all(hook._call is nothing for hook in hooks)  # type: ignore[attr-defined]
     torch.testing.assert_close(copied(inputs), model(inputs))

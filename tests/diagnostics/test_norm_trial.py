@@ -103,7 +103,7 @@ def test_what_is_inside_of_a_norm_is_seen_as_often_as_it_runs() -> None:
     assert x.record["act"].calls == 1
     norm = x.record[""].norm
     assert norm is not None
-    assert norm.shares == (0,)
+    assert norm.reduced_axes == (0,)
 
 
 def test_hooks_on_all_modules_are_called_as_often_as_modules_are() -> None:
@@ -135,7 +135,7 @@ def test_what_makes_a_weight_is_no_norm() -> None:
 
 
 def test_of_groups_of_one_number_each_is_its_own_mean() -> None:
-    assert figures(nn.GroupNorm(6, 6), torch.randn(5, 6)).values == 1
+    assert figures(nn.GroupNorm(6, 6), torch.randn(5, 6)).reduction_size == 1
 
     class NoNorm(nn.Module):
         """Of MobileBERT: it only scales."""
@@ -143,7 +143,7 @@ def test_of_groups_of_one_number_each_is_its_own_mean() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return 2 * x
 
-    assert figures(NoNorm(), torch.randn(5, 6)).values is None
+    assert figures(NoNorm(), torch.randn(5, 6)).reduction_size is None
 
 
 def test_the_usual_number_of_values_counts_and_not_that_of_a_last_batch() -> None:
@@ -153,7 +153,7 @@ def test_the_usual_number_of_values_counts_and_not_that_of_a_last_batch() -> Non
             norm(torch.randn(size, 6))
     found = x.record[""].norm
     assert found is not None
-    assert found.values == 64
+    assert found.reduction_size == 64
 
 
 @pytest.mark.parametrize("length", [12, 16])
@@ -173,4 +173,4 @@ def test_a_gain_that_starts_at_zero_hides_no_scope() -> None:
     norm = nn.BatchNorm2d(6)
     nn.init.zeros_(norm.weight)
     found = figures(norm, torch.randn(4, 6, 5, 5))
-    assert (found.shares, found.values) == ((0, 2, 3), 100)
+    assert (found.reduced_axes, found.reduction_size) == ((0, 2, 3), 100)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from normscope.diagnostics.record import NormFigures
+from normscope.diagnostics.record import NormStats
 
 IMAGE, TEXT = (4, 6, 5, 5), (3, 7, 6)
 
 
-def figures(norm: nn.Module, x: Tensor) -> NormFigures:
+def figures(norm: nn.Module, x: Tensor) -> NormStats:
     with normscope.xray(norm) as seen:
         norm(x)
     found = seen.record[""].norm
@@ -46,7 +46,7 @@ def test_the_scope_is_found_by_trying(
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     x = torch.randn(shape)
     found = figures(norm, x)
-    assert found.shares == shares
+    assert found.reduced_axes == shares
     assert found.removes_bias == removes
     if mode == "eval":  # and the norm itself has not moved
         assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
@@ -69,7 +69,7 @@ class MyNorm(Llamas):
 
 def test_a_norm_that_others_wrote_is_known_by_its_name() -> None:
     found = figures(MyNorm(), 3 * torch.randn(TEXT))
-    assert (found.shares, found.eps, found.gain_mean, found.gain_spread) == ((2,), 1e-6, 2.0, 0.0)
+    assert (found.reduced_axes, found.eps, found.weight_mean, found.weight_std) == ((2,), 1e-6, 2.0, 0.0)
     with normscope.xray(Llamas()) as seen:
         pass
     assert seen.record[""].norm is None
@@ -90,7 +90,7 @@ def test_running_statistics_against_the_batch() -> None:
         norm(torch.randn(64, 4) * 2 + 1)
     norm.eval()
     near, far = figures(norm, torch.randn(256, 4) * 2 + 1), figures(norm, torch.randn(256, 4) * 6 - 20)
-    assert near.tracked == 100
+    assert near.batches_tracked == 100
     assert near.drift is not None
     assert far.drift is not None
     assert near.drift[0] < 0.3
@@ -102,13 +102,13 @@ def test_running_statistics_against_the_batch() -> None:
 def test_padding_at_the_end_of_texts() -> None:
     norm = nn.BatchNorm1d(5)
     x = torch.randn(4, 5, 10)
-    assert figures(norm, x).padding == 0
+    assert figures(norm, x).padding_fraction == 0
     for row, length in enumerate((10, 7, 4, 10)):
         x[row, :, length:] = 0.5
-    assert figures(norm, x).padding == pytest.approx(9 / 40)
+    assert figures(norm, x).padding_fraction == pytest.approx(9 / 40)
     x[:, :, 6:] = 0.0  # all texts end at the same place: not padding, but what they are
     x[:, :, 5] = torch.randn(4, 5)
-    assert figures(norm, x).padding == 0
+    assert figures(norm, x).padding_fraction == 0
 
 
 def test_one_value_a_channel() -> None:
@@ -117,4 +117,4 @@ def test_one_value_a_channel() -> None:
         norm(torch.randn(1, 3))
     found = seen.record[""].norm
     assert found is not None
-    assert found.values == 1
+    assert found.reduction_size == 1

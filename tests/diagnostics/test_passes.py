@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 
 
 class InPlace(nn.Module):
@@ -34,12 +34,12 @@ def test_what_is_changed_in_place_is_measured_again(way: str, mode: Any) -> None
     hidden = model.a(inputs).relu().detach()
     with mode(), normscope.xray(model) as x:
         model(inputs)
-    before, relu, after = x.record["a"].output, x.record["relu"].output, x.record["b"].entering
+    before, relu, after = x.record["a"].output, x.record["relu"].output, x.record["b"].input
     assert before is not None
     assert relu is not None
     assert after is not None
-    assert before.least < 0
-    assert relu.least == 0.0
+    assert before.min < 0
+    assert relu.min == 0.0
     assert relu.zeros == pytest.approx(float((hidden == 0).double().mean()))
     assert relu.rms == pytest.approx(float(hidden.square().mean().sqrt()), rel=1e-5)
     assert after.rms == pytest.approx(100 * relu.rms, rel=1e-5)
@@ -62,7 +62,7 @@ def test_inference_mode_knows_who_made_what_as_well() -> None:
     for mode in (torch.no_grad, torch.inference_mode):
         with mode(), normscope.xray(model) as x:
             model(torch.randn(6, 8))
-        joins = [(join.from_stream, join.from_branch) for join in x.record[""].joins]
+        joins = [(join.stream_source, join.branch_source) for join in x.record[""].joins]
         found.append((joins, x.record["norm"].fed_by, x.record["last"].fed_by))
     assert found[0] == found[1] == ([("first", "last")], ("first",), ("norm",))
 
@@ -82,7 +82,7 @@ def test_a_gradient_is_that_of_the_pass_and_not_what_was_there_before() -> None:
     gradient = x.record[""].parameters[0].gradient
     assert gradient is not None
     assert gradient.rms == pytest.approx(float(torch.stack(own).square().mean().sqrt()), rel=1e-5)
-    assert x.record.backwards == 4
+    assert x.record.backward_passes == 4
 
 
 class Again(nn.Module):
@@ -100,7 +100,7 @@ class Again(nn.Module):
 
 def test_all_batches_of_a_reentrant_checkpoint_have_gradients() -> None:
     batches = [torch.randn(4, 8, requires_grad=True) for _ in range(3)]
-    records: list[Record] = []
+    records: list[XrayRecord] = []
     for reentrant in (None, False, True):
         torch.manual_seed(0)
         model = Again(reentrant)
@@ -130,7 +130,7 @@ def test_a_gradient_that_is_part_of_the_loss_is_not_counted_as_one_of_it() -> No
     assert gradient is not None
     assert gradient.count == 16
     assert gradient.rms == pytest.approx(1e-3 / 16)
-    assert x.record.backwards == 1
+    assert x.record.backward_passes == 1
     assert any("create_graph" in notice for notice in x.record.notices)
 
 
@@ -179,7 +179,7 @@ def test_an_activation_at_several_places() -> None:
         whole(torch.randn(512, 8))
     units = x.record["parts.act"].units
     assert units is not None
-    assert (units.count, units.dead, units.seen, units.after) == (16, 16, 512, "parts.a")
+    assert (units.count, units.dead, units.samples, units.input_module) == (16, 16, 512, "parts.a")
 
 
 class Steps(nn.Module):
@@ -241,7 +241,7 @@ def test_joins_behind_factors_and_dropout(way: str) -> None:
     with normscope.xray(model) as x:
         model(torch.randn(16, 8))
     (join,) = x.record["1"].joins
-    assert (join.from_stream, join.from_branch) == ("0", "1.inner")
+    assert (join.stream_source, join.branch_source) == ("0", "1.inner")
     output, stream = x.record["1.inner"].output, x.record["0"].output
     assert output is not None
     assert stream is not None

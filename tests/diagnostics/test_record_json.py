@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Loss, Module, Record, Signal, Step, Units
+from normscope.diagnostics.record import LossRecord, ModuleRecord, StepRecord, TensorStats, UnitStats, XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
 from normscope.errors import FileError
 from normscope.storage.files import signed
 
 
 @functools.cache
-def real_record() -> Record:
+def real_record() -> XrayRecord:
     """All that a record can hold: joins, attention, norms, units, a step, and numbers that are not finite."""
     model = nn.Sequential(
         nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), nn.BatchNorm1d(4), nn.Linear(8, 3)
@@ -58,10 +58,12 @@ FLOATS = st.one_of(st.floats(allow_nan=False), st.just(math.nan))
 def test_any_figures_and_names_come_back(
     tmp_path_factory: pytest.TempPathFactory, numbers: list[float], name: str, count: int
 ) -> None:
-    signal = Signal(count, *numbers)
-    units = Units(3, 4, 0, None, numbers[0], ((1, numbers[1], numbers[2]),))
-    module = Module(name, "Linear", order=0, output=signal, units=units, prints=tuple(numbers[:4]))
-    record = Record(name, (module,), 1, 0, steps=(Step("SGD", numbers[3], None, None),), losses=(Loss(numbers[4], 2),))
+    signal = TensorStats(count, *numbers)
+    units = UnitStats(3, 4, 0, None, numbers[0], ((1, numbers[1], numbers[2]),))
+    module = ModuleRecord(name, "Linear", order=0, output=signal, units=units, fingerprint=tuple(numbers[:4]))
+    record = XrayRecord(
+        name, (module,), 1, 0, steps=(StepRecord("SGD", numbers[3], None, None),), losses=(LossRecord(numbers[4], 2),)
+    )
     path = tmp_path_factory.mktemp("any") / "xray.json"
     save_record(record, path)
     assert load_record(path) == record  # math.nan is one object, so here it is itself
@@ -113,9 +115,9 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda c: c["modules"][0]["output"].update(rms=10**400), "has an integer of more than 64 bits: 10000"),
         (lambda c: c["modules"][0]["output"].pop("mean"), r"it lacks modules\[0\].output.mean"),
         (lambda c: c["modules"][0].update(is_function=0), r"is_function is 0, and should be true or false"),
-        (lambda c: c["modules"][0].update(inputs=[[1, "2"]]), r"modules\[0\].inputs\[0\]\[1\] is '2'"),
+        (lambda c: c["modules"][0].update(input_shapes=[[1, "2"]]), r"modules\[0\].input_shapes\[0\]\[1\] is '2'"),
         (lambda c: c["modules"][0].update(calls=2**63), r"modules\[0\].calls is a number that is too large"),
-        (lambda c: c["modules"][0].update(prints=[1.0, 2.0]), r"modules\[0\].prints has 2 items, and should have 4"),
+        (lambda c: c["modules"][0].update(fingerprint=[1.0, 2.0]), r"modules\[0\].fingerprint has 2 items, and should have 4"),
         (lambda c: _attention(c).update(heads=0), r"attention.heads is 0, and should be how many"),
         (lambda c: c["steps"][0].update(when=1), r"it has steps\[0\].when"),
         (lambda c: c["modules"][0].update(features=None), None),

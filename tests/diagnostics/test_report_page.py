@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from normscope.diagnostics.findings import Finding, find
-from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.page import render_page
 from normscope.diagnostics.report.signal_path import few, stations_of
 from normscope.errors import ConfigError
@@ -151,7 +151,7 @@ def test_update_ratios_are_drawn_and_listed() -> None:
     assert "blocks.0.mlp.weight update 0.0100 of its size" in text
     assert "usual: 0.001" in text
     without = transformer()
-    modules = tuple(replace(m, parameters=(weight(2, 2, update=None),)) for m in without.modules[1:2])
+    modules = tuple(replace(m, parameters=(weight(2, 2, update_ratio=None),)) for m in without.modules[1:2])
     assert "No step of an optimiser was seen" in render_page(replace(without, modules=modules), [])
 
 
@@ -167,7 +167,7 @@ def test_models_that_really_ran(name: str) -> None:
 
 @seeded
 @given(strange_records())
-def test_no_name_and_no_figure_breaks_a_page(record: Record) -> None:
+def test_no_name_and_no_figure_breaks_a_page(record: XrayRecord) -> None:
     found = [Finding("<b>", "warning", module.name, "a & b", {"<i>": math.inf}) for module in record.modules[:2]]
     page = Page(render_page(record, found))
     assert len(page.ids) == len(set(page.ids))
@@ -175,8 +175,11 @@ def test_no_name_and_no_figure_breaks_a_page(record: Record) -> None:
 
 def test_names_are_text_and_never_markup() -> None:
     name = '<script>alert("x")</script>'
-    modules = (Module("", name, order=0), Module(name, name, order=1, outputs=((2,),), output=signal(1.0)))
-    record = Record(name, modules, 1, 0, notices=(name,), label=name)
+    modules = (
+        ModuleRecord("", name, order=0),
+        ModuleRecord(name, name, order=1, output_shapes=((2,),), output=signal(1.0)),
+    )
+    record = XrayRecord(name, modules, 1, 0, notices=(name,), label=name)
     html = render_page([record, record], [Finding(name, "error", name, name, {name: name}, name, name)])
     assert name not in html
     assert Page(html).tags.count("script") == 1
@@ -229,15 +232,15 @@ def test_no_records_are_refused() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        Record("Net", (), 0, 0),
-        Record("Linear", (Module("", "Linear", order=0, flops=0, output=signal(0.0)),), 1, 0),
+        XrayRecord("Net", (), 0, 0),
+        XrayRecord("Linear", (ModuleRecord("", "Linear", order=0, flops=0, output=signal(0.0)),), 1, 0),
         plain(0.0, 0.0),
-        plain(math.nan, math.inf, 1.0, unreal=True),
+        plain(math.nan, math.inf, 1.0, non_finite=True),
         replace(plain(1.0, 2.0), modules=tuple(replace(m, gradient=None) for m in plain(1.0, 2.0).modules)),
     ],
     ids=["nothing", "one module", "zeros", "not finite", "no gradients"],
 )
-def test_what_is_missing_is_left_out(record: Record) -> None:
+def test_what_is_missing_is_left_out(record: XrayRecord) -> None:
     page = Page(render_page(record, []))
     assert "X-ray of" in page.text
     assert "NaN" not in page.text

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record, Step
+from normscope.diagnostics.record import StepRecord, XrayRecord
 from normscope.diagnostics.report.page import render_page
 from normscope.diagnostics.report.signal_path import stations_of
 from normscope.diagnostics.report.summary import what_ran
@@ -62,7 +62,7 @@ class Tied(nn.Module):
         return nn.functional.linear(x, self.embedding.weight)
 
 
-def record_of(model: nn.Module, batch: Tensor) -> Record:
+def record_of(model: nn.Module, batch: Tensor) -> XrayRecord:
     with Xray(model) as look:
         model(batch).square().mean().backward()
     return look.record
@@ -117,7 +117,7 @@ def test_a_shared_module_is_named_in_full() -> None:
 
 
 def test_steps_are_counted_for_each_optimiser() -> None:
-    muon, adam = Step("Muon", 0.02, 1, None), Step("AdamW", 0.003, 1, None)
+    muon, adam = StepRecord("Muon", 0.02, 1, None), StepRecord("AdamW", 0.003, 1, None)
     said = {
         (): "0 steps",
         (adam,): "1 step of AdamW (rate 0.003)",
@@ -126,4 +126,4 @@ def test_steps_are_counted_for_each_optimiser() -> None:
         (muon, muon, adam): "2 steps of Muon (rate 0.02) and 1 step of AdamW (rate 0.003)",
     }
     for steps, words in said.items():
-        assert what_ran(Record("Net", (), 1, 1, steps)) == f"1 batch, 1 backward pass, {words}"
+        assert what_ran(XrayRecord("Net", (), 1, 1, steps)) == f"1 batch, 1 backward pass, {words}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
-from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.terminal import render_rich, render_text
 from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
 
@@ -48,7 +48,7 @@ def test_colours_are_an_addition() -> None:
 @seeded
 @given(strange_records(), st.lists(wrongs, max_size=4), st.integers(60, 140))
 def test_no_line_is_too_wide_and_no_figure_breaks_it(
-    record: Record, wrong: list[tuple[str, str, str]], width: int
+    record: XrayRecord, wrong: list[tuple[str, str, str]], width: int
 ) -> None:
     found = [Finding(kind, severity, "", kind, {"a": math.nan}, why, why) for kind, severity, why in wrong]
     found += [Finding("here", "note", module.name, "here") for module in record.modules[:2]]
@@ -59,11 +59,13 @@ def test_no_line_is_too_wide_and_no_figure_breaks_it(
 
 
 def test_deep_trees_and_long_names_stay_within_eighty() -> None:
-    name, modules = "", [Module("", "Deep", order=0)]
+    name, modules = "", [ModuleRecord("", "Deep", order=0)]
     for i in range(40):
         name = f"{name}.{'layer' * 6}{i}" if name else "first"
-        modules.append(Module(name, "A" * 70, order=i + 1, outputs=((10**9, 10**9, 10**9),), output=signal(1e-300)))
-    text = render_text(Record("Deep", tuple(modules), 1, 0), [])
+        modules.append(
+            ModuleRecord(name, "A" * 70, order=i + 1, output_shapes=((10**9, 10**9, 10**9),), output=signal(1e-300))
+        )
+    text = render_text(XrayRecord("Deep", tuple(modules), 1, 0), [])
     assert widest(text) <= 80
     assert "1.0e-300" in text
 
@@ -101,7 +103,7 @@ def test_what_never_ran_is_listed() -> None:
 
 def test_second_names_and_lists_are_not_said_never_to_have_run() -> None:
     record = transformer(spare=False)
-    twin = Module("twin", "Linear", same_as="head")
+    twin = ModuleRecord("twin", "Linear", alias_of="head")
     text = render_text(replace(record, modules=(*record.modules, twin)), [])
     assert "Never ran" not in text
     assert "= head" in text
@@ -121,7 +123,7 @@ def test_longer_bars_are_larger_values() -> None:
 
 
 def test_zeros_and_what_is_not_finite_are_shown_as_such() -> None:
-    text = render_text(plain(0.0, 0.5, unreal=True), [])
+    text = render_text(plain(0.0, 0.5, non_finite=True), [])
     assert "0!" in text
     assert "0.500!" in text
     assert "!: some of the numbers are infinite, or not numbers" in text
@@ -138,7 +140,9 @@ def test_models_that_really_ran(name: str) -> None:
 
 
 def test_nothing_and_next_to_nothing() -> None:
-    empty = render_text(Record("Net", (), 0, 0), [])
+    empty = render_text(XrayRecord("Net", (), 0, 0), [])
     assert "Nothing was seen" in empty
-    alone = Record("Linear", (Module("", "Linear", order=0, outputs=((2, 3),), output=signal(1.0)),), 1, 0)
+    alone = XrayRecord(
+        "Linear", (ModuleRecord("", "Linear", order=0, output_shapes=((2, 3),), output=signal(1.0)),), 1, 0
+    )
     assert "Nothing is wrong with Linear, as far as could be seen (forward;" in render_text(alone, [])

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Stranger
+from normscope.diagnostics.record import UnregisteredParameter
 from normscope.diagnostics.record_json import load_record, save_record
 from tests.diagnostics.faults.owners import InAList
 from tests.diagnostics.networks import mlp
@@ -26,7 +26,10 @@ def test_weights_in_a_list_are_counted_once_and_saved(tmp_path: Path) -> None:
     with Xray(model) as x:
         for i in range(3):
             model(points(i)[0]).square().mean().backward()
-    assert x.record.strangers == (Stranger("", "linear", (16, 16), 3), Stranger("", "linear", (16,), 3))
+    assert x.record.unregistered_parameters == (
+        UnregisteredParameter("", "linear", (16, 16), 3),
+        UnregisteredParameter("", "linear", (16,), 3),
+    )
     assert "6 weights" in x.findings[0].title
     assert "nn.ModuleList" in x.findings[0].fix
     save_record(x.record, tmp_path / "x.json")
@@ -47,8 +50,8 @@ def test_recurrent_weights_in_a_dict_are_seen() -> None:
     model = Recurrent()
     with Xray(model) as x:
         model(torch.randn(4, 5, 16)).square().mean().backward()
-    assert sum(stranger.count for stranger in x.record.strangers) == 4
-    assert {stranger.function for stranger in x.record.strangers} == {"lstm"}
+    assert sum(stranger.count for stranger in x.record.unregistered_parameters) == 4
+    assert {stranger.function for stranger in x.record.unregistered_parameters} == {"lstm"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="torch.compile wants a compiler")
@@ -57,7 +60,7 @@ def test_weights_of_a_compiled_model_are_its_own() -> None:
     compiled: Any = torch.compile(model, backend="eager")
     with Xray(compiled) as x:
         compiled(points(0)[0]).square().mean().backward()
-    assert x.record.strangers == ()
+    assert x.record.unregistered_parameters == ()
 
 
 def _train(model: nn.Module, empties: bool, steps: int) -> Xray:
@@ -73,8 +76,8 @@ def _train(model: nn.Module, empties: bool, steps: int) -> Xray:
 
 
 def test_gradients_that_pile_up_are_told_after_some_steps() -> None:
-    assert _train(mlp(16, 32, 4), empties=False, steps=4).record.piled_steps == 3
-    assert _train(mlp(16, 32, 4), empties=True, steps=4).record.piled_steps == 0
+    assert _train(mlp(16, 32, 4), empties=False, steps=4).record.steps_without_zero_grad == 3
+    assert _train(mlp(16, 32, 4), empties=True, steps=4).record.steps_without_zero_grad == 0
     assert _names(_train(mlp(16, 32, 4), empties=False, steps=2)) == []  # once may be meant
 
 
@@ -88,7 +91,7 @@ def test_two_optimisers_may_step_with_one_gradient() -> None:
             F.cross_entropy(model(inputs), labels).backward()
             first.step()
             second.step()
-    assert x.record.piled_steps == 0
+    assert x.record.steps_without_zero_grad == 0
 
 
 def test_column_that_is_not_scaled_is_named() -> None:

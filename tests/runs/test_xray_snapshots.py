@@ -99,7 +99,7 @@ def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
     assert signals == [0, 2, 4, 5]
     record = load_record(watched.looks.path(4))
     assert record.label == "run step 4"
-    assert record.backwards == 1
+    assert record.backward_passes == 1
     told = next(event for event in read_metrics(watched.metrics) if event["kind"] == "signal" and event["step"] == 4)
     assert told["layers"] == layer_signal(record)
 
@@ -108,13 +108,13 @@ def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=1, xray_every=1)
     assert load_record(run.looks.path(0)).steps == ()
     record = load_record(run.looks.path(5))
-    assert [step.optimiser for step in record.steps] == ["Muon", "AdamW"]
+    assert [step.optimizer for step in record.steps] == ["Muon", "AdamW"]
     before, after = (run.load_model(step)[0] for step in (4, 5))
     for name in ("blocks.1.mlp.up", "embedding"):
         (weight,) = record[name].parameters
         old, new = (model.get_parameter(f"{name}.weight").detach().double() for model in (before, after))
-        assert weight.update == pytest.approx(_rms(new - old) / _rms(old), rel=1e-6)
-        assert weight.optimised is True
+        assert weight.update_ratio == pytest.approx(_rms(new - old) / _rms(old), rel=1e-6)
+        assert weight.in_optimizer is True
 
 
 def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from normscope.cli.xray_subject import Subject, of_function, of_huggingface, of_
 from normscope.cli.xray_taking import Form, Passes, take
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import find
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
 from normscope.diagnostics.report.diff import render_difference
 from normscope.diagnostics.report.page import render_page
@@ -142,7 +142,7 @@ def _diff(command: Diff) -> int:
     return FAULTY if difference.diverges else 0
 
 
-def _records(target: str, source: Source, passes: Passes, form: Form, options: Sequence[str]) -> list[Record]:
+def _records(target: str, source: Source, passes: Passes, form: Form, options: Sequence[str]) -> list[XrayRecord]:
     """The x-rays that are saved under a name, for which there are no options; or the one that is taken now."""
     path = Path(target)
     saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []

@@ -15,7 +15,7 @@ from normscope.cli.options import Flag
 from normscope.cli.xray_function import explained
 from normscope.cli.xray_subject import Subject
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.errors import ConfigError, NormscopeError
 from normscope.runtime.compiler import check_compile
 
@@ -59,7 +59,7 @@ class Form:
         return ", ".join(way for way in ways if way)
 
 
-def take(subject: Subject, passes: Passes, form: Form) -> Record:
+def take(subject: Subject, passes: Passes, form: Form) -> XrayRecord:
     """Take an x-ray. What the model raises is told with the module in which it happened."""
     check_positive(batches=passes.batches)
     check_seed(seed=passes.seed)

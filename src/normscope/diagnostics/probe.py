@@ -18,7 +18,7 @@ from normscope.diagnostics.collect.parameters import ParameterWatch
 from normscope.diagnostics.collect.session import Scene
 from normscope.diagnostics.collect.unregistered_parameters import Strangers
 from normscope.diagnostics.findings import Finding, find
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import save_record
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
@@ -35,7 +35,7 @@ class Xray:
     ...     model(torch.randn(16, 4)).square().mean().backward()
     >>> [module.name for module in x.record.ran]
     ['', '0', '1', '2']
-    >>> x.record["1"].output.least
+    >>> x.record["1"].output.min
     0.0
 
     Args:
@@ -57,7 +57,7 @@ class Xray:
         self._strangers = Strangers(_inner(model, self._scene))
         self._parameters = ParameterWatch(_inner(model, self._scene), self._scene, self._strangers)
         self._stack: ExitStack | None = None
-        self._record: Record | None = None
+        self._record: XrayRecord | None = None
 
     def __enter__(self) -> Self:
         if self._stack is not None or self._record is not None:
@@ -86,7 +86,7 @@ class Xray:
         stack.close()
         if error is not None:
             self._scene.notice(f"the block ended with {type(error).__name__}: what would have come after was not seen")
-        self._record = dataclasses.replace(self._finish(), broken_off=error is not None)
+        self._record = dataclasses.replace(self._finish(), interrupted=error is not None)
 
     def _stop(self) -> None:
         self._scene.stop()
@@ -94,7 +94,7 @@ class Xray:
         self._parameters.stop()
 
     @property
-    def record(self) -> Record:
+    def record(self) -> XrayRecord:
         """What was seen. It is there after the block, also if the block ended with an error."""
         if self._record is None:
             raise ConfigError("the record is made when the block ends\nfix: read it after the with block")
@@ -123,7 +123,7 @@ class Xray:
         else:
             raise ConfigError(f"an x-ray is saved as .json or as .html, but got {path.name}\nfix: {path.stem}.html")
 
-    def _finish(self) -> Record:
+    def _finish(self) -> XrayRecord:
         scene, names, batches = self._scene, self._modules.names, self._modules.batches
         if batches and not scene.batches:
             scene.notice(
@@ -140,11 +140,11 @@ class Xray:
             parameters = () if module is None else self._parameters.of(module, name)
             finished.append(tally.finish(batches, parameters))
             finished += [scene.tallies[own].finish(batches, ()) for own in scene.functions.get(name, [])]
-        return Record(
+        return XrayRecord(
             model=type(_inner(self._model, scene)).__name__,
             modules=tuple(finished),
             batches=batches,
-            backwards=self._parameters.backwards,
+            backward_passes=self._parameters.backwards,
             steps=tuple(self._parameters.steps),
             losses=tuple(scene.losses),
             notices=tuple(scene.notices),
@@ -152,9 +152,9 @@ class Xray:
             torch=torch.__version__,
             label=self._label,
             skipped_steps=scene.skipped_steps,
-            strange_steps=self._parameters.strange_steps,
-            piled_steps=self._parameters.piling.steps,
-            strangers=self._strangers.finish(),
+            foreign_optimizer_steps=self._parameters.strange_steps,
+            steps_without_zero_grad=self._parameters.piling.steps,
+            unregistered_parameters=self._strangers.finish(),
         )
 
 

@@ -5,32 +5,32 @@ A record is a value: it can be saved as JSON, loaded on a machine without the mo
 
 from dataclasses import dataclass, field
 
-from normscope.diagnostics.figures import Attention, Join, NormFigures, Signal, Units
+from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 __all__ = [
-    "PRINTS",
+    "FINGERPRINT_SIZE",
     "VERSION",
-    "Attention",
-    "Join",
-    "Loss",
-    "Module",
-    "NormFigures",
-    "Parameter",
-    "Record",
-    "Signal",
-    "Step",
-    "Units",
+    "AttentionStats",
+    "LossRecord",
+    "ModuleRecord",
+    "NormStats",
+    "ParameterRecord",
+    "ResidualJoin",
+    "StepRecord",
+    "TensorStats",
+    "UnitStats",
+    "XrayRecord",
 ]
 
 VERSION = 1
 """Raised whenever a field changes its meaning; a record of a later version is refused by name."""
 
-PRINTS = 4
+FINGERPRINT_SIZE = 4
 """How many numbers the prints of a tensor are; see `prints.py`."""
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ParameterRecord:
     """A weight of a module.
 
     Args:
@@ -51,20 +51,20 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    trained: bool
-    values: Signal
-    gradient: Signal | None
-    update: float | None
-    optimised: bool | None
-    same_as: str | None
-    fingerprint: str | None
-    rows_alike: bool
+    requires_grad: bool
+    values: TensorStats
+    gradient: TensorStats | None
+    update_ratio: float | None
+    in_optimizer: bool | None
+    alias_of: str | None
+    content_hash: str | None
+    identical_rows: bool
     predicted_gain: float | None
-    change: float | None = None
+    update_rms: float | None = None
 
 
 @dataclass(frozen=True)
-class Module:
+class ModuleRecord:
     """One module of the model; or a function, such as relu, that is called inside of one.
 
     Args:
@@ -100,32 +100,32 @@ class Module:
     is_function: bool = False
     order: int | None = None
     calls: int = 0
-    same_as: str | None = None
-    inputs: tuple[tuple[int, ...], ...] = ()
-    outputs: tuple[tuple[int, ...], ...] = ()
+    alias_of: str | None = None
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    output_shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
     training: bool | None = None
     flops: int | None = None
-    bytes: int = 0
-    entering: Signal | None = None
-    output: Signal | None = None
-    gradient: Signal | None = None
+    output_bytes: int = 0
+    input: TensorStats | None = None
+    output: TensorStats | None = None
+    gradient: TensorStats | None = None
     saturated: float | None = None
-    made_unreal: bool = False
-    made_unreal_gradient: bool = False
-    given_unreal: bool = False
-    only_hides: bool = False
+    produced_non_finite: bool = False
+    produced_non_finite_gradient: bool = False
+    received_non_finite: bool = False
+    only_negative_infinity: bool = False
     fed_by: tuple[str, ...] = ()
-    units: Units | None = None
-    features: Units | None = None
-    norm: NormFigures | None = None
-    attention: Attention | None = None
-    joins: tuple[Join, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    by_call: tuple[float, ...] = ()
-    prints: tuple[float, ...] = ()
-    gradient_prints: tuple[float, ...] = ()
-    entering_prints: tuple[float, ...] = ()
+    units: UnitStats | None = None
+    features: UnitStats | None = None
+    norm: NormStats | None = None
+    attention: AttentionStats | None = None
+    joins: tuple[ResidualJoin, ...] = ()
+    parameters: tuple[ParameterRecord, ...] = ()
+    rms_by_call: tuple[float, ...] = ()
+    fingerprint: tuple[float, ...] = ()
+    gradient_fingerprint: tuple[float, ...] = ()
+    input_fingerprint: tuple[float, ...] = ()
 
     @property
     def parameter_count(self) -> int:
@@ -135,12 +135,12 @@ class Module:
             size = 1
             for length in parameter.shape:
                 size *= length
-            total += 0 if parameter.same_as else size
+            total += 0 if parameter.alias_of else size
         return total
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossRecord:
     """A cross-entropy that was computed while the x-ray looked.
 
     Args:
@@ -151,24 +151,24 @@ class Loss:
     """
 
     value: float
-    classes: int
-    given: str | None = None
-    given_by: str | None = None
+    num_classes: int
+    logits_function: str | None = None
+    logits_module: str | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRecord:
     """A step of an optimiser: its class, the largest learning rate, which step of its life it was, and warm-up."""
 
-    optimiser: str
+    optimizer: str
     lr: float
     number: int | None
-    rises_to: float | None
+    peak_lr: float | None
     """The rate that its schedule has as its full one, if there is a schedule."""
 
 
 @dataclass(frozen=True)
-class Stranger:
+class UnregisteredParameter:
     """Weights that took part in the model's run, ask for a gradient, and are not the model's.
 
     Args:
@@ -185,7 +185,7 @@ class Stranger:
 
 
 @dataclass(frozen=True)
-class Record:
+class XrayRecord:
     """An x-ray of a model.
 
     Args:
@@ -206,24 +206,24 @@ class Record:
     """
 
     model: str
-    modules: tuple[Module, ...]
+    modules: tuple[ModuleRecord, ...]
     batches: int
-    backwards: int
-    steps: tuple[Step, ...] = ()
-    losses: tuple[Loss, ...] = ()
+    backward_passes: int
+    steps: tuple[StepRecord, ...] = ()
+    losses: tuple[LossRecord, ...] = ()
     notices: tuple[str, ...] = ()
     normscope: str = ""
     torch: str = ""
     label: str = ""
-    broken_off: bool = False
+    interrupted: bool = False
     skipped_steps: int = 0
-    strange_steps: int = 0
+    foreign_optimizer_steps: int = 0
     steps_before: int | None = None
-    piled_steps: int = 0
-    strangers: tuple[Stranger, ...] = ()
+    steps_without_zero_grad: int = 0
+    unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     version: int = field(default=VERSION)
 
-    def __getitem__(self, name: str) -> Module:
+    def __getitem__(self, name: str) -> ModuleRecord:
         """The module of this name."""
         for module in self.modules:
             if module.name == name:
@@ -231,15 +231,15 @@ class Record:
         raise KeyError(name)
 
     @property
-    def ran(self) -> list[Module]:
+    def ran(self) -> list[ModuleRecord]:
         """Those that ran, in the order of their first call."""
         return sorted((module for module in self.modules if module.order is not None), key=_order)
 
     @property
     def parameter_count(self) -> int:
-        return sum(module.parameter_count for module in self.modules if module.same_as is None)
+        return sum(module.parameter_count for module in self.modules if module.alias_of is None)
 
 
-def _order(module: Module) -> int:
+def _order(module: ModuleRecord) -> int:
     assert module.order is not None
     return module.order

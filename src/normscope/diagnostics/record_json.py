@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.checks import is_whole
-from normscope.diagnostics.record import PRINTS, VERSION, Attention, Module, Record
+from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, AttentionStats, ModuleRecord, XrayRecord
 from normscope.errors import FileError
 from normscope.storage.files import signed, write_atomically
 from normscope.storage.json_files import LARGE, read_json, unsigned
@@ -26,12 +26,12 @@ _LARGEST = 2**63
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def save_record(record: Record, path: str | Path) -> None:
+def save_record(record: XrayRecord, path: str | Path) -> None:
     """Write a record to a file, whole or not at all.
 
     >>> import tempfile
-    >>> from normscope.diagnostics.record import Module
-    >>> record = Record("Sequential", (Module("", "Sequential"), Module("0", "Linear", flops=12)), 1, 0)
+    >>> from normscope.diagnostics.record import ModuleRecord
+    >>> record = XrayRecord("Sequential", (ModuleRecord("", "Sequential"), ModuleRecord("0", "Linear", flops=12)), 1, 0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_record(record, Path(folder) / "xray.json")
     ...     load_record(Path(folder) / "xray.json") == record
@@ -40,7 +40,7 @@ def save_record(record: Record, path: str | Path) -> None:
     write_atomically(path, record_text(record))
 
 
-def record_text(record: Record) -> str:
+def record_text(record: XrayRecord) -> str:
     """What `save_record` writes."""
     fields: dict[str, Any] = _to_json(record)
     modules = fields.pop("modules")
@@ -51,11 +51,11 @@ def record_text(record: Record) -> str:
     return f'{head[:-1]}, "modules": [\n{lines}\n]}}\n'
 
 
-def load_record(path: str | Path) -> Record:
+def load_record(path: str | Path) -> XrayRecord:
     """The record in a file that `save_record` wrote. Anything else is refused, and what is wrong is named."""
     content = _read(Path(path))
     try:
-        record: Record = _from_json(Record, content, "")
+        record: XrayRecord = _from_json(XrayRecord, content, "")
     except _WrongError as wrong:
         raise FileError(
             f"{path} is not a whole x-ray: {wrong}\nfix: take it again with: normscope xray TARGET --json FILE"
@@ -149,11 +149,13 @@ def _object(kind: Any, value: Any, where: str) -> Any:
 
 def _fitting(made: Any, prefix: str) -> Any:
     """The same, if the lengths of its lists go together."""
-    if isinstance(made, Module):
-        for name in ("prints", "gradient_prints", "entering_prints"):
-            if len(getattr(made, name)) not in (0, PRINTS):
-                raise _WrongError(f"{prefix}{name} has {len(getattr(made, name))} items, and should have {PRINTS}")
-    if isinstance(made, Attention) and not 0 < made.heads == len(made.entropy) == len(made.sharpest):
+    if isinstance(made, ModuleRecord):
+        for name in ("fingerprint", "gradient_fingerprint", "input_fingerprint"):
+            if len(getattr(made, name)) not in (0, FINGERPRINT_SIZE):
+                raise _WrongError(
+                    f"{prefix}{name} has {len(getattr(made, name))} items, and should have {FINGERPRINT_SIZE}"
+                )
+    if isinstance(made, AttentionStats) and not 0 < made.heads == len(made.entropy) == len(made.peaked):
         raise _WrongError(f"{prefix}heads is {made.heads}, and should be how many items entropy and sharpest have")
     return made
 

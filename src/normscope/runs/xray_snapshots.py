@@ -15,7 +15,7 @@ from normscope.diagnostics.collect.session import Scene
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import Record, Signal
+from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text
 from normscope.errors import FileError
 from normscope.models.gpt import GPT
@@ -24,7 +24,7 @@ from normscope.storage.safe_folder import OwnFolder
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
 
 
-def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: int | None = None) -> Record:
+def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: int | None = None) -> XrayRecord:
     """An x-ray of the way forward and back on a batch, of a model that has so many steps behind it.
 
     The model is left as it was: its mode, its weights, and its gradients, which must be empty. No number is drawn.
@@ -47,7 +47,7 @@ def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: 
     return dataclasses.replace(xray.record, steps_before=done)
 
 
-def layer_signal(record: Record) -> list[dict[str, Any]]:
+def layer_signal(record: XrayRecord) -> list[dict[str, Any]]:
     """For the report: the root mean square of what each layer of a GPT gives, and of the loss's gradient there."""
     return [
         {"name": module.name, "rms": _rms(module.output), "gradient_rms": _rms(module.gradient)}
@@ -56,8 +56,8 @@ def layer_signal(record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def _rms(signal: Signal | None) -> float:
-    return 0.0 if signal is None else math.nan if signal.unreal else signal.rms
+def _rms(signal: TensorStats | None) -> float:
+    return 0.0 if signal is None else math.nan if signal.non_finite else signal.rms
 
 
 class StepWatch:
@@ -78,7 +78,7 @@ class StepWatch:
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self._weights.stop()
 
-    def added_to(self, record: Record) -> Record:
+    def added_to(self, record: XrayRecord) -> XrayRecord:
         """The record, with the step that led there."""
         parts = dict(self._model.named_modules())
         modules = []
@@ -86,7 +86,10 @@ class StepWatch:
             seen = {p.name: p for p in self._weights.of(parts[module.name], module.name)} if module.parameters else {}
             weights = [
                 dataclasses.replace(
-                    p, update=seen[p.name].update, change=seen[p.name].change, optimised=seen[p.name].optimised
+                    p,
+                    update_ratio=seen[p.name].update_ratio,
+                    update_rms=seen[p.name].update_rms,
+                    in_optimizer=seen[p.name].in_optimizer,
                 )
                 for p in module.parameters
             ]
@@ -116,7 +119,7 @@ class Looks:
         names = [re.fullmatch(r"step-([0-9]{6,15})\.json", name) for name in self._inside.names()]
         return sorted(int(name[1]) for name in names if name)
 
-    def keep(self, step: int, record: Record, told: set[str]) -> Iterator[str]:
+    def keep(self, step: int, record: XrayRecord, told: set[str]) -> Iterator[str]:
         """Save an x-ray; gives a notice for each kind of fault that is not in `told` yet, and adds it there."""
         self._inside.make()
         self._inside.write(self.path(step).name, record_text(record).encode())
@@ -147,5 +150,5 @@ class Looks:
                 self._inside.remove(self.path(later).name)
 
 
-def _faults(record: Record) -> list[Finding]:
+def _faults(record: XrayRecord) -> list[Finding]:
     return [finding for finding in find(record) if finding.severity in ("error", "warning")]

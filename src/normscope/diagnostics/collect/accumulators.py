@@ -1,4 +1,4 @@
-"""What is gathered of one module or function while the x-ray looks; at the end it becomes a `record.Module`."""
+"""What is gathered of one module or function while the x-ray looks; at the end it becomes a `record.ModuleRecord`."""
 
 import math
 from dataclasses import dataclass, field
@@ -25,19 +25,19 @@ class UnitTally:
     columns: Columns
     saturated: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None
 
-    def finish(self, after: str | None = None) -> record.Units:
+    def finish(self, after: str | None = None) -> record.UnitStats:
         rows = max(1, self.columns.rows)
         rms = np.sqrt(self.columns.squares / rows)
         largest = np.argsort(-self.columns.largest, kind="stable")[:_OUTLIERS]
         stuck = None if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
-        return record.Units(
+        return record.UnitStats(
             count=len(rms),
-            seen=self.columns.rows,
+            samples=self.columns.rows,
             dead=int((self.columns.active == 0).sum()),
             saturated=stuck,
             median_rms=float(np.median(rms)) if len(rms) else 0.0,
             outliers=tuple((int(i), float(rms[i]), float(self.columns.largest[i])) for i in largest),
-            after=after,
+            input_module=after,
         )
 
     @property
@@ -60,7 +60,7 @@ class UnitPlaces:
         place = (after, tensor.shape[axis])
         self._places[place] = add_units(self._places.get(place), tensor, axis, bounds)
 
-    def finish(self) -> record.Units:
+    def finish(self) -> record.UnitStats:
         """The place with the most that do nothing."""
         (after, _), worst = max(self._places.items(), key=lambda item: item[1].idle)
         return worst.finish(after if len(self._places) > 1 and after else None)
@@ -75,15 +75,15 @@ class JoinTally:
     from_branch: str | None = None
     normalized: str | None = None
 
-    def finish(self) -> record.Join:
-        return record.Join(
+    def finish(self) -> record.ResidualJoin:
+        return record.ResidualJoin(
             self.stream.rms, self.branch.rms, self.total.rms, self.from_stream, self.from_branch, self.normalized
         )
 
 
 @dataclass
 class Tally:
-    """The figures of one module so far. The fields are those of `record.Module`."""
+    """The figures of one module so far. The fields are those of `record.ModuleRecord`."""
 
     name: str
     kind: str
@@ -139,31 +139,31 @@ class Tally:
             self.joins.append(JoinTally())
         return self.joins[index]
 
-    def finish(self, batches: int, parameters: tuple[record.Parameter, ...]) -> record.Module:
+    def finish(self, batches: int, parameters: tuple[record.ParameterRecord, ...]) -> record.ModuleRecord:
         each = max(1, batches)
         count = 0 if self.output is None else self.output.count + self.output.unreal
         calls_a_batch = -(-self.calls // each)
-        return record.Module(
+        return record.ModuleRecord(
             name=self.name,
             kind=self.kind,
             is_function=self.is_function,
             order=self.order,
             calls=self.calls,
-            same_as=self.same_as,
-            inputs=self.inputs,
-            outputs=self.outputs,
+            alias_of=self.same_as,
+            input_shapes=self.inputs,
+            output_shapes=self.outputs,
             dtype=self.dtype,
             training=self.training,
             flops=None if self.uncounted else self.flops // each,
-            bytes=self.bytes // each,
-            entering=signal_of(self.entering),
+            output_bytes=self.bytes // each,
+            input=signal_of(self.entering),
             output=signal_of(self.output),
             gradient=signal_of(self.gradient),
             saturated=None if self.saturated is None else self.saturated / max(1, count),
-            made_unreal=self.made_unreal,
-            made_unreal_gradient=self.made_unreal_gradient,
-            given_unreal=self.given_unreal,
-            only_hides=self.only_hides,
+            produced_non_finite=self.made_unreal,
+            produced_non_finite_gradient=self.made_unreal_gradient,
+            received_non_finite=self.given_unreal,
+            only_negative_infinity=self.only_hides,
             fed_by=tuple(self.fed_by),
             units=None if self.units is None else self.units.finish(),
             features=None if self.features is None else self.features.finish(),
@@ -171,27 +171,27 @@ class Tally:
             attention=None if self.looks is None else self.looks.finish(),
             joins=tuple(join.finish() for join in self.joins),
             parameters=parameters,
-            by_call=tuple(self.by_call[:calls_a_batch]) if calls_a_batch > 1 else (),
-            prints=self.prints.finish(),
-            gradient_prints=self.gradient_prints.finish(),
-            entering_prints=self.entering_prints.finish(),
+            rms_by_call=tuple(self.by_call[:calls_a_batch]) if calls_a_batch > 1 else (),
+            fingerprint=self.prints.finish(),
+            gradient_fingerprint=self.gradient_prints.finish(),
+            input_fingerprint=self.entering_prints.finish(),
         )
 
 
-def signal_of(moments: Moments | None) -> record.Signal | None:
+def signal_of(moments: Moments | None) -> record.TensorStats | None:
     if moments is None:
         return None
     total = max(1, moments.count + moments.unreal)
-    return record.Signal(
+    return record.TensorStats(
         count=moments.count,
         mean=moments.mean,
         rms=moments.rms,
         variance=moments.variance,
-        least=moments.least if moments.count else 0.0,
-        greatest=moments.greatest if moments.count else 0.0,
+        min=moments.least if moments.count else 0.0,
+        max=moments.greatest if moments.count else 0.0,
         kurtosis=moments.kurtosis,
         zeros=moments.zeros / total,
-        unreal=moments.unreal / total,
+        non_finite=moments.unreal / total,
     )
 
 

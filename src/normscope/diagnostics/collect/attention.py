@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from normscope.diagnostics.record import Attention
+from normscope.diagnostics.record import AttentionStats
 from normscope.ops.attention import seen
 
 _QUERIES = 32  # of each text so many queries are looked at
@@ -59,7 +59,7 @@ class Looks:
             if future is not None:
                 self._future = max(future, self._future or 0.0)
 
-    def finish(self) -> Attention | None:
+    def finish(self) -> AttentionStats | None:
         if self._entropy is None or self._sharpest is None or self._rows is None:
             return None
         rows = self._rows.clamp_min(1)
@@ -67,13 +67,13 @@ class Looks:
         if self._numbers:
             mean = self._scores / self._numbers
             spread = math.sqrt(max(0.0, self._squares / self._numbers - mean * mean))
-        return Attention(
+        return AttentionStats(
             heads=len(self._entropy),
             keys=self._keys,
             entropy=tuple((self._entropy / rows).tolist()),
-            sharpest=tuple((self._sharpest / rows).tolist()),
-            spread=spread,
-            future=self._future,
+            peaked=tuple((self._sharpest / rows).tolist()),
+            score_std=spread,
+            future_weight=self._future,
         )
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.diagnostics.record import PRINTS
+from normscope.diagnostics.record import FINGERPRINT_SIZE
 
 _ROWS = 4  # of the first axis
 _REST = 32  # places of all axes after the second together
@@ -38,7 +38,7 @@ class Prints:
     """
 
     def __init__(self) -> None:
-        self._sums = np.zeros(PRINTS)
+        self._sums = np.zeros(FINGERPRINT_SIZE)
         self._count = 0
         self._place = 0
 
@@ -90,12 +90,12 @@ def _signs(rows: int, start: int, length: int, rest: int) -> NDArray[np.float64]
     first, second, last = _signs_along()
     places = (_places(start, start + length).numpy() + start) % len(second)
     both = first[:rows, None] * second[places]
-    found: NDArray[np.float64] = (both[:, :, None] * last[:rest]).reshape(-1, PRINTS)
+    found: NDArray[np.float64] = (both[:, :, None] * last[:rest]).reshape(-1, FINGERPRINT_SIZE)
     return found
 
 
 @functools.cache
 def _signs_along() -> NDArray[np.float64]:
     """Plus or minus one for each axis (first, second, rest), place and print."""
-    bits = np.random.default_rng(2026).integers(0, 2, (3, 4096, PRINTS))
+    bits = np.random.default_rng(2026).integers(0, 2, (3, 4096, FINGERPRINT_SIZE))
     return (2 * bits - 1).astype(np.float64)

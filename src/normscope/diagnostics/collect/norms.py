@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.kinds import weight_of
 from normscope.diagnostics.collect.norm_trial import Trial, try_out
-from normscope.diagnostics.record import NormFigures
+from normscope.diagnostics.record import NormStats
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
 _LIKE_NORM = re.compile(r"norm(?!al(?!i[sz])|ous)", re.IGNORECASE)  # and not the normal distribution
@@ -36,20 +36,20 @@ class NormTally:
     drift: tuple[float, float] | None = None
     gain: tuple[float, float] | None = None
 
-    def finish(self) -> NormFigures:
+    def finish(self) -> NormStats:
         trial = self.trial
-        return NormFigures(
+        return NormStats(
             eps=self.eps,
             input_variance=statistics.median(self.variances) if self.variances else 0.0,
-            shares=None if trial is None else trial.shares,
+            reduced_axes=None if trial is None else trial.shares,
             removes_bias=None if trial is None else trial.removes_bias,
-            values=statistics.median_low(self.counts) if self.counts else None,
+            reduction_size=statistics.median_low(self.counts) if self.counts else None,
             drift=self.drift,
-            tracked=self.tracked,
-            padding=self.padding,
-            gain_mean=None if self.gain is None else self.gain[0],
-            gain_spread=None if self.gain is None else self.gain[1],
-            bears_silence=None if trial is None else trial.bears_silence,
+            batches_tracked=self.tracked,
+            padding_fraction=self.padding,
+            weight_mean=None if self.gain is None else self.gain[0],
+            weight_std=None if self.gain is None else self.gain[1],
+            finite_for_zeros=None if trial is None else trial.bears_silence,
         )
 
 

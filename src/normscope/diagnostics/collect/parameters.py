@@ -50,7 +50,7 @@ class ParameterWatch:
         self._model, self._scene, self._strangers = model, scene, strangers
         self._watched: dict[int, _Watched] = {}
         self._handles: list[Any] = []
-        self.steps: list[record.Step] = []
+        self.steps: list[record.StepRecord] = []
         self.strange_steps = 0
         self.piling = Piling()
 
@@ -127,15 +127,15 @@ class ParameterWatch:
         full = [float(group["initial_lr"]) for group in optimiser.param_groups if "initial_lr" in group]
         counts = [state["step"] for state in optimiser.state.values() if isinstance(state, dict) and "step" in state]
         self.steps.append(
-            record.Step(
-                optimiser=type(optimiser).__name__,
+            record.StepRecord(
+                optimizer=type(optimiser).__name__,
                 lr=max(rates, default=0.0),
                 number=int(max(float(count) for count in counts)) if counts else None,
-                rises_to=max(full) if full else None,
+                peak_lr=max(full) if full else None,
             )
         )
 
-    def of(self, module: nn.Module, prefix: str) -> tuple[record.Parameter, ...]:
+    def of(self, module: nn.Module, prefix: str) -> tuple[record.ParameterRecord, ...]:
         """The records of a module's own parameters."""
         found = []
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -145,26 +145,26 @@ class ParameterWatch:
                 found.append(self._scene.look(f"the weight `{full}`", self._finish, module, name, full, watched))
         return tuple(parameter for parameter in found if parameter is not None)
 
-    def _finish(self, module: nn.Module, name: str, full: str, watched: _Watched) -> record.Parameter:
+    def _finish(self, module: nn.Module, name: str, full: str, watched: _Watched) -> record.ParameterRecord:
         parameter = watched.parameter
         with torch._C.DisableTorchFunction():
             values = moments_of(parameter)
         signal = signal_of(values)
         assert signal is not None
-        return record.Parameter(
+        return record.ParameterRecord(
             name=name,
             shape=tuple(parameter.shape),
             dtype=str(parameter.dtype).removeprefix("torch."),
-            trained=parameter.requires_grad,
+            requires_grad=parameter.requires_grad,
             values=signal,
             gradient=signal_of(watched.gradient),
-            update=watched.updates / watched.steps if watched.steps else None,
-            optimised=watched.optimised if self.steps else None,
-            same_as=None if full == watched.name else watched.name,
-            fingerprint=_fingerprint(parameter) if values.least < values.greatest else None,
-            rows_alike=values.least < values.greatest and _rows_alike(parameter),
+            update_ratio=watched.updates / watched.steps if watched.steps else None,
+            in_optimizer=watched.optimised if self.steps else None,
+            alias_of=None if full == watched.name else watched.name,
+            content_hash=_fingerprint(parameter) if values.least < values.greatest else None,
+            identical_rows=values.least < values.greatest and _rows_alike(parameter),
             predicted_gain=_predicted_gain(module, parameter, values) if name == "weight" else None,
-            change=watched.changes / watched.steps if watched.steps else None,
+            update_rms=watched.changes / watched.steps if watched.steps else None,
         )
 
 

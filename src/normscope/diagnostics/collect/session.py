@@ -57,7 +57,7 @@ class Scene:
         self.tallies: dict[str, Tally] = {}
         self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
         self.sightings = Sightings()
-        self.losses: list[record.Loss] = []
+        self.losses: list[record.LossRecord] = []
         self.squashed = Squashed()
         self.notices: dict[str, None] = {}
         self.batches = 0
@@ -123,7 +123,7 @@ class Scene:
     def add_loss(self, value: float, classes: int, given: str | None = None, given_by: str | None = None) -> None:
         first_unreal = not math.isfinite(value) and math.isfinite(self.losses[-1].value) if self.losses else False
         if len(self.losses) < _LOSSES or first_unreal:
-            self.losses.append(record.Loss(value, classes, given, given_by))
+            self.losses.append(record.LossRecord(value, classes, given, given_by))
 
     def watch_gradient(self, tensor: Tensor, tally: Tally) -> None:
         """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""

@@ -66,5 +66,5 @@ class Strangers:
                 del self._seen[id(parameter)]
             self._own.add(id(parameter))
 
-    def finish(self) -> tuple[record.Stranger, ...]:
-        return tuple(record.Stranger(*use, count) for use, count in self._found.items() if count > 0)
+    def finish(self) -> tuple[record.UnregisteredParameter, ...]:
+        return tuple(record.UnregisteredParameter(*use, count) for use, count in self._found.items() if count > 0)

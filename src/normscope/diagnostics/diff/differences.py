@@ -32,7 +32,7 @@ class ModuleDifference:
     order: int | None
     only_in: int | None = None
     repeated: bool = False
-    entering: float | None = None
+    input: float | None = None
     output: float | None = None
     gradient: float | None = None
     weights: float | None = None

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from normscope.diagnostics.record import Record, Signal
+from normscope.diagnostics.record import TensorStats, XrayRecord
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The spacing of the numbers of each type next to 1."""
 COARSEST = 2.0**-3  # of the types of eight bits and fewer
 
 
-def coarsest(records: Sequence[Record]) -> tuple[str, float]:
+def coarsest(records: Sequence[XrayRecord]) -> tuple[str, float]:
     """The coarsest type of outputs and weights that the records have, and its spacing next to 1."""
     seen = {module.dtype for record in records for module in record.modules if module.dtype is not None}
     seen |= {p.dtype for record in records for module in record.modules for p in module.parameters}
@@ -20,8 +20,8 @@ def coarsest(records: Sequence[Record]) -> tuple[str, float]:
 
 
 def distance(
-    one: Signal | None,
-    other: Signal | None,
+    one: TensorStats | None,
+    other: TensorStats | None,
     prints: Sequence[float] = (),
     other_prints: Sequence[float] = (),
     noise: float = 0.0,
@@ -32,16 +32,16 @@ def distance(
     """
     if one is None or other is None:
         return None
-    if _total(one) != _total(other) or one.unreal != other.unreal:
+    if _total(one) != _total(other) or one.non_finite != other.non_finite:
         return math.inf
     gaps = [abs(one.rms - other.rms), abs(one.mean - other.mean)]
-    if prints and other_prints and not one.unreal:
+    if prints and other_prints and not one.non_finite:
         gaps.append(_rms_gap(prints, other_prints))
-    edges = max(abs(one.least - other.least), abs(one.greatest - other.greatest))
-    return max(_share(max(gaps), max(one.rms, other.rms), noise), _share(edges, max(one.largest, other.largest), noise))
+    edges = max(abs(one.min - other.min), abs(one.max - other.max))
+    return max(_share(max(gaps), max(one.rms, other.rms), noise), _share(edges, max(one.abs_max, other.abs_max), noise))
 
 
-def differ_in_size(one: Signal | None, other: Signal | None) -> bool:
+def differ_in_size(one: TensorStats | None, other: TensorStats | None) -> bool:
     """Whether one of two tensors has more numbers than the other."""
     return (
         one is not None and other is not None and _total(one) != _total(other) and -1 not in map(_total, (one, other))
@@ -64,5 +64,5 @@ def _share(gap: float, size: float, noise: float) -> float:
     return max(0.0, gap - noise) / size if size else 0.0
 
 
-def _total(signal: Signal) -> int:
-    return round(signal.count / (1 - signal.unreal)) if signal.unreal < 1 else -1
+def _total(signal: TensorStats) -> int:
+    return round(signal.count / (1 - signal.non_finite)) if signal.non_finite < 1 else -1

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from normscope.diagnostics.diff.differences import Beginning, Difference, ModuleDifference
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 
 _GIVEN = "{} was given something else"
 
@@ -25,7 +25,7 @@ def begins_forward(found: Difference) -> Beginning | None:
     different = [module for module in found.modules if found.exceeds(module.output)]
     around = {outer for module in different for outer in _outer(module.name)}
     for module in different:
-        later = module.repeated and found.exceeds(module.entering) and not _has_other_weights(found, module)
+        later = module.repeated and found.exceeds(module.input) and not _has_other_weights(found, module)
         if module.name not in around and not later:
             assert module.output is not None
             place, why = _why(found, module)
@@ -44,10 +44,10 @@ def _why(found: Difference, module: ModuleDifference) -> tuple[str, str]:
     if _has_other_weights(found, module):
         return module.name, "its weights are not the same"
     ran = {other.name: other for other in found.modules if other.order is not None}
-    if found.exceeds(module.entering):
+    if found.exceeds(module.input):
         return _given(found, module, ran)
     whole = [name for name in _outer(module.name) if name in ran][-1:]
-    if whole and not module.same_input and found.exceeds(ran[whole[0]].entering):  # by its prints, with the same size
+    if whole and not module.same_input and found.exceeds(ran[whole[0]].input):  # by its prints, with the same size
         return whole[0], _GIVEN.format("it" if whole[0] else "the model")
     given = "it was given the same numbers" if module.same_input else "what it was given is of the same size"
     same = f"{given} and {'has' if module.same_input else 'it has'} the same weights"
@@ -61,7 +61,7 @@ def _given(found: Difference, module: ModuleDifference, ran: dict[str, ModuleDif
     place, inside = module.name, None
     for name in _outer(module.name):
         if name in ran:  # lists of modules do not
-            if not found.exceeds(ran[name].entering):
+            if not found.exceeds(ran[name].input):
                 inside = name or "the model itself"
                 break
             place = name
@@ -104,7 +104,7 @@ def _innermost_maker(found: Difference, readers: Sequence[ModuleDifference]) -> 
     return maker
 
 
-def readers_of(record: Record) -> dict[str, list[str]]:
+def readers_of(record: XrayRecord) -> dict[str, list[str]]:
     """Of each module those that were given its output, in the order in which they ran."""
     readers: dict[str, list[str]] = {}
     for module in record.ran:

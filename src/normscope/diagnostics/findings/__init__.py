@@ -23,7 +23,7 @@ from normscope.diagnostics.findings.running_statistics import running_drift
 from normscope.diagnostics.findings.unregistered_parameters import strangers
 from normscope.diagnostics.findings.updates import unoptimised, update_sizes
 from normscope.diagnostics.findings.warmup import cold_start
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 
 __all__ = ["SEVERITIES", "Finding", "find"]
 
@@ -63,11 +63,11 @@ _OF_SIGNALS: tuple[Finder, ...] = (
 where there are none."""
 
 
-def find(record: Record) -> list[Finding]:
+def find(record: XrayRecord) -> list[Finding]:
     """The findings of a record: the most severe first, then in the order in which the model runs.
 
-    >>> from normscope.diagnostics.record import Module
-    >>> find(Record("Sequential", (Module("", "Sequential"),), batches=0, backwards=0))
+    >>> from normscope.diagnostics.record import ModuleRecord
+    >>> find(XrayRecord("Sequential", (ModuleRecord("", "Sequential"),), batches=0, backward_passes=0))
     []
     """
     view = View(record)

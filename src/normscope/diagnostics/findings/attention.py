@@ -4,7 +4,7 @@ import math
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, is_inside, is_moved, percent, short
-from normscope.diagnostics.record import Attention, Module
+from normscope.diagnostics.record import AttentionStats, ModuleRecord
 
 LEAST_KEYS = 4
 """With two or three keys one of them often gets nearly all."""
@@ -27,24 +27,24 @@ def attention_shape(view: View) -> list[Finding]:
     found = []
     for module in view.ran:
         attention = module.attention
-        if attention is None or attention.keys < LEAST_KEYS or not attention.entropy or not attention.sharpest:
+        if attention is None or attention.keys < LEAST_KEYS or not attention.entropy or not attention.peaked:
             continue
-        if min(attention.sharpest) >= COLLAPSED and (attention.spread or 0.0) >= LOST_SPREAD:
+        if min(attention.peaked) >= COLLAPSED and (attention.score_std or 0.0) >= LOST_SPREAD:
             found.append(_collapsed(view, module, attention))
         elif min(attention.entropy) >= 1 - UNIFORM:
             found.append(_uniform(view, module, attention))
     return found
 
 
-def _collapsed(view: View, module: Module, attention: Attention) -> Finding:
-    spread = attention.spread or 0.0
+def _collapsed(view: View, module: ModuleRecord, attention: AttentionStats) -> Finding:
+    spread = attention.score_std or 0.0
     return Finding(
         "attention-collapsed",
         "warning",
         module.name,
-        f"in all {attention.heads} heads of {called(module.name)} {percent(min(attention.sharpest))} of the queries "
+        f"in all {attention.heads} heads of {called(module.name)} {percent(min(attention.peaked))} of the queries "
         f"give all to one key",
-        {"least sharp head": min(attention.sharpest), "spread of scores": spread, "keys": attention.keys},
+        {"least sharp head": min(attention.peaked), "spread of scores": spread, "keys": attention.keys},
         f"The scores before softmax have a spread of {short(spread)}. The keys that lose get weights that round to "
         f"zero, and no gradient, so attention cannot learn to look elsewhere.",
         view.of_the_start(
@@ -54,7 +54,7 @@ def _collapsed(view: View, module: Module, attention: Attention) -> Finding:
     )
 
 
-def _uniform(view: View, module: Module, attention: Attention) -> Finding:
+def _uniform(view: View, module: ModuleRecord, attention: AttentionStats) -> Finding:
     waking = _is_waking(view, module)
     return Finding(
         "attention-uniform",
@@ -63,7 +63,7 @@ def _uniform(view: View, module: Module, attention: Attention) -> Finding:
         f"all {attention.heads} heads of {called(module.name)} look at all keys alike: they see a mean, not tokens",
         {
             "entropy below 1 by": 1 - min(attention.entropy),
-            "spread of scores": attention.spread or 0.0,
+            "spread of scores": attention.score_std or 0.0,
             "keys": attention.keys,
         },
         "The weights are the same for every key to within rounding, so the scores do not depend on the tokens."
@@ -77,7 +77,7 @@ def _uniform(view: View, module: Module, attention: Attention) -> Finding:
     )
 
 
-def _is_waking(view: View, module: Module) -> bool:
+def _is_waking(view: View, module: ModuleRecord) -> bool:
     """Whether a weight of zero in it has a gradient, as when queries alone start at zero (Yang et al. 2022, muP)."""
     inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
     return any(parameter.values.rms == 0 and is_moved(parameter) for parameter in inside)

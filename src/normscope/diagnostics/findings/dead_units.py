@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, blank_fix, called, is_blank, percent
-from normscope.diagnostics.record import Module, Units
+from normscope.diagnostics.record import ModuleRecord, UnitStats
 
 LEAST_SEEN = 256
 """So many values of a unit have to be zero before it counts as dead. One that wakes for 2% of inputs, as in sparse
@@ -31,10 +31,10 @@ def idle_units(view: View) -> list[Finding]:
     return found
 
 
-def _dead(view: View, module: Module) -> Finding | None:
+def _dead(view: View, module: ModuleRecord) -> Finding | None:
     units = module.units
     assert units is not None
-    seen = units.seen * units.count if units.dead == units.count else units.seen
+    seen = units.samples * units.count if units.dead == units.count else units.samples
     if module.kind.lower() not in _FLAT_AT_ZERO or seen < LEAST_SEEN:
         return None
     share = units.dead / units.count
@@ -46,9 +46,9 @@ def _dead(view: View, module: Module) -> Finding | None:
         "dead-units",
         severity,
         module.name,
-        f"{units.dead} of {units.count} units of {called(module.name)}{_place(units)} were zero for all {units.seen} "
+        f"{units.dead} of {units.count} units of {called(module.name)}{_place(units)} were zero for all {units.samples} "
         f"values",
-        {"share": share, "dead": units.dead, "units": units.count, "values seen": units.seen},
+        {"share": share, "dead": units.dead, "units": units.count, "values seen": units.samples},
         "A unit that is always zero passes nothing on and gets no gradient, so it does not come back."
         + (" Here all are, and nothing before it can learn." if severity == "error" else ""),
         blank_fix(blank[0])
@@ -58,15 +58,15 @@ def _dead(view: View, module: Module) -> Finding | None:
     )
 
 
-def _place(units: Units) -> str:
+def _place(units: UnitStats) -> str:
     """Which of the places it is that the activation stands at, if it stands at several."""
-    return f" (where it reads `{units.after}`)" if units.after else ""
+    return f" (where it reads `{units.input_module}`)" if units.input_module else ""
 
 
-def _saturated(view: View, module: Module) -> Finding | None:
+def _saturated(view: View, module: ModuleRecord) -> Finding | None:
     units = module.units
     assert units is not None
-    if units.saturated is None or module.saturated is None or units.seen < LEAST_SEEN:
+    if units.saturated is None or module.saturated is None or units.samples < LEAST_SEEN:
         return None
     # What no module reads is a gate, or the model's output: these are at their ends by design once they are trained.
     if not view.readers.get(module.name):
@@ -75,8 +75,8 @@ def _saturated(view: View, module: Module) -> Finding | None:
     if share < STUCK_UNITS and module.saturated < STUCK_VALUES:
         return None
     figures: dict[str, float | str] = {"units": share, "values": module.saturated}
-    if module.entering is not None:
-        figures["input rms"] = module.entering.rms
+    if module.input is not None:
+        figures["input rms"] = module.input.rms
     return Finding(
         "saturated-units",
         "warning",

@@ -5,7 +5,7 @@ import math
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, is_inside, parent, short
 from normscope.diagnostics.findings.stacks import Trend, stacks, trend
-from normscope.diagnostics.record import Module, Signal
+from normscope.diagnostics.record import ModuleRecord, TensorStats
 
 FACTOR = 1000.0
 """A stack that scales by so much is at fault. A gain of g a layer gives g^depth, and theory (He et al. 2015) asks for
@@ -29,15 +29,15 @@ def depth_trends(view: View) -> list[Finding]:
     for stack in sorted(stacks(view), key=len, reverse=True):
         residual = any(is_inside(name, module.name) for module in stack for name in with_joins)
         if not residual:  # of streams `stream-grows` tells
-            levels = [*_sizes([stack[0].entering]), *_sizes([module.output for module in stack])]
+            levels = [*_sizes([stack[0].input]), *_sizes([module.output for module in stack])]
             _add(found, _activations(view, stack, trend(levels)))
         back = [_length(module.gradient) for module in reversed(stack)]
         _add(found, _gradients(view, stack, trend(back)))
     for module in view.ran:
-        if module.by_call and not module.is_function:
+        if module.rms_by_call and not module.is_function:
             outer = [finding.module for finding in found.values() if finding.name == "exploding-activations"]
             if not any(is_inside(module.name, name) for name in outer):
-                _add(found, _calls(view, module, trend(list(module.by_call))))
+                _add(found, _calls(view, module, trend(list(module.rms_by_call))))
     return list(found.values())
 
 
@@ -47,11 +47,11 @@ def _add(found: dict[tuple[str, str], Finding], finding: Finding | None) -> None
         found.setdefault((finding.name, parent(finding.module)), finding)
 
 
-def _sizes(signals: list[Signal | None]) -> list[float]:
+def _sizes(signals: list[TensorStats | None]) -> list[float]:
     return [signal.rms for signal in signals if signal is not None and signal.count]
 
 
-def _length(signal: Signal | None) -> float:
+def _length(signal: TensorStats | None) -> float:
     """The length of a gradient, not its rms: a pool that spreads it over more numbers does not make it fade."""
     return 0.0 if signal is None else signal.rms * math.sqrt(signal.count)
 
@@ -74,7 +74,7 @@ def _figures(found: Trend, layers: int) -> dict[str, float | str]:
     return {"total": found.total, "per layer": found.layer, "layers": layers}
 
 
-def _activations(view: View, stack: list[Module], found: Trend | None) -> Finding | None:
+def _activations(view: View, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
@@ -98,7 +98,7 @@ def _activations(view: View, stack: list[Module], found: Trend | None) -> Findin
     )
 
 
-def _gradients(view: View, stack: list[Module], found: Trend | None) -> Finding | None:
+def _gradients(view: View, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
@@ -124,15 +124,15 @@ def _gradients(view: View, stack: list[Module], found: Trend | None) -> Finding 
     )
 
 
-def _calls(view: View, module: Module, found: Trend | None) -> Finding | None:
+def _calls(view: View, module: ModuleRecord, found: Trend | None) -> Finding | None:
     if _direction(found) != "exploding" or found is None:
         return None
     return Finding(
         "exploding-activations",
         _severity(found),
         module.name,
-        f"the output of {called(module.name)} grows to {short(found.total)} of its size in {len(module.by_call)} calls",
-        {"total": found.total, "per call": found.layer, "calls": len(module.by_call)},
+        f"the output of {called(module.name)} grows to {short(found.total)} of its size in {len(module.rms_by_call)} calls",
+        {"total": found.total, "per call": found.layer, "calls": len(module.rms_by_call)},
         f"It is called again and again on its own output, and each call scales it by about {short(found.layer)}.",
         view.of_the_start(
             f"start its recurrent weights orthogonal: nn.init.orthogonal_(weight), or put a bounded activation such as "

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, holder, linear_weight, parent
-from normscope.diagnostics.record import Module, Parameter
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 LEAST_NUMBERS = 16
 """A matrix of fewer numbers may be alike by design."""
@@ -20,11 +20,11 @@ def copied_weights(view: View) -> list[Finding]:
     A copy that is frozen is a teacher, and one that gets no gradient where its original does is a target: both are
     meant. Other matrices, such as the decays of a state space, start at the same numbers in every block by design.
     """
-    same: dict[str, list[tuple[str, Parameter]]] = defaultdict(list)
+    same: dict[str, list[tuple[str, ParameterRecord]]] = defaultdict(list)
     for module, parameter in view.matrices:
         if _is_drawn(module, parameter):
             name = f"{module.name}.{parameter.name}" if module.name else parameter.name
-            same[parameter.fingerprint or ""].append((name, parameter))
+            same[parameter.content_hash or ""].append((name, parameter))
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for (original, first), *others in same.values():
         for name, parameter in others:
@@ -37,10 +37,10 @@ def copied_weights(view: View) -> list[Finding]:
     return [_finding(original, found) for original, found in copies.items()]
 
 
-def _is_drawn(module: Module, parameter: Parameter) -> bool:
+def _is_drawn(module: ModuleRecord, parameter: ParameterRecord) -> bool:
     """Whether it is the trained weight of a linear layer, with numbers that no two layers have by design."""
     large = math.prod(parameter.shape) >= LEAST_NUMBERS and parameter.values.zeros < WRITTEN
-    return bool(parameter.fingerprint) and parameter.trained and large and parameter is linear_weight(module)
+    return bool(parameter.content_hash) and parameter.requires_grad and large and parameter is linear_weight(module)
 
 
 def _holder_of(weights: tuple[str, ...]) -> str:

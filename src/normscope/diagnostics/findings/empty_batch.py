@@ -2,17 +2,17 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View
-from normscope.diagnostics.record import Signal
+from normscope.diagnostics.record import TensorStats
 
 
 def empty_batch(view: View) -> list[Finding]:
     if not view.ran:
         return []
     outer = view.ran[0]
-    given, made = _is_empty(outer.inputs, outer.entering), _is_empty(outer.outputs, outer.output)
+    given, made = _is_empty(outer.input_shapes, outer.input), _is_empty(outer.output_shapes, outer.output)
     if not given and not made:
         return []
-    shape = next(shape for shape in (outer.inputs if given else outer.outputs))
+    shape = next(shape for shape in (outer.input_shapes if given else outer.output_shapes))
     return [
         Finding(
             "empty-batch",
@@ -26,7 +26,7 @@ def empty_batch(view: View) -> list[Finding]:
     ]
 
 
-def _is_empty(shapes: tuple[tuple[int, ...], ...], signal: Signal | None) -> bool:
+def _is_empty(shapes: tuple[tuple[int, ...], ...], signal: TensorStats | None) -> bool:
     """Whether none of the tensors has a number in it, nor had one in any later call."""
-    seen = signal is not None and (signal.count or signal.unreal)
+    seen = signal is not None and (signal.count or signal.non_finite)
     return bool(shapes) and all(0 in shape for shape in shapes) and not seen

@@ -3,20 +3,20 @@
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.initial_weights import LARGEST_GAIN, is_before_norm
 from normscope.diagnostics.findings.record_view import View, called, linear_weight, short
-from normscope.diagnostics.record import Module, Parameter
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 
 def weights_grown(view: View) -> list[Finding]:
     """Gains far off theory in weights that steps have made what they are. If most are so, it is the model's rate."""
     linear = [(module, weight) for module in view.ran if (weight := linear_weight(module)) is not None]
-    moved = [(m, w) for m, w in linear if w.same_as is None and w.trained and view.has_moved(w)]
+    moved = [(m, w) for m, w in linear if w.alias_of is None and w.requires_grad and view.has_moved(w)]
     grown = [(m, w) for m, w in moved if (w.predicted_gain or 0.0) >= LARGEST_GAIN and not is_before_norm(view, m)]
     if len(grown) > 1 and 2 * len(grown) >= len(moved):
         return [_finding(view, "", max(grown, key=lambda found: found[1].predicted_gain or 0.0), len(grown))]
     return [_finding(view, module.name, (module, weight), 1) for module, weight in grown]
 
 
-def _finding(view: View, place: str, worst: tuple[Module, Parameter], count: int) -> Finding:
+def _finding(view: View, place: str, worst: tuple[ModuleRecord, ParameterRecord], count: int) -> Finding:
     module, weight = worst
     gain = weight.predicted_gain or 0.0
     after = f"after {view.steps_made} steps" if view.steps_made else "after its steps"

@@ -16,7 +16,7 @@ from normscope.diagnostics.findings.record_view import (
     role,
     short,
 )
-from normscope.diagnostics.record import Module, Parameter
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 LARGEST_GAIN = 5 * 5 / 3
 """Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights of N(0, 1) pass it from a
@@ -46,29 +46,34 @@ def weight_starts(view: View) -> list[Finding]:
     found = [*_odd_ones(view)]
     for module in view.ran:
         weight = linear_weight(module)
-        if weight is not None and weight.same_as is None and weight.trained:  # what is frozen is so by design
+        if weight is not None and weight.alias_of is None and weight.requires_grad:  # what is frozen is so by design
             found += _alike(module, weight) or _off_centre(view, module, weight) or _gain(view, module, weight)
         elif weight is None:
             found += _alike_rows(module)
     return found
 
 
-def _alike(module: Module, weight: Parameter) -> list[Finding]:
-    constant = weight.values.least == weight.values.greatest != 0 and weight.shape[0] > 1
-    if is_grouped(module, weight) or not (weight.rows_alike or constant):
+def _alike(module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
+    constant = weight.values.min == weight.values.max != 0 and weight.shape[0] > 1
+    if is_grouped(module, weight) or not (weight.identical_rows or constant):
         return []
     return [_alike_finding(module, weight.shape[0], "units")]
 
 
-def _alike_rows(module: Module) -> list[Finding]:
+def _alike_rows(module: ModuleRecord) -> list[Finding]:
     """Of a table of vectors: a matrix by the name of weight that multiplies nothing."""
     for parameter in module.parameters:
-        if parameter.name == "weight" and len(parameter.shape) == 2 and parameter.rows_alike and parameter.trained:
+        if (
+            parameter.name == "weight"
+            and len(parameter.shape) == 2
+            and parameter.identical_rows
+            and parameter.requires_grad
+        ):
             return [_alike_finding(module, parameter.shape[0], "rows")]
     return []
 
 
-def _alike_finding(module: Module, count: int, what: str) -> Finding:
+def _alike_finding(module: ModuleRecord, count: int, what: str) -> Finding:
     return Finding(
         "units-alike",
         "error",
@@ -81,7 +86,7 @@ def _alike_finding(module: Module, count: int, what: str) -> Finding:
     )
 
 
-def _off_centre(view: View, module: Module, weight: Parameter) -> list[Finding]:
+def _off_centre(view: View, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
     values = weight.values
     if values.count < LEAST_NUMBERS or is_grouped(module, weight) or values.rms == 0 or view.has_moved(weight):
         return []
@@ -111,9 +116,9 @@ def _off_centre(view: View, module: Module, weight: Parameter) -> list[Finding]:
     ]
 
 
-def measured_gain(module: Module, weight: Parameter) -> float | None:
+def measured_gain(module: ModuleRecord, weight: ParameterRecord) -> float | None:
     """By how much the layer scaled its input, its bias left out; None if that cannot be told."""
-    entering, output = module.entering, module.output
+    entering, output = module.input, module.output
     if entering is None or output is None or entering.rms == 0 or not output.count:
         return None
     bias = bias_of(module)
@@ -121,13 +126,13 @@ def measured_gain(module: Module, weight: Parameter) -> float | None:
     return math.sqrt(square) / entering.rms if square > 0 else None
 
 
-def is_before_norm(view: View, module: Module) -> bool:
+def is_before_norm(view: View, module: ModuleRecord) -> bool:
     """Whether norms alone read its output: there no size matters."""
     readers = view.readers.get(module.name, [])
     return bool(readers) and all(reader.norm is not None for reader in readers)
 
 
-def _gain(view: View, module: Module, weight: Parameter) -> list[Finding]:
+def _gain(view: View, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
     predicted, measured = weight.predicted_gain or 0.0, measured_gain(module, weight)
     if predicted >= LARGEST_GAIN and not is_before_norm(view, module):  # once it has moved, `weights-grown` tells of it
         return [] if view.has_moved(weight) else [_gain_finding(view, module, weight, predicted, measured)]
@@ -139,7 +144,9 @@ def _gain(view: View, module: Module, weight: Parameter) -> list[Finding]:
     return []
 
 
-def _gain_finding(view: View, module: Module, weight: Parameter, predicted: float, measured: float | None) -> Finding:
+def _gain_finding(
+    view: View, module: ModuleRecord, weight: ParameterRecord, predicted: float, measured: float | None
+) -> Finding:
     size = weight.values.rms
     if predicted >= LARGEST_GAIN:
         title = (
@@ -173,7 +180,7 @@ def _odd_ones(view: View) -> list[Finding]:
     Of layers that follow each other in one module the last is left out: it may be what the model ends with, and a last
     layer often starts at zero.
     """
-    peers: dict[tuple[str, tuple[int, ...]], list[tuple[Module, Parameter]]] = defaultdict(list)
+    peers: dict[tuple[str, tuple[int, ...]], list[tuple[ModuleRecord, ParameterRecord]]] = defaultdict(list)
     for module, parameter in view.matrices:
         if "*" in role(module.name) and parameter.values.rms > 0:
             peers[role(f"{module.name}.{parameter.name}"), parameter.shape].append((module, parameter))
@@ -193,7 +200,7 @@ def _odd_ones(view: View) -> list[Finding]:
     return found
 
 
-def _odd_finding(view: View, module: Module, parameter: Parameter, ratio: float, middle: float) -> Finding:
+def _odd_finding(view: View, module: ModuleRecord, parameter: ParameterRecord, ratio: float, middle: float) -> Finding:
     moved = view.has_moved(parameter)
     name = f"{module.name}.{parameter.name}"
     return Finding(

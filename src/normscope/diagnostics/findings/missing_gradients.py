@@ -2,18 +2,18 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, blank_fix, called, is_blank, is_inside, is_moved, parent
-from normscope.diagnostics.record import Module, Parameter
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 
 def without_gradient(view: View) -> list[Finding]:
     """Modules that ran, and whose trained weights got no gradient although others did; or no weight did at all."""
-    if view.record.broken_off:  # an error on the way back leaves all that is before it without
+    if view.record.interrupted:  # an error on the way back leaves all that is before it without
         return []
     if not view.has_gradients:
         return [_all_silent_finding(view)] if view.gradients else []
     cut, silent = [], []
     for module in view.ran:
-        own = [p for p in module.parameters if p.trained and p.same_as is None]
+        own = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
         if own and all(parameter.gradient is None for parameter in own):
             cut.append(module)
         elif any(_is_still(parameter) for parameter in own):
@@ -24,7 +24,7 @@ def without_gradient(view: View) -> list[Finding]:
     return found
 
 
-def _is_still(parameter: Parameter) -> bool:
+def _is_still(parameter: ParameterRecord) -> bool:
     """Whether a matrix got zeros as its gradient. (A bias may, before a norm that takes it away.)"""
     return parameter.gradient is not None and not is_moved(parameter) and len(parameter.shape) >= 2
 
@@ -38,19 +38,19 @@ def _is_start(view: View) -> bool:
     return False
 
 
-def _was_zero(parameter: Parameter) -> bool:
-    return parameter.values.rms == 0 or parameter.update == 0.0  # no ratio to what was zero before the step
+def _was_zero(parameter: ParameterRecord) -> bool:
+    return parameter.values.rms == 0 or parameter.update_ratio == 0.0  # no ratio to what was zero before the step
 
 
-def _is_factor(module: Module, parameter: Parameter) -> bool:
+def _is_factor(module: ModuleRecord, parameter: ParameterRecord) -> bool:
     """Whether it multiplies: a matrix; or a gain or a number, if nothing beside it does (then it is added to that)."""
     others = [other for other in module.parameters if "bias" not in other.name]
     return len(parameter.shape) >= 2 or ("bias" not in parameter.name and all(map(_was_zero, others)))
 
 
-def _outermost(view: View, modules: list[Module]) -> list[Module]:
+def _outermost(view: View, modules: list[ModuleRecord]) -> list[ModuleRecord]:
     """One module for each part that is cut off as a whole: the outermost that has no weight with a gradient."""
-    found: dict[str, Module] = {}
+    found: dict[str, ModuleRecord] = {}
     for module in modules:
         name = module.name
         while parent(name) and parent(name) not in view.reached:
@@ -59,9 +59,9 @@ def _outermost(view: View, modules: list[Module]) -> list[Module]:
     return list(found.values())
 
 
-def _cut_finding(view: View, module: Module, cut: list[Module]) -> Finding:
+def _cut_finding(view: View, module: ModuleRecord, cut: list[ModuleRecord]) -> Finding:
     used = _is_used(view, module)
-    parameters = [p for m in cut if is_inside(m.name, module.name) for p in m.parameters if p.trained]
+    parameters = [p for m in cut if is_inside(m.name, module.name) for p in m.parameters if p.requires_grad]
     return Finding(
         "no-gradient",
         "warning" if used else "note",
@@ -83,7 +83,7 @@ def _cut_finding(view: View, module: Module, cut: list[Module]) -> Finding:
     )
 
 
-def _is_used(view: View, module: Module) -> bool:
+def _is_used(view: View, module: ModuleRecord) -> bool:
     """Whether its output, as it is or after others that got no gradient either, goes to one that a gradient came to."""
     waiting = [m.name for m in view.ran if is_inside(m.name, module.name)]
     known = set(waiting)
@@ -128,7 +128,7 @@ def _should_move(view: View) -> bool:
     return halves or any(loss.value > 0 for loss in view.record.losses)
 
 
-def _silent_finding(view: View, module: Module) -> Finding:
+def _silent_finding(view: View, module: ModuleRecord) -> Finding:
     still = [parameter.name for parameter in module.parameters if _is_still(parameter)]
     reason, fix = _why_still(view, module, still)
     return Finding(
@@ -142,7 +142,7 @@ def _silent_finding(view: View, module: Module) -> Finding:
     )
 
 
-def _why_still(view: View, module: Module, still: list[str]) -> tuple[str, str]:
+def _why_still(view: View, module: ModuleRecord, still: list[str]) -> tuple[str, str]:
     """The reason why a gradient is zero, as far as it can be told, and what to do."""
     if all(name.startswith("weight_hh_l") and name.endswith("_reverse") for name in still):
         return (
@@ -151,7 +151,7 @@ def _why_still(view: View, module: Module, still: list[str]) -> tuple[str, str]:
             "read each direction where it ends: outputs, state = rnn(x), then torch.cat([h[-2], h[-1]], dim=-1), where "
             "h is state, and state[0] of an LSTM",
         )
-    if module.entering is not None and module.entering.count and module.entering.largest == 0:
+    if module.input is not None and module.input.count and module.input.abs_max == 0:
         before = [name for name in module.fed_by if name in view.modules]
         return (
             "all that it was given is zero",
@@ -174,11 +174,11 @@ def _why_still(view: View, module: Module, still: list[str]) -> tuple[str, str]:
 
 def never_ran(view: View) -> list[Finding]:
     """Modules with weights that were never called, the outermost of each; nothing where no module was."""
-    if view.record.broken_off or not view.ran:
+    if view.record.interrupted or not view.ran:
         return []
     found: dict[str, int] = {}
     for module in view.modules.values():
-        own = [parameter for parameter in module.parameters if parameter.same_as is None]
+        own = [parameter for parameter in module.parameters if parameter.alias_of is None]
         # Some modules use the weights of others without calling them; then gradients come all the same.
         if module.order is not None or not own or any(is_moved(parameter) for parameter in own):
             continue

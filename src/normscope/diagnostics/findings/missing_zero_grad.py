@@ -8,7 +8,7 @@ OFTEN = 2
 
 
 def piled_gradients(view: View) -> list[Finding]:
-    piled = view.record.piled_steps
+    piled = view.record.steps_without_zero_grad
     if piled < OFTEN:
         return []
     return [

@@ -4,23 +4,23 @@ import math
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, percent
-from normscope.diagnostics.record import Module, Signal
+from normscope.diagnostics.record import ModuleRecord, TensorStats
 
 
 def not_finite(view: View) -> list[Finding]:
     """The first producer on the way forward; else weights that were not finite; else what the model was given; else the
     first one on the way back."""
-    makers = [module for module in view.ran if module.made_unreal]
-    given = next((module for module in view.ran if module.given_unreal), None)
+    makers = [module for module in view.ran if module.produced_non_finite]
+    given = next((module for module in view.ran if module.received_non_finite), None)
     broken = _broken_weights(view)
     before = [module for module in broken if not _was_finite(module)]
-    back = [module for module in view.ran if module.made_unreal_gradient]
+    back = [module for module in view.ran if module.produced_non_finite_gradient]
     # One that was given such numbers before anyone has made them got them from outside, or from weights like that.
     if given is not None and not before and (given.name == "" or not broken) and not _precedes(makers, given):
         return [_input(view, given)]
     if makers:
         # What makes nothing but minus infinity may be hiding something on purpose.
-        return [_forward(view, [m for m in makers if not m.only_hides] or makers, len(makers))]
+        return [_forward(view, [m for m in makers if not m.only_negative_infinity] or makers, len(makers))]
     if before:
         return [_weights(before[0], len(broken), "before any step that was seen")]
     if back:
@@ -30,36 +30,36 @@ def not_finite(view: View) -> list[Finding]:
     return []
 
 
-def _precedes(makers: list[Module], module: Module) -> bool:
+def _precedes(makers: list[ModuleRecord], module: ModuleRecord) -> bool:
     return any((maker.order or 0) <= (module.order or 0) for maker in makers)
 
 
-def _was_finite(module: Module) -> bool:
+def _was_finite(module: ModuleRecord) -> bool:
     """Whether all that is not finite among its weights came by a step: the step then has no size."""
-    spoilt = [parameter for parameter in module.parameters if parameter.values.unreal]
-    return all(parameter.update is not None and math.isnan(parameter.update) for parameter in spoilt)
+    spoilt = [parameter for parameter in module.parameters if parameter.values.non_finite]
+    return all(parameter.update_ratio is not None and math.isnan(parameter.update_ratio) for parameter in spoilt)
 
 
-def _unreal(signal: Signal | None) -> float:
-    return 0.0 if signal is None else signal.unreal
+def _non_finite_share(signal: TensorStats | None) -> float:
+    return 0.0 if signal is None else signal.non_finite
 
 
-def _broken_weights(view: View) -> list[Module]:
+def _broken_weights(view: View) -> list[ModuleRecord]:
     """Modules with weights that are not finite, in the order of execution, those that never ran at the end."""
-    found = [m for m in view.modules.values() if any(parameter.values.unreal for parameter in m.parameters)]
+    found = [m for m in view.modules.values() if any(parameter.values.non_finite for parameter in m.parameters)]
     return sorted(found, key=lambda module: view.place(module.name))
 
 
-def _input(view: View, module: Module) -> Finding:
+def _input(view: View, module: ModuleRecord) -> Finding:
     lasting = _reaches_the_end(view)
-    share = _unreal(module.entering)
+    share = _non_finite_share(module.input)
     return Finding(
         "input-not-finite",
         "error" if lasting else "note",
         module.name,
         f"{called(module.name)} was given NaN or Inf"
         + (f": {percent(share)} of its input" if share else " beside its first input"),
-        {"share of its input": share, "modules reached": sum(1 for m in view.ran if _unreal(m.output))},
+        {"share of its input": share, "modules reached": sum(1 for m in view.ran if _non_finite_share(m.output))},
         "No module has made these numbers: they were there before, in the data or in what is done to it."
         + (" From here on they spread to the output, the loss or a gradient." if lasting else " They go no further."),
         "look for the rows with ~torch.isfinite(batch): missing values, a logarithm of zero, a division by a deviation "
@@ -67,22 +67,22 @@ def _input(view: View, module: Module) -> Finding:
     )
 
 
-def _forward(view: View, makers: list[Module], count: int) -> Finding:
+def _forward(view: View, makers: list[ModuleRecord], count: int) -> Finding:
     maker = makers[0]
-    reached = [module for module in view.ran if _unreal(module.output)]
+    reached = [module for module in view.ran if _non_finite_share(module.output)]
     lasting = _reaches_the_end(view)
     figures: dict[str, float | str] = {
-        "share of its output": _unreal(maker.output),
+        "share of its output": _non_finite_share(maker.output),
         "modules reached": len(reached),
         "other producers": count - 1,
     }
-    if maker.entering is not None:
-        figures["largest input"] = maker.entering.largest
+    if maker.input is not None:
+        figures["largest input"] = maker.input.abs_max
     return Finding(
         "not-finite",
         "error" if lasting else "note",
         maker.name,
-        f"{called(maker.name)} is the first to give NaN or Inf: {percent(_unreal(maker.output))} of its output",
+        f"{called(maker.name)} is the first to give NaN or Inf: {percent(_non_finite_share(maker.output))} of its output",
         figures,
         f"Its weights were finite, and so was what it was given, but for the -Inf of a mask, if any: so the numbers "
         f"were made in it: an overflow, a division by zero, a root or logarithm of zero, or a softmax over nothing. "
@@ -102,20 +102,20 @@ def _reaches_the_end(view: View) -> bool:
     ends = [root] if root is not None and root.order is not None else view.ran
     everything = [module.gradient for module in view.ran]
     everything += [parameter.gradient for module in view.modules.values() for parameter in module.parameters]
-    outputs = any(_unreal(module.output) and not module.only_hides for module in ends)
+    outputs = any(_non_finite_share(module.output) and not module.only_negative_infinity for module in ends)
     losses = any(not math.isfinite(loss.value) for loss in view.record.losses)
-    return bool(outputs or losses or _broken_weights(view) or any(map(_unreal, everything)))
+    return bool(outputs or losses or _broken_weights(view) or any(map(_non_finite_share, everything)))
 
 
-def _weights(module: Module, count: int, when: str) -> Finding:
-    worst = max(module.parameters, key=lambda parameter: parameter.values.unreal)
+def _weights(module: ModuleRecord, count: int, when: str) -> Finding:
+    worst = max(module.parameters, key=lambda parameter: parameter.values.non_finite)
     name = f"{module.name}.{worst.name}" if module.name else worst.name
     return Finding(
         "weights-not-finite",
         "error",
         module.name,
-        f"{percent(worst.values.unreal)} of the weight `{name}` is NaN or Inf",
-        {"share": worst.values.unreal, "modules with such weights": count},
+        f"{percent(worst.values.non_finite)} of the weight `{name}` is NaN or Inf",
+        {"share": worst.values.non_finite, "modules with such weights": count},
         f"The weight was not finite {when}, so whatever it touches is lost: outputs, loss, and by the next step the "
         f"other weights too.",
         "load the last checkpoint whose weights are finite, and look at the step after it: clip gradients with "
@@ -123,13 +123,13 @@ def _weights(module: Module, count: int, when: str) -> Finding:
     )
 
 
-def _backward(view: View, module: Module) -> Finding:
+def _backward(view: View, module: ModuleRecord) -> Finding:
     name = called(module.name)
-    reached = sum(1 for other in view.ran if _unreal(other.gradient))
-    finite = not any(_unreal(other.output) for other in view.ran)
+    reached = sum(1 for other in view.ran if _non_finite_share(other.gradient))
+    finite = not any(_non_finite_share(other.output) for other in view.ran)
     skipped = view.record.skipped_steps if not _broken_weights(view) else 0
     outputs = "All outputs are finite" if finite else "Some outputs are not finite"
-    if _unreal(module.gradient) > 0:
+    if _non_finite_share(module.gradient) > 0:
         title = f"the loss sends NaN or Inf back to {name}"
         why = f"{outputs}; the gradient that comes from after the model is not."
         fix = "look at the loss: logarithms, roots and divisions of what may be zero; use log_softmax, clamp or an eps"

@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, percent, short
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 HALF_OF_SMALLEST = {"float16": 2.0**-25}
 """Half of the smallest number of a type: what is less rounds to zero. The other types in use reach below 1e-38."""
@@ -21,14 +21,14 @@ def eps_sizes(view: View) -> list[Finding]:
         norm = module.norm
         if norm is None:
             continue
-        if norm.bears_silence is False:
+        if norm.finite_for_zeros is False:
             found.append(_lost(module))
         elif norm.eps is not None and norm.input_variance > 0 and norm.eps >= NOTED * norm.input_variance:
             found.append(_outweighs(module, norm.eps, norm.input_variance))
     return found
 
 
-def _lost(module: Module) -> Finding:
+def _lost(module: ModuleRecord) -> Finding:
     assert module.norm is not None
     eps, kind = module.norm.eps, module.dtype or "its type"
     rounds = eps is not None and 0 < eps < HALF_OF_SMALLEST.get(kind, 0.0)
@@ -48,7 +48,7 @@ def _lost(module: Module) -> Finding:
     )
 
 
-def _outweighs(module: Module, eps: float, variance: float) -> Finding:
+def _outweighs(module: ModuleRecord, eps: float, variance: float) -> Finding:
     kept = (variance / (variance + eps)) ** 0.5
     return Finding(
         "eps-too-large",

@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, bias_of, called, percent
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 NO_STATISTIC = 2
 """One value is its own mean, and two are always at +1 and -1 after it: nothing of their size is left."""
@@ -24,7 +24,7 @@ def bias_before_norm(view: View) -> list[Finding]:
         for name in module.fed_by:
             maker = view.modules.get(name)
             bias = None if maker is None or maker.norm is not None else bias_of(maker)
-            if maker is None or bias is None or not bias.trained or name in view.joining:
+            if maker is None or bias is None or not bias.requires_grad or name in view.joining:
                 continue
             if len(view.readers.get(name, [])) == 1 and _keeps_apart(module, bias.values.count):
                 found.append(
@@ -42,10 +42,10 @@ def bias_before_norm(view: View) -> list[Finding]:
     return found
 
 
-def _keeps_apart(module: Module, channels: int) -> bool:
+def _keeps_apart(module: ModuleRecord, channels: int) -> bool:
     """Whether the one axis besides the batch that the norm does not share is that of the channels."""
-    shape = module.inputs[0] if module.inputs else ()
-    shares = module.norm.shares if module.norm is not None and module.norm.shares is not None else ()
+    shape = module.input_shapes[0] if module.input_shapes else ()
+    shares = module.norm.reduced_axes if module.norm is not None and module.norm.reduced_axes is not None else ()
     rest = [axis for axis in range(1, len(shape)) if axis not in shares]
     return len(rest) == 1 and shape[rest[0]] == channels
 
@@ -54,15 +54,15 @@ def starved_norm(view: View) -> list[Finding]:
     found = []
     for module in view.ran:
         norm = module.norm
-        if norm is None or not module.training or norm.values is None:
+        if norm is None or not module.training or norm.reduction_size is None:
             continue
-        across_batch = norm.tracked is not None or (norm.shares is not None and 0 in norm.shares)
-        if norm.values <= NO_STATISTIC or (across_batch and norm.values < FEW_VALUES):
-            found.append(_starved(module, norm.values, across_batch))
+        across_batch = norm.batches_tracked is not None or (norm.reduced_axes is not None and 0 in norm.reduced_axes)
+        if norm.reduction_size <= NO_STATISTIC or (across_batch and norm.reduction_size < FEW_VALUES):
+            found.append(_starved(module, norm.reduction_size, across_batch))
     return found
 
 
-def _starved(module: Module, values: int, across_batch: bool) -> Finding:
+def _starved(module: ModuleRecord, values: int, across_batch: bool) -> Finding:
     hopeless = values <= NO_STATISTIC
     what = "value shares" if values == 1 else "values share"
     return Finding(
@@ -88,17 +88,17 @@ def norm_over_padding(view: View) -> list[Finding]:
     found = []
     for module in view.ran:
         norm = module.norm
-        if norm is None or norm.padding < PADDED or not module.training:
+        if norm is None or norm.padding_fraction < PADDED or not module.training:
             continue
-        if len(module.inputs) > 1 and module.inputs[1] == module.inputs[0][:2]:  # it was given a mask
+        if len(module.input_shapes) > 1 and module.input_shapes[1] == module.input_shapes[0][:2]:  # it was given a mask
             continue
         found.append(
             Finding(
                 "norm-over-padding",
                 "warning",
                 module.name,
-                f"{percent(norm.padding)} of what {called(module.name)} takes its mean of is padding",
-                {"padding": norm.padding},
+                f"{percent(norm.padding_fraction)} of what {called(module.name)} takes its mean of is padding",
+                {"padding": norm.padding_fraction},
                 "Padding counts as much as real positions in the mean and the variance of the batch, so how a text is "
                 "normalised depends on how long the others are.",
                 "use a norm over each position, nn.LayerNorm(width), or one that takes a mask: "
@@ -111,14 +111,16 @@ def norm_over_padding(view: View) -> list[Finding]:
 def leaks_future(view: View) -> list[Finding]:
     """A norm that shares statistics along time in a model whose attention never looks ahead."""
     looks = [(module, module.attention) for module in view.ran if module.attention is not None]
-    if not looks or any(look.future is None or look.future > 0 or look.keys < 2 for _, look in looks):
+    if not looks or any(look.future_weight is None or look.future_weight > 0 or look.keys < 2 for _, look in looks):
         return []
     lengths = {look.keys for _, look in looks}
-    lengths |= {module.inputs[0][1] for module, _ in looks if module.inputs and len(module.inputs[0]) == 3}
+    lengths |= {
+        module.input_shapes[0][1] for module, _ in looks if module.input_shapes and len(module.input_shapes[0]) == 3
+    }
     found = []
     for module in view.ran:
         norm = module.norm
-        if norm is None or not norm.shares or (norm.tracked is not None and not module.training):
+        if norm is None or not norm.reduced_axes or (norm.batches_tracked is not None and not module.training):
             continue
         axis = _time_axis(module, lengths)
         if axis is not None:
@@ -128,7 +130,7 @@ def leaks_future(view: View) -> list[Finding]:
                     "error",
                     module.name,
                     f"{called(module.name)} shares its statistics along time (axis {axis}) in a causal model",
-                    {"axis": axis, "length": module.inputs[0][axis]},
+                    {"axis": axis, "length": module.input_shapes[0][axis]},
                     "No attention looks ahead, but this norm's mean is taken over later tokens too, so each token is "
                     "told of those that it has to predict. The loss looks better than it is, and writing word by word "
                     "fails.",
@@ -138,13 +140,15 @@ def leaks_future(view: View) -> list[Finding]:
     return found
 
 
-def _time_axis(module: Module, lengths: set[int]) -> int | None:
+def _time_axis(module: ModuleRecord, lengths: set[int]) -> int | None:
     """The axis of time among those that share, of an input (b, s, d) or (b, d, s)."""
     norm = module.norm
-    shape = module.inputs[0] if module.inputs else ()
-    if norm is None or not norm.shares or len(shape) != 3:
+    shape = module.input_shapes[0] if module.input_shapes else ()
+    if norm is None or not norm.reduced_axes or len(shape) != 3:
         return None
-    if 1 in norm.shares and shape[1] in lengths:
+    if 1 in norm.reduced_axes and shape[1] in lengths:
         return 1
-    of_channels = len(norm.shares) > 1 or bool(norm.removes_bias)  # else it may be the width, that is as long as time
-    return 2 if 2 in norm.shares and shape[2] in lengths and shape[1] not in lengths and of_channels else None
+    of_channels = len(norm.reduced_axes) > 1 or bool(
+        norm.removes_bias
+    )  # else it may be the width, that is as long as time
+    return 2 if 2 in norm.reduced_axes and shape[2] in lengths and shape[1] not in lengths and of_channels else None

@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, percent, short
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 LOST = 0.25
 """The rounding error over the size of the middle feature. int8 with one scale has steps of largest / 127, and rounding
@@ -18,11 +18,11 @@ def outlier_features(view: View) -> list[Finding]:
     return [f for module in view.ran if (f := _finding(module)) is not None]
 
 
-def _finding(module: Module) -> Finding | None:
+def _finding(module: ModuleRecord) -> Finding | None:
     features = module.features
     if features is None or not features.outliers or features.median_rms <= 0:
         return None
-    if features.count < LEAST_FEATURES or features.seen < LEAST_SEEN:
+    if features.count < LEAST_FEATURES or features.samples < LEAST_SEEN:
         return None
     number, _, largest = features.outliers[0]
     error = largest / 127 / 12**0.5 / features.median_rms

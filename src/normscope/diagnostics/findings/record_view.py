@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from functools import cached_property
 
-from normscope.diagnostics.record import Module, Parameter, Record, Signal
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord, TensorStats, XrayRecord
 
 FEW_STEPS = 10
 """After more a weight may be anywhere."""
@@ -21,42 +21,42 @@ class View:
         record: the record.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: XrayRecord) -> None:
         self.record = record
 
     @cached_property
-    def modules(self) -> dict[str, Module]:
+    def modules(self) -> dict[str, ModuleRecord]:
         """By name; a module that has several names stands under the first one alone."""
-        return {module.name: module for module in self.record.modules if module.same_as is None}
+        return {module.name: module for module in self.record.modules if module.alias_of is None}
 
     @cached_property
-    def ran(self) -> list[Module]:
+    def ran(self) -> list[ModuleRecord]:
         """Those that ran, in the order of their first call."""
         found = [module for module in self.modules.values() if module.order is not None]
         return sorted(found, key=lambda module: module.order or 0)
 
     @cached_property
-    def readers(self) -> dict[str, list[Module]]:
+    def readers(self) -> dict[str, list[ModuleRecord]]:
         """Of each module, those that were given its output."""
-        found: dict[str, list[Module]] = defaultdict(list)
+        found: dict[str, list[ModuleRecord]] = defaultdict(list)
         for module in self.ran:
             for maker in module.fed_by:
                 found[maker].append(module)
         return found
 
     @cached_property
-    def joining(self) -> dict[str, list[Module]]:
+    def joining(self) -> dict[str, list[ModuleRecord]]:
         """Of each module whose output is added to something, or has something added to it, those that do so."""
-        found: dict[str, list[Module]] = defaultdict(list)
+        found: dict[str, list[ModuleRecord]] = defaultdict(list)
         for module in self.ran:
             for join in module.joins:
-                for name in (join.from_stream, join.from_branch):
+                for name in (join.stream_source, join.branch_source):
                     if name is not None:
                         found[name].append(module)
         return found
 
     @cached_property
-    def gradients(self) -> list[Signal]:
+    def gradients(self) -> list[TensorStats]:
         """Those that came to weights."""
         found = [parameter.gradient for module in self.modules.values() for parameter in module.parameters]
         return [gradient for gradient in found if gradient is not None]
@@ -67,13 +67,13 @@ class View:
         return any(gradient.rms > 0 for gradient in self.gradients)
 
     @cached_property
-    def matrices(self) -> list[tuple[Module, Parameter]]:
+    def matrices(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
         """The weights that multiply, each once, with the modules that they belong to; in the order of the model."""
         return [
             (module, parameter)
             for module in self.modules.values()
             for parameter in module.parameters
-            if parameter.same_as is None
+            if parameter.alias_of is None
             and len(parameter.shape) >= 2
             and parameter.values.count
             and module.norm is None
@@ -103,14 +103,14 @@ class View:
             return self.record.steps_before
         first: dict[str, int] = {}
         for step in self.record.steps:
-            first.setdefault(step.optimiser, step.number or 1)
+            first.setdefault(step.optimizer, step.number or 1)
         return max(first.values(), default=1) - 1
 
-    def has_moved(self, weight: Parameter) -> bool:
+    def has_moved(self, weight: ParameterRecord) -> bool:
         """Whether steps have made a weight what it is, so that nothing can be told of its start: there were many, or
         they come to some of its size."""
         made = self.steps_made or len(self.record.steps)
-        return made > FEW_STEPS or made * (weight.change or 0.0) >= MOVED * weight.values.rms > 0
+        return made > FEW_STEPS or made * (weight.update_rms or 0.0) >= MOVED * weight.values.rms > 0
 
     def of_the_start(self, advice: str) -> str:
         """Advice on how to start, for a model that may have been brought here by its steps instead."""
@@ -124,11 +124,11 @@ class View:
         return len(self.record.modules) if module is None or module.order is None else module.order
 
 
-def is_moved(parameter: Parameter) -> bool:
+def is_moved(parameter: ParameterRecord) -> bool:
     return parameter.gradient is not None and parameter.gradient.rms > 0
 
 
-def linear_weight(module: Module) -> Parameter | None:
+def linear_weight(module: ModuleRecord) -> ParameterRecord | None:
     """The matrix of a linear layer or convolution; None for other modules."""
     for parameter in module.parameters if module.norm is None else ():
         if parameter.predicted_gain is not None and parameter.values.count and len(parameter.shape) >= 2:
@@ -136,7 +136,7 @@ def linear_weight(module: Module) -> Parameter | None:
     return None
 
 
-def is_blank(module: Module) -> bool:
+def is_blank(module: ModuleRecord) -> bool:
     """Whether it has weights that multiply, and all of them are zero."""
     weights = [p for p in module.parameters if len(p.shape) >= 2 and p.values.count]
     return bool(weights) and all(parameter.values.rms == 0 for parameter in weights)
@@ -146,23 +146,23 @@ def blank_fix(name: str) -> str:
     return f"all weights of {called(name)} are zero: draw them, as with nn.init.kaiming_normal_(weight)"
 
 
-def bias_of(module: Module) -> Parameter | None:
+def bias_of(module: ModuleRecord) -> ParameterRecord | None:
     for parameter in module.parameters:
         if parameter.name == "bias" and len(parameter.shape) == 1:
             return parameter
     return None
 
 
-def is_grouped(module: Module, weight: Parameter) -> bool:
+def is_grouped(module: ModuleRecord, weight: ParameterRecord) -> bool:
     """Whether it is a convolution whose units read different channels: then alike units are not the same unit."""
-    if len(weight.shape) < 3 or not module.inputs or len(module.inputs[0]) < 2:
+    if len(weight.shape) < 3 or not module.input_shapes or len(module.input_shapes[0]) < 2:
         return False
-    shape = module.inputs[0]
+    shape = module.input_shapes[0]
     channels = shape[1] if len(shape) == len(weight.shape) else shape[0]
     return channels != weight.shape[1]
 
 
-def fan_in(weight: Parameter) -> float:
+def fan_in(weight: ParameterRecord) -> float:
     """How many numbers each unit of a linear layer sums up; from the predicted gain, which knows which way it lies."""
     if weight.predicted_gain and weight.values.rms > 0:
         root = weight.predicted_gain / weight.values.rms

@@ -5,7 +5,7 @@ import math
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, short
 from normscope.diagnostics.findings.stacks import trend
-from normscope.diagnostics.record import Join, Module
+from normscope.diagnostics.record import ModuleRecord, ResidualJoin
 
 LEAST_JOINS = 6
 """Three blocks of two branches."""
@@ -34,7 +34,7 @@ def stream_growth(view: View) -> list[Finding]:
     return [*_grows(view, joins), *_drowned(view, joins)]
 
 
-def _grows(view: View, joins: list[tuple[Module, Join]]) -> list[Finding]:
+def _grows(view: View, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
     """Growth over the second half: the first branch may well be larger than an embedding that starts small."""
     half = joins[len(joins) // 2 - 1 :]
     found = trend([join.total for _, join in half])
@@ -65,20 +65,20 @@ def _grows(view: View, joins: list[tuple[Module, Join]]) -> list[Finding]:
     ]
 
 
-def _drowned(view: View, joins: list[tuple[Module, Join]]) -> list[Finding]:
+def _drowned(view: View, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
     """Branches past the first block that are much larger than the stream."""
     found = []
     for module, join in joins[2:]:
         ratio = join.branch / join.stream if join.stream > 0 else 0.0
-        if ratio >= DROWNED and join.normalized is None:
+        if ratio >= DROWNED and join.post_norm is None:
             found.append(_drowned_finding(view, module, join, ratio))
     return found
 
 
-def _drowned_finding(view: View, module: Module, join: Join, ratio: float) -> Finding:
-    maker = view.modules.get(join.from_branch or "")
+def _drowned_finding(view: View, module: ModuleRecord, join: ResidualJoin, ratio: float) -> Finding:
+    maker = view.modules.get(join.branch_source or "")
     few = maker is None or maker.output is None or maker.output.kurtosis >= FEW_NUMBERS
-    name = called(join.from_branch or module.name)
+    name = called(join.branch_source or module.name)
     return Finding(
         "stream-drowned",
         "warning" if ratio >= LOST and not few else "note",

@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, short
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 SHIFTED = 1.0
 """Standard deviations that the mean of the middle channel is off: 84% of a ReLU's inputs are then on one side."""
@@ -25,19 +25,23 @@ def running_drift(view: View) -> list[Finding]:
         norm = module.norm
         if norm is None or norm.drift is None:
             continue
-        samples = module.inputs[0][0] * max(1, view.record.batches) if module.inputs and module.inputs[0] else 0
-        if samples < LEAST_SAMPLES or (norm.values or 0) < LEAST_VALUES:
+        samples = (
+            module.input_shapes[0][0] * max(1, view.record.batches)
+            if module.input_shapes and module.input_shapes[0]
+            else 0
+        )
+        if samples < LEAST_SAMPLES or (norm.reduction_size or 0) < LEAST_VALUES:
             continue
         shift, scale = norm.drift
         if not (shift >= SHIFTED or scale >= SCALED):
             continue
-        unused = norm.tracked == 0
-        if not module.training or (norm.tracked is not None and norm.tracked >= SETTLED):
-            found.append(_finding(module, shift, scale, norm.tracked, unused))
+        unused = norm.batches_tracked == 0
+        if not module.training or (norm.batches_tracked is not None and norm.batches_tracked >= SETTLED):
+            found.append(_finding(module, shift, scale, norm.batches_tracked, unused))
     return found
 
 
-def _finding(module: Module, shift: float, scale: float, tracked: int | None, unused: bool) -> Finding:
+def _finding(module: ModuleRecord, shift: float, scale: float, tracked: int | None, unused: bool) -> Finding:
     seen = "an unknown number of" if tracked is None else str(tracked)
     return Finding(
         "running-statistics-off",

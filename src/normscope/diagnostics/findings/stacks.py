@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from normscope.diagnostics.findings.record_view import View, linear_weight, parent, role
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 LEAST_LAYERS = 4
 """A trend needs so many layers: with fewer, one odd layer looks like one."""
@@ -27,10 +27,10 @@ class Trend:
     layer: float
 
 
-def stacks(view: View) -> list[list[Module]]:
+def stacks(view: View) -> list[list[ModuleRecord]]:
     """All stacks, in the order of execution: numbered modules of one class, and the linear layers of one parent."""
-    groups: dict[tuple[str, str], list[Module]] = defaultdict(list)
-    linear: dict[str, list[Module]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[ModuleRecord]] = defaultdict(list)
+    linear: dict[str, list[ModuleRecord]] = defaultdict(list)
     for module in view.ran:
         if module.is_function:
             continue
@@ -47,12 +47,12 @@ def stacks(view: View) -> list[list[Module]]:
     return [group for group in found if not _side_by_side(group)]
 
 
-def _is_chain(holder: Module | None, group: list[Module]) -> bool:
+def _is_chain(holder: ModuleRecord | None, group: list[ModuleRecord]) -> bool:
     """Whether siblings of different names follow each other; queries, keys and values, for one, do not."""
     return holder is None or (not holder.joins and holder.attention is None and len({m.kind for m in group}) <= 2)
 
 
-def _side_by_side(group: list[Module]) -> bool:
+def _side_by_side(group: list[ModuleRecord]) -> bool:
     """Whether several of them read the same output: they are heads, or experts, and no stack."""
     sources = [module.fed_by for module in group if module.fed_by]
     return len(set(sources)) < len(sources)

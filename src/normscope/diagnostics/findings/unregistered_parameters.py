@@ -5,18 +5,18 @@ from collections import defaultdict
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called
-from normscope.diagnostics.record import Stranger
+from normscope.diagnostics.record import UnregisteredParameter
 
 
 def strangers(view: View) -> list[Finding]:
     """One finding for each module that used some. Weights that an optimiser was seen to have are left out."""
-    by_module: dict[str, list[Stranger]] = defaultdict(list)
-    for stranger in view.record.strangers:
+    by_module: dict[str, list[UnregisteredParameter]] = defaultdict(list)
+    for stranger in view.record.unregistered_parameters:
         by_module[stranger.module].append(stranger)
     return [_finding(name, found) for name, found in by_module.items()]
 
 
-def _finding(name: str, found: list[Stranger]) -> Finding:
+def _finding(name: str, found: list[UnregisteredParameter]) -> Finding:
     first, count = found[0], sum(stranger.count for stranger in found)
     shape = " x ".join(map(str, first.shape))
     weights = f"a weight of {shape}" if count == 1 else f"{count} weights, the first of {shape},"

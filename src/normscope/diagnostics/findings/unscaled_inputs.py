@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from normscope.diagnostics.findings.record_view import View, called, linear_weight, short
-from normscope.diagnostics.record import Module
+from normscope.diagnostics.record import ModuleRecord
 
 LARGE = 2 * math.sqrt(2)
 """The spread of logits that costs 4 nats over chance. Layers of torch's own start scale by 1 / sqrt(3) and none that
@@ -30,10 +30,10 @@ def unscaled_input(view: View, head: str) -> Unscaled | None:
     first, last = _reader(view), view.modules.get(head)
     if first is None or last is None or any(module.norm is not None for module in view.ran):
         return None
-    if first.entering is None or last.entering is None or last.output is None or first.output is None:
+    if first.input is None or last.input is None or last.output is None or first.output is None:
         return None
-    size = first.entering.rms
-    if not (size >= LARGE and last.entering.rms >= LARGE and last.output.rms < LARGE * size):
+    size = first.input.rms
+    if not (size >= LARGE and last.input.rms >= LARGE and last.output.rms < LARGE * size):
         return None
     why = f"The input has a size of {short(size)}, and layers keep sizes: what {called(first.name)} makes of it has "
     why += f"one of {short(first.output.rms)}."
@@ -46,15 +46,15 @@ def unscaled_input(view: View, head: str) -> Unscaled | None:
     return Unscaled(first.name, size, why, fix)
 
 
-def _reader(view: View) -> Module | None:
+def _reader(view: View) -> ModuleRecord | None:
     """The first linear layer, if it reads what the model was given."""
     root, first = view.modules.get(""), next((m for m in view.ran if linear_weight(m) is not None), None)
-    if root is None or root.entering is None or first is None or first.entering is None:
+    if root is None or root.input is None or first is None or first.input is None:
         return None
-    return first if math.isclose(root.entering.rms, first.entering.rms, rel_tol=1e-3) else None
+    return first if math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3) else None
 
 
-def _column(first: Module, size: float) -> tuple[int, float, float] | None:
+def _column(first: ModuleRecord, size: float) -> tuple[int, float, float] | None:
     """The largest column, its size and that of the middle one, if it has most of the squares of all."""
     features = first.features
     if features is None or features.count < 2 or not features.outliers:

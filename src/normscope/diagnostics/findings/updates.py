@@ -4,7 +4,7 @@ import math
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import View, called, fan_in, is_moved, median, short
-from normscope.diagnostics.record import Module, Parameter
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 TOO_LARGE = 0.3
 """A step of 0.3 of a weight's own size. About 0.001 is usual; Adam's first step changes every number by the whole rate,
@@ -31,22 +31,26 @@ WARM = 0.1
 
 
 def update_sizes(view: View) -> list[Finding]:
-    stepped = [(m, p) for m, p in view.matrices if p.update is not None and p.optimised is not False and is_moved(p)]
-    large = [(m, p) for m, p in stepped if (p.update or 0.0) >= TOO_LARGE and _is_felt(p)]
+    stepped = [
+        (m, p) for m, p in view.matrices if p.update_ratio is not None and p.in_optimizer is not False and is_moved(p)
+    ]
+    large = [(m, p) for m, p in stepped if (p.update_ratio or 0.0) >= TOO_LARGE and _is_felt(p)]
     found = _too_large(large, len(stepped))
     if _at_full_rate(view):
-        found += _too_small(view, [(m, p) for m, p in stepped if p.update])
+        found += _too_small(view, [(m, p) for m, p in stepped if p.update_ratio])
     return found
 
 
 def unoptimised(view: View) -> list[Finding]:
     """Modules whose weights have gradients, but no optimiser that stepped has them."""
     if not view.record.steps:
-        return [_strange_finding(view)] if view.record.strange_steps and view.has_gradients else []
+        return [_strange_finding(view)] if view.record.foreign_optimizer_steps and view.has_gradients else []
     found = []
     for module in view.modules.values():
         lost = [
-            p for p in module.parameters if p.optimised is False and p.trained and is_moved(p) and p.same_as is None
+            p
+            for p in module.parameters
+            if p.in_optimizer is False and p.requires_grad and is_moved(p) and p.alias_of is None
         ]
         if lost:
             names = ", ".join(parameter.name for parameter in lost)
@@ -72,29 +76,31 @@ def _strange_finding(view: View) -> Finding:
         "warning",
         "",
         "an optimiser stepped, but it has none of the model's weights",
-        {"steps": view.record.strange_steps},
+        {"steps": view.record.foreign_optimizer_steps},
         "It has others of the very same shapes: those of a copy, or those that the model had before it was made anew. "
         "The model itself stays as it started.",
         "make the optimiser from the model that is trained, and after it: torch.optim.AdamW(model.parameters())",
     )
 
 
-def _is_felt(parameter: Parameter) -> bool:
+def _is_felt(parameter: ParameterRecord) -> bool:
     if parameter.predicted_gain is not None:
         return _change_of_gain(parameter) >= FELT
     return _change(parameter) >= FELT_TABLE
 
 
-def _change(parameter: Parameter) -> float:
+def _change(parameter: ParameterRecord) -> float:
     """The size of a step. It is not to be had from the weight's own size, which is that after the step."""
-    return (parameter.update or 0.0) * parameter.values.rms if parameter.change is None else parameter.change
+    return (
+        (parameter.update_ratio or 0.0) * parameter.values.rms if parameter.update_rms is None else parameter.update_rms
+    )
 
 
-def _change_of_gain(parameter: Parameter) -> float:
+def _change_of_gain(parameter: ParameterRecord) -> float:
     return 0.0 if parameter.predicted_gain is None else _change(parameter) * math.sqrt(fan_in(parameter))
 
 
-def _too_large(large: list[tuple[Module, Parameter]], count: int) -> list[Finding]:
+def _too_large(large: list[tuple[ModuleRecord, ParameterRecord]], count: int) -> list[Finding]:
     if not large:
         return []
     worst = max(large, key=_update)
@@ -104,13 +110,13 @@ def _too_large(large: list[tuple[Module, Parameter]], count: int) -> list[Findin
     return [_large_finding(name, found, 1) for name, found in by_module.items()]
 
 
-def _update(found: tuple[Module, Parameter]) -> float:
-    return found[1].update or 0.0
+def _update(found: tuple[ModuleRecord, ParameterRecord]) -> float:
+    return found[1].update_ratio or 0.0
 
 
-def _large_finding(place: str, worst: tuple[Module, Parameter], count: int) -> Finding:
+def _large_finding(place: str, worst: tuple[ModuleRecord, ParameterRecord], count: int) -> Finding:
     module, parameter = worst
-    update = parameter.update or 0.0
+    update = parameter.update_ratio or 0.0
     name = f"{module.name}.{parameter.name}" if module.name else parameter.name
     return Finding(
         "update-too-large",
@@ -131,10 +137,10 @@ def _large_finding(place: str, worst: tuple[Module, Parameter], count: int) -> F
 
 def _at_full_rate(view: View) -> bool:
     steps = view.record.steps
-    return bool(steps) and any(s.lr > 0 and (s.rises_to is None or s.lr >= WARM * s.rises_to) for s in steps)
+    return bool(steps) and any(s.lr > 0 and (s.peak_lr is None or s.lr >= WARM * s.peak_lr) for s in steps)
 
 
-def _too_small(view: View, stepped: list[tuple[Module, Parameter]]) -> list[Finding]:
+def _too_small(view: View, stepped: list[tuple[ModuleRecord, ParameterRecord]]) -> list[Finding]:
     if not stepped:
         return []
     middle = median([_update(found) for found in stepped])
@@ -161,8 +167,8 @@ def _too_small(view: View, stepped: list[tuple[Module, Parameter]]) -> list[Find
     return [_lagging_finding(module, parameter, middle) for module, parameter in by_module.values()]
 
 
-def _lagging_finding(module: Module, parameter: Parameter, middle: float) -> Finding:
-    update = parameter.update or 0.0
+def _lagging_finding(module: ModuleRecord, parameter: ParameterRecord, middle: float) -> Finding:
+    update = parameter.update_ratio or 0.0
     name = f"{module.name}.{parameter.name}" if module.name else parameter.name
     return Finding(
         "update-too-small",

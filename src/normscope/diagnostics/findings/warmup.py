@@ -19,13 +19,13 @@ RISEN = 0.5
 
 
 def cold_start(view: View) -> list[Finding]:
-    posts = [module for module in view.ran for join in module.joins if join.normalized is not None]
-    others = sum(1 for module in view.ran for join in module.joins if join.normalized is None)
+    posts = [module for module in view.ran for join in module.joins if join.post_norm is not None]
+    others = sum(1 for module in view.ran for join in module.joins if join.post_norm is None)
     if len(posts) < DEEP or others > len(posts):
         return []
     for step in view.record.steps:
-        adaptive = "adam" in step.optimiser.lower() and "radam" not in step.optimiser.lower()  # RAdam warms up itself
-        full = step.rises_to is None or step.lr >= RISEN * step.rises_to
+        adaptive = "adam" in step.optimizer.lower() and "radam" not in step.optimizer.lower()  # RAdam warms up itself
+        full = step.peak_lr is None or step.lr >= RISEN * step.peak_lr
         if adaptive and full and step.lr >= RATE and step.number is not None and step.number <= EARLY:
             place = holder([module.name for module in posts])
             return [
@@ -33,7 +33,7 @@ def cold_start(view: View) -> list[Finding]:
                     "post-norm-without-warmup",
                     "warning",
                     place,
-                    f"{len(posts)} post-norm additions, and step {step.number} of {step.optimiser} is at the full rate "
+                    f"{len(posts)} post-norm additions, and step {step.number} of {step.optimizer} is at the full rate "
                     f"of {short(step.lr)}",
                     {"post-norm additions": len(posts), "rate": step.lr, "step": step.number},
                     f"In {called(place)} every sum is normalised, so the gradients of the last blocks are large at the "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from normscope.diagnostics.record import Attention
+from normscope.diagnostics.record import AttentionStats
 from normscope.diagnostics.report.panels import LEFT, TITLE, text
 from normscope.render.axis_scale import Scale
 from normscope.render.formatting import figure
@@ -20,7 +20,7 @@ class Layer:
     name: str
     first: float
     last: float
-    attention: Attention
+    attention: AttentionStats
 
 
 def heat_height(layers: Sequence[Layer]) -> float:
@@ -64,13 +64,13 @@ def _title(top: float) -> str:
     )
 
 
-def _groups(attention: Attention) -> list[tuple[str, float, float]]:
+def _groups(attention: AttentionStats) -> list[tuple[str, float, float]]:
     """The rows: which heads, their entropy, and the share of queries that look at one token."""
     size = -(-attention.heads // MOST_HEADS)
     rows = []
     for start in range(0, attention.heads, size):
         entropy = attention.entropy[start : start + size]
-        sharpest = attention.sharpest[start : start + size]
+        sharpest = attention.peaked[start : start + size]
         last = start + len(entropy) - 1
         name = f"head {start}" if last == start else f"heads {start} to {last}, their mean"
         if entropy and sharpest:

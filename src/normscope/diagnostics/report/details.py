@@ -1,19 +1,27 @@
 """Everything that is known of one module, in a few lines of words."""
 
-from normscope.diagnostics.record import Attention, Join, Module, NormFigures, Parameter, Signal, Units
+from normscope.diagnostics.record import (
+    AttentionStats,
+    ModuleRecord,
+    NormStats,
+    ParameterRecord,
+    ResidualJoin,
+    TensorStats,
+    UnitStats,
+)
 from normscope.diagnostics.report.summary import shape
 from normscope.render.formatting import figure, in_one_line, many
 
 
-def details_of(module: Module) -> list[tuple[str, str]]:
+def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
     """The lines, each with its name. What was not seen has none."""
     lines = [("name", module.name)] if "." in module.name else []
-    if module.same_as is not None:
-        lines.append(("same as", module.same_as))
-    if module.inputs:
-        lines.append(("given", ", ".join(map(shape, module.inputs))))
+    if module.alias_of is not None:
+        lines.append(("same as", module.alias_of))
+    if module.input_shapes:
+        lines.append(("given", ", ".join(map(shape, module.input_shapes))))
     if module.calls > 1:
-        sizes = f"; rms of each {', '.join(map(figure, module.by_call[:8]))}" if module.by_call else ""
+        sizes = f"; rms of each {', '.join(map(figure, module.rms_by_call[:8]))}" if module.rms_by_call else ""
         lines.append(("calls", f"{module.calls}{sizes}"))
     lines += [(name, _signal(known)) for name, known in _signals(module) if known is not None]
     if module.saturated is not None:
@@ -22,37 +30,37 @@ def details_of(module: Module) -> list[tuple[str, str]]:
     lines += [("norm", _norm(module.norm))] if module.norm is not None else []
     lines += [("attention", _attention(module.attention))] if module.attention is not None else []
     lines += [("join", _join(join)) for join in module.joins]
-    if module.made_unreal:
+    if module.produced_non_finite:
         lines.append(("not finite", "made of finite inputs and finite weights, here"))
-    if module.made_unreal_gradient:
+    if module.produced_non_finite_gradient:
         lines.append(("not finite", "made on the way back, here"))
     lines += [(parameter.name, _parameter(parameter)) for parameter in module.parameters]
     return [(in_one_line(name), in_one_line(words)) for name, words in lines]
 
 
-def _signals(module: Module) -> tuple[tuple[str, Signal | None], ...]:
-    return ("entering", module.entering), ("output", module.output), ("gradient", module.gradient)
+def _signals(module: ModuleRecord) -> tuple[tuple[str, TensorStats | None], ...]:
+    return ("entering", module.input), ("output", module.output), ("gradient", module.gradient)
 
 
-def _all_units(module: Module) -> tuple[tuple[str, Units | None], ...]:
+def _all_units(module: ModuleRecord) -> tuple[tuple[str, UnitStats | None], ...]:
     return ("units", module.units), ("features", module.features)
 
 
-def _signal(signal: Signal) -> str:
+def _signal(signal: TensorStats) -> str:
     if signal.count == 0:
         return "no finite number"
     parts = [
         f"rms {figure(signal.rms)}",
         f"mean {figure(signal.mean)}",
-        f"from {figure(signal.least)} to {figure(signal.greatest)}",
+        f"from {figure(signal.min)} to {figure(signal.max)}",
         f"kurtosis {figure(signal.kurtosis)}",
     ]
     parts += [f"{signal.zeros:.1%} zeros"] if signal.zeros > 0 else []
-    parts += [f"{signal.unreal:.2%} not finite"] if signal.unreal > 0 else []
+    parts += [f"{signal.non_finite:.2%} not finite"] if signal.non_finite > 0 else []
     return ", ".join(parts)
 
 
-def _units(units: Units) -> str:
+def _units(units: UnitStats) -> str:
     words = f"{units.count:,}, their middle rms {figure(units.median_rms)}"
     if units.dead:
         words += f", {units.dead:,} dead"
@@ -64,38 +72,38 @@ def _units(units: Units) -> str:
     return words
 
 
-def _norm(norm: NormFigures) -> str:
+def _norm(norm: NormStats) -> str:
     parts = [f"given a variance of {figure(norm.input_variance)}"]
     parts += [f"eps {norm.eps:g}"] if norm.eps is not None else []
-    if norm.shares is not None:
-        parts.append(f"statistics shared along axes {', '.join(map(str, norm.shares)) or 'of no size'}")
-    parts += [f"{norm.values:,} values each"] if norm.values is not None else []
-    if norm.gain_mean is not None:
-        parts.append(f"gain {figure(norm.gain_mean)} ± {figure(norm.gain_spread)}")
+    if norm.reduced_axes is not None:
+        parts.append(f"statistics shared along axes {', '.join(map(str, norm.reduced_axes)) or 'of no size'}")
+    parts += [f"{norm.reduction_size:,} values each"] if norm.reduction_size is not None else []
+    if norm.weight_mean is not None:
+        parts.append(f"gain {figure(norm.weight_mean)} ± {figure(norm.weight_std)}")
     if norm.drift is not None:
         parts.append(f"memory off by {figure(norm.drift[0])} deviations and a factor of {figure(norm.drift[1])}")
     return ", ".join(parts)
 
 
-def _attention(attention: Attention) -> str:
+def _attention(attention: AttentionStats) -> str:
     parts = [many(attention.heads, "head"), f"up to {many(attention.keys, 'key')}"]
     if attention.entropy:
         parts.append(f"entropy {figure(min(attention.entropy))} to {figure(max(attention.entropy))}")
-    parts += [f"scores spread by {figure(attention.spread)}"] if attention.spread is not None else []
-    parts += [f"weight on later keys {figure(attention.future)}"] if attention.future is not None else []
+    parts += [f"scores spread by {figure(attention.score_std)}"] if attention.score_std is not None else []
+    parts += [f"weight on later keys {figure(attention.future_weight)}"] if attention.future_weight is not None else []
     return ", ".join(parts)
 
 
-def _join(join: Join) -> str:
+def _join(join: ResidualJoin) -> str:
     words = f"stream {figure(join.stream)} + branch {figure(join.branch)} = {figure(join.total)}"
-    words += f", from {join.from_branch}" if join.from_branch else ""
-    return words + (f", then {join.normalized}" if join.normalized else "")
+    words += f", from {join.branch_source}" if join.branch_source else ""
+    return words + (f", then {join.post_norm}" if join.post_norm else "")
 
 
-def _parameter(parameter: Parameter) -> str:
+def _parameter(parameter: ParameterRecord) -> str:
     parts = [shape(parameter.shape), parameter.dtype, f"rms {figure(parameter.values.rms)}"]
     parts += [f"gradient {figure(parameter.gradient.rms)}"] if parameter.gradient is not None else []
-    parts += [f"update {figure(parameter.update)} of it"] if parameter.update is not None else []
-    parts += [f"tied to {parameter.same_as}"] if parameter.same_as is not None else []
-    parts += [] if parameter.trained else ["not trained"]
+    parts += [f"update {figure(parameter.update_ratio)} of it"] if parameter.update_ratio is not None else []
+    parts += [f"tied to {parameter.alias_of}"] if parameter.alias_of is not None else []
+    parts += [] if parameter.requires_grad else ["not trained"]
     return ", ".join(parts)

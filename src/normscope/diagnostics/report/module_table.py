@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.diagnostics.record import Record, Signal
+from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.report.details import details_of
 from normscope.diagnostics.report.module_tree import Node, fold, is_idle, tree_of
 from normscope.diagnostics.report.signal_path import size_of
@@ -36,7 +36,7 @@ class ModuleTable:
         named: the modules that findings are about; they stay in sight.
     """
 
-    def __init__(self, record: Record, named: Collection[str]) -> None:
+    def __init__(self, record: XrayRecord, named: Collection[str]) -> None:
         self._roots = tree_of(record)
         self._left_out = 0
         if len(record.modules) > MOST_ROWS:
@@ -102,16 +102,18 @@ class ModuleTable:
 def _has_more(node: Node) -> bool:
     """Whether there is more to tell than its row does; what only holds others has their figures below it."""
     module = node.module
-    special = (module.norm, module.attention, module.units, module.joins, module.parameters, module.made_unreal)
+    special = (module.norm, module.attention, module.units, module.joins, module.parameters, module.produced_non_finite)
     return not node.children or any(special)
 
 
 def _cells(node: Node, depth: int, look: _Look) -> str:
     module = node.module
     kind = "" if module.is_function or module.kind == node.label else f" {clean(in_one_line(module.kind))}"
-    size = ", ".join(shape(output) for output in module.outputs if output) or ("number" if module.outputs else "")
-    if not module.outputs and module.same_as is not None:
-        size = f"= {module.same_as}"
+    size = ", ".join(shape(output) for output in module.output_shapes if output) or (
+        "number" if module.output_shapes else ""
+    )
+    if not module.output_shapes and module.alias_of is not None:
+        size = f"= {module.alias_of}"
     elif is_idle(node):
         kind += ", never ran"
     return (
@@ -122,11 +124,11 @@ def _cells(node: Node, depth: int, look: _Look) -> str:
     )
 
 
-def _bar(signal: Signal | None, bars: Bars, colour: str) -> str:
+def _bar(signal: TensorStats | None, bars: Bars, colour: str) -> str:
     if signal is None:
         return "<span></span>"
     value = size_of(signal)
-    doubt = ' <em title="not all finite">!</em>' if signal.unreal > 0 else ""
+    doubt = ' <em title="not all finite">!</em>' if signal.non_finite > 0 else ""
     return f'<span class="{colour}" style="--w:{100 * bars.share(value):.0f}%">{figure(value)}{doubt}</span>'
 
 

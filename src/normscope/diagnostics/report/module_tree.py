@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
 
 FEWEST = 3
 """So many blocks of the same structure, one after the other, are worth folding."""
@@ -22,7 +22,7 @@ class Node:
         own_flops: the arithmetic that it does beside the modules in it: by a tied head, or attention's own products.
     """
 
-    module: Module
+    module: ModuleRecord
     label: str
     parameters: int = 0
     children: list["Node"] = field(default_factory=list)
@@ -42,10 +42,10 @@ class Node:
         return min(orders, default=None)
 
 
-def tree_of(record: Record) -> list[Node]:
+def tree_of(record: XrayRecord) -> list[Node]:
     """The roots: the model itself, or nothing if the record is empty.
 
-    >>> roots = tree_of(Record("Net", (Module("", "Net"), Module("a", "Linear"), Module("a.b", "ReLU")), 1, 0))
+    >>> roots = tree_of(XrayRecord("Net", (ModuleRecord("", "Net"), ModuleRecord("a", "Linear"), ModuleRecord("a.b", "ReLU")), 1, 0))
     >>> [[node.label for node in root.walk()] for root in roots]
     [['Net', 'a', 'b']]
     """
@@ -62,7 +62,7 @@ def tree_of(record: Record) -> list[Node]:
         else:
             roots.append(node)
     for node in reversed(nodes.values()):  # children come after their parents
-        own = node.module.parameter_count if node.module.same_as is None else 0
+        own = node.module.parameter_count if node.module.alias_of is None else 0
         node.parameters = own + sum(child.parameters for child in node.children)
         node.children.sort(key=_by_first_call)
         node.own_flops = _own_flops(node)
@@ -91,9 +91,9 @@ def _path(node: Node, names: Collection[str]) -> Node:
     return Node(node.module, node.label, node.parameters, children, own_flops=node.own_flops)
 
 
-def never_ran(record: Record) -> list[Module]:
+def never_ran(record: XrayRecord) -> list[ModuleRecord]:
     """The outermost modules of which nothing ran, though they have work to do; not second names of others."""
-    found: list[Module] = []
+    found: list[ModuleRecord] = []
     for root in tree_of(record):
         found += _idle(root)
     return found
@@ -104,7 +104,7 @@ def is_idle(node: Node) -> bool:
 
     A second name of another is not idle, nor is a module whose weights were used without calling it.
     """
-    if node.first is not None or node.module.same_as is not None:
+    if node.first is not None or node.module.alias_of is not None:
         return False
     own = [parameter for inner in node.walk() for parameter in inner.module.parameters]
     is_empty_list = not node.children and not own and node.module.kind.endswith(("List", "Dict"))
@@ -114,7 +114,7 @@ def is_idle(node: Node) -> bool:
 def _own_flops(node: Node) -> int:
     """What its children do not account for; nothing where one is shared with others, whose work is counted there."""
     inner = [child for child in node.walk() if child is not node]
-    if not node.module.flops or not inner or any(child.module.same_as is not None for child in inner):
+    if not node.module.flops or not inner or any(child.module.alias_of is not None for child in inner):
         return 0
     return max(0, node.module.flops - sum(_flops(child) for child in node.children))
 
@@ -124,7 +124,7 @@ def _flops(node: Node) -> int:
     return node.module.flops or sum(_flops(child) for child in node.children)
 
 
-def _idle(node: Node) -> list[Module]:
+def _idle(node: Node) -> list[ModuleRecord]:
     return [node.module] if is_idle(node) else [module for child in node.children for module in _idle(child)]
 
 
@@ -145,9 +145,9 @@ def _structure(node: Node) -> tuple[object, ...]:
     """What two blocks have in common if they are built alike; a module that they share runs as the first one's."""
     module = node.module
     own = tuple((parameter.name, parameter.shape) for parameter in module.parameters)
-    idle = module.order is None and module.same_as is None
+    idle = module.order is None and module.alias_of is None
     inside = tuple((child.label, _structure(child)) for child in sorted(node.children, key=lambda child: child.label))
-    return module.kind, idle, own and module.outputs, own, inside
+    return module.kind, idle, own and module.output_shapes, own, inside
 
 
 def _holds(node: Node, names: Collection[str]) -> bool:

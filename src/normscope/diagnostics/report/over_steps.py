@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.panels import (
     TITLE,
     WIDTH,
@@ -32,7 +32,7 @@ MOST_STATIONS = 200
 _SIDES = (("forward", "Forward: the size of the signal", "a"), ("backward", "Backward: the loss's gradient", "b"))
 
 
-def draw_steps(records: Sequence[Record]) -> list[str]:
+def draw_steps(records: Sequence[XrayRecord]) -> list[str]:
     """The section; nothing for a single record."""
     if len(records) < 2:
         return []
@@ -53,7 +53,7 @@ def draw_steps(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def _depths(records: Sequence[Record], ways: Sequence[dict[str, Station]], stations: Sequence[Station]) -> str:
+def _depths(records: Sequence[XrayRecord], ways: Sequence[dict[str, Station]], stations: Sequence[Station]) -> str:
     """The signal by depth, a line for each of a few steps: the later the stronger."""
     x = across(len(stations))
     chosen = sorted({round(i * (len(records) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
@@ -81,7 +81,11 @@ def _depths(records: Sequence[Record], ways: Sequence[dict[str, Station]], stati
 
 
 def _curves(
-    records: Sequence[Record], ways: Sequence[dict[str, Station]], stations: Sequence[Station], side: str, colour: str
+    records: Sequence[XrayRecord],
+    ways: Sequence[dict[str, Station]],
+    stations: Sequence[Station],
+    side: str,
+    colour: str,
 ) -> list[str]:
     """A small curve for each depth, all on the same scales."""
     steps = _xs(records)
@@ -124,7 +128,7 @@ def _value(station: Station | None, side: str) -> float | None:
     return None if station is None else station.rms if side == "forward" else station.gradient
 
 
-def _xs(records: Sequence[Record]) -> list[float]:
+def _xs(records: Sequence[XrayRecord]) -> list[float]:
     """The steps that the labels name; if they name none, or not in order, the places in the sequence."""
     found = [re.search(r"\d+", record.label) for record in records]
     steps = [float(match.group()) for match in found if match]
@@ -132,5 +136,5 @@ def _xs(records: Sequence[Record]) -> list[float]:
     return steps if len(steps) == len(records) and rising else [float(i) for i in range(len(records))]
 
 
-def _step(records: Sequence[Record], number: int) -> str:
+def _step(records: Sequence[XrayRecord], number: int) -> str:
     return in_one_line(records[number].label) or f"record {number % len(records)}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from normscope.diagnostics.findings.base import SEVERITIES, Finding
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.finding_cards import MARKS, anchor, draw_cards, marked_up
 from normscope.diagnostics.report.module_table import ModuleTable
 from normscope.diagnostics.report.over_steps import draw_steps
@@ -17,14 +17,14 @@ from normscope.render.formatting import in_one_line
 from normscope.render.html_page import clean, document
 
 
-def render_page(records: Record | Sequence[Record], findings: Sequence[Finding]) -> str:
+def render_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Finding]) -> str:
     """The page of an x-ray; of several, which were taken one after the other, that of the last and how it came there.
 
     Args:
         records: what was seen; several in the order in which they were taken.
         findings: what is wrong, as `find` gives it for the last of them.
     """
-    series = [records] if isinstance(records, Record) else list(records)
+    series = [records] if isinstance(records, XrayRecord) else list(records)
     if not series:
         raise ConfigError("a page is made of one record at least, but got none\nfix: render_page(x.record, findings)")
     record = series[-1]
@@ -44,7 +44,7 @@ def render_page(records: Record | Sequence[Record], findings: Sequence[Finding])
     return document(title, body, style=CHART_STYLE + PAGE_STYLE, script=CHART_SCRIPT + PAGE_SCRIPT)
 
 
-def _head(title: str, records: Sequence[Record], findings: Sequence[Finding]) -> list[str]:
+def _head(title: str, records: Sequence[XrayRecord], findings: Sequence[Finding]) -> list[str]:
     record = records[-1]
     which = f", the last of {len(records)} x-rays" if len(records) > 1 else ""
     worst = next((severity for severity in SEVERITIES if any(f.severity == severity for f in findings)), "good")
@@ -61,7 +61,7 @@ def _head(title: str, records: Sequence[Record], findings: Sequence[Finding]) ->
     ]
 
 
-def _notices(record: Record) -> list[str]:
+def _notices(record: XrayRecord) -> list[str]:
     never = idle(record)
     items = [f"never ran: {', '.join(never)}"] if never else []
     items += [in_one_line(notice) for notice in record.notices]

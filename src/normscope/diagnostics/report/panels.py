@@ -111,7 +111,7 @@ def _title(panel: Panel, top: float) -> str:
 
 def _trace(trace: Trace, x: Scale, y: Scale, bottom: float) -> list[str]:
     path, dots, pen_is_down = [], [], False
-    for number, (place, value, unreal) in enumerate(trace.points):
+    for number, (place, value, non_finite) in enumerate(trace.points):
         left = x.place(place)
         if value is None:
             pen_is_down = False
@@ -123,15 +123,15 @@ def _trace(trace: Trace, x: Scale, y: Scale, bottom: float) -> list[str]:
             at = bottom  # zero is below all that a logarithmic scale has, and nan is nowhere
         pen_is_down = _fits(value)
         words = trace.words[number] if number < len(trace.words) else ""
-        if len(trace.points) <= 120 or unreal or not pen_is_down:
-            dots.append(_dot(left, at, value, unreal, trace.colour, words))
+        if len(trace.points) <= 120 or non_finite or not pen_is_down:
+            dots.append(_dot(left, at, value, non_finite, trace.colour, words))
     line = [f'<path class="line {trace.colour}" d="{"".join(path)}"/>'] if trace.joined and path else []
     return line + dots if trace.opacity == 1 else [f'<g opacity="{trace.opacity:.2f}">', *line, *dots, "</g>"]
 
 
-def _dot(x: float, y: float, value: float, unreal: bool, colour: str, words: str) -> str:
+def _dot(x: float, y: float, value: float, non_finite: bool, colour: str, words: str) -> str:
     title = f"<title>{escape(words)}</title>" if words else ""
-    if unreal or not math.isfinite(value):
+    if non_finite or not math.isfinite(value):
         cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
         return f'<path class="cross" d="{cross}">{title}</path>' if title else f'<path class="cross" d="{cross}"/>'
     hollow = "" if value > 0 else " hollow"
@@ -223,9 +223,9 @@ def text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str 
     return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(in_one_line(words))}</text>'
 
 
-def value_words(name: str, value: float | None, unreal: bool = False) -> str:
+def value_words(name: str, value: float | None, non_finite: bool = False) -> str:
     """A figure with its name, for the pointer."""
-    return f"{name} {figure(value)}{' (not all finite)' if unreal else ''}"
+    return f"{name} {figure(value)}{' (not all finite)' if non_finite else ''}"
 
 
 def bounded(value: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from normscope.diagnostics.record import Parameter, Record, Signal
+from normscope.diagnostics.record import ParameterRecord, TensorStats, XrayRecord
 from normscope.diagnostics.report.panels import TITLE, WIDTH, Panel, Trace, across, draw_panel, text
 from normscope.diagnostics.report.signal_path import size_of
 from normscope.diagnostics.report.summary import shape
@@ -18,18 +18,18 @@ USUAL = 1e-3
 """The usual change of a weight by one step, as a share of its size. Far below it a weight hardly learns."""
 
 
-def draw_weights(record: Record) -> list[str]:
+def draw_weights(record: XrayRecord) -> list[str]:
     """The section; nothing for a model without parameters."""
     known = [
         (f"{module.name}.{parameter.name}" if module.name else parameter.name, parameter)
         for module in sorted(record.modules, key=lambda module: (module.order is None, module.order or 0))
         for parameter in module.parameters
-        if parameter.same_as is None
+        if parameter.alias_of is None
     ]
     if not known:
         return []
     lines = ["<h2>Parameters</h2>"]
-    if any(parameter.update is not None for _, parameter in known):
+    if any(parameter.update_ratio is not None for _, parameter in known):
         lines.append(_updates(known))
     else:
         lines.append('<p class="faint">No step of an optimiser was seen, so nothing is known of their updates.</p>')
@@ -41,15 +41,15 @@ def draw_weights(record: Record) -> list[str]:
     return [*lines, "</details>"]
 
 
-def _updates(known: Sequence[tuple[str, Parameter]]) -> str:
-    moved = [(name, parameter) for name, parameter in known if parameter.update is not None]
+def _updates(known: Sequence[tuple[str, ParameterRecord]]) -> str:
+    moved = [(name, parameter) for name, parameter in known if parameter.update_ratio is not None]
     moved = moved[:: max(1, -(-len(moved) // MOST_ROWS))]
     x = across(len(moved))
     traces = []
     for label, colour, is_matrix in (("matrices", "a", True), ("gains and biases", "c", False)):
         chosen = [(i, name, p) for i, (name, p) in enumerate(moved) if (len(p.shape) > 1) == is_matrix]
-        points = [(float(i), p.update, False) for i, _, p in chosen]
-        words = [f"{in_one_line(name)}\nupdate {figure(p.update)} of its size" for _, name, p in chosen]
+        points = [(float(i), p.update_ratio, False) for i, _, p in chosen]
+        words = [f"{in_one_line(name)}\nupdate {figure(p.update_ratio)} of its size" for _, name, p in chosen]
         if points:
             traces.append(Trace(label, colour, points, joined=False, words=words))
     panel = Panel("By how much a step changes each, as a share of its size", traces, 170, [("usual: 0.001", USUAL)])
@@ -65,22 +65,22 @@ def _updates(known: Sequence[tuple[str, Parameter]]) -> str:
     )
 
 
-def _table(known: Sequence[tuple[str, Parameter]]) -> list[str]:
-    bars = Bars([parameter.update for _, parameter in known], 0, UNICODE)
+def _table(known: Sequence[tuple[str, ParameterRecord]]) -> list[str]:
+    bars = Bars([parameter.update_ratio for _, parameter in known], 0, UNICODE)
     lines = [
         '<div class="scroll"><table class="weights"><thead><tr><th scope="col">name</th><th scope="col">shape</th>'
         '<th scope="col">rms</th><th scope="col">gradient rms</th><th scope="col">update</th></tr></thead><tbody>'
     ]
     for name, parameter in known:
-        update = f'<td class="a" style="--w:{100 * bars.share(parameter.update):.0f}%">{figure(parameter.update)}</td>'
+        update = f'<td class="a" style="--w:{100 * bars.share(parameter.update_ratio):.0f}%">{figure(parameter.update_ratio)}</td>'
         lines.append(
-            f'<tr><th scope="row">{clean(in_one_line(name))}{"" if parameter.trained else " (not trained)"}</th>'
+            f'<tr><th scope="row">{clean(in_one_line(name))}{"" if parameter.requires_grad else " (not trained)"}</th>'
             f"<td>{shape(parameter.shape)}</td>{_size(parameter.values)}{_size(parameter.gradient)}"
             f"{update}</tr>"
         )
     return [*lines, "</tbody></table></div>"]
 
 
-def _size(signal: Signal | None) -> str:
-    doubt = ' <em title="not all finite">!</em>' if signal is not None and signal.unreal > 0 else ""
+def _size(signal: TensorStats | None) -> str:
+    doubt = ' <em title="not all finite">!</em>' if signal is not None and signal.non_finite > 0 else ""
     return f"<td>{figure(size_of(signal))}{doubt}</td>"

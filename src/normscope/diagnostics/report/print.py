@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from normscope.diagnostics.findings import Finding
-from normscope.diagnostics.record import Record
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.terminal import NARROWEST, render_rich
 from normscope.diagnostics.report.text_columns import glyphs_for
 from normscope.render.console import SafeConsole
@@ -14,7 +14,7 @@ from normscope.render.console import SafeConsole
 _WIDEST = 120
 
 
-def print_record(record: Record, findings: Sequence[Finding]) -> None:
+def print_record(record: XrayRecord, findings: Sequence[Finding]) -> None:
     print_text(render_rich(record, findings, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from html import escape
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.record import Module, Record
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.attention_map import Layer, draw_heat, heat_height
 from normscope.diagnostics.report.panels import (
     TITLE,
@@ -31,7 +31,7 @@ MOST_LAYERS = 200
 _GAP, _FLAG = 14, 22
 
 
-def draw_picture(record: Record, findings: Sequence[Finding], anchors: Mapping[int, str]) -> str:
+def draw_picture(record: XrayRecord, findings: Sequence[Finding], anchors: Mapping[int, str]) -> str:
     """The picture as a figure for an HTML page; nothing if there is nothing to show.
 
     Args:
@@ -77,14 +77,14 @@ def draw_picture(record: Record, findings: Sequence[Finding], anchors: Mapping[i
     )
 
 
-def _panels(record: Record, stations: Sequence[Station], air: int) -> list[Panel]:
+def _panels(record: XrayRecord, stations: Sequence[Station], air: int) -> list[Panel]:
     joined = any(station.branch for station in stations)
     stream = Trace(
         "the stream" if joined else "",
         "a",
-        [(i, station.rms, station.unreal) for i, station in enumerate(stations)],
+        [(i, station.rms, station.non_finite) for i, station in enumerate(stations)],
     )
-    back = [(float(i), station.gradient, station.unreal_gradient) for i, station in enumerate(stations)]
+    back = [(float(i), station.gradient, station.non_finite_gradient) for i, station in enumerate(stations)]
     panels = [
         Panel("Forward: the size of the signal", [stream, *_branches(stations, ratio=False)], 190, arrow="→", air=air),
     ]
@@ -113,10 +113,10 @@ def _branches(stations: Sequence[Station], *, ratio: bool) -> list[Trace]:
     return traces
 
 
-def _norms(record: Record, stations: Sequence[Station]) -> tuple[list[Trace], list[tuple[str, float]]]:
+def _norms(record: XrayRecord, stations: Sequence[Station]) -> tuple[list[Trace], list[tuple[str, float]]]:
     """The size of what each norm is given, those of the same name in their blocks together; and eps, if it matters."""
     norms = [module for module in record.ran if _normalizes(module)]
-    kinds: dict[str, list[Module]] = {}
+    kinds: dict[str, list[ModuleRecord]] = {}
     for module in norms:
         kinds.setdefault(_within_block(module.name), []).append(module)
     kinds = dict([(kind, modules) for kind, modules in kinds.items() if len(modules) > 1][:4])
@@ -132,20 +132,20 @@ def _norms(record: Record, stations: Sequence[Station]) -> tuple[list[Trace], li
     return traces, [(f"below √eps = {level:.2g} eps decides", level)] if matters else []
 
 
-def _given(label: str, colour: str, norms: Sequence[Module], stations: Sequence[Station]) -> Trace:
+def _given(label: str, colour: str, norms: Sequence[ModuleRecord], stations: Sequence[Station]) -> Trace:
     points, words = [], []
     for module in norms:
         assert module.norm is not None
         size = math.sqrt(module.norm.input_variance) if module.norm.input_variance >= 0 else math.nan
-        unreal = module.entering is not None and module.entering.unreal > 0
-        points.append((place_of(stations, module.order or 0), size, unreal))
-        words.append(f"{module.name}\n{value_words('given', size, unreal)}")
+        non_finite = module.input is not None and module.input.non_finite > 0
+        points.append((place_of(stations, module.order or 0), size, non_finite))
+        words.append(f"{module.name}\n{value_words('given', size, non_finite)}")
     return Trace(label, colour, points, joined=label != "others", words=words)
 
 
-def _normalizes(module: Module) -> bool:
+def _normalizes(module: ModuleRecord) -> bool:
     """Not one that stands in for a norm and does nothing."""
-    return module.norm is not None and (module.norm.eps is not None or bool(module.norm.shares))
+    return module.norm is not None and (module.norm.eps is not None or bool(module.norm.reduced_axes))
 
 
 def _within_block(name: str) -> str:
@@ -158,7 +158,7 @@ def _within_block(name: str) -> str:
     return match.group(1) if match else name
 
 
-def _attention(record: Record, stations: Sequence[Station]) -> list[Layer]:
+def _attention(record: XrayRecord, stations: Sequence[Station]) -> list[Layer]:
     """The layers of attention: each as wide as its block, if it is alone there."""
     found = [module for module in record.ran if module.attention is not None and module.attention.entropy]
     spans = blocks_of([station.block for station in stations])
@@ -176,7 +176,7 @@ def _attention(record: Record, stations: Sequence[Station]) -> list[Layer]:
     return [replace(layer, first=i, last=i) for layer, i in zip(layers, _places(layers, record, stations), strict=True)]
 
 
-def _places(layers: Sequence[Layer], record: Record, stations: Sequence[Station]) -> list[float]:
+def _places(layers: Sequence[Layer], record: XrayRecord, stations: Sequence[Station]) -> list[float]:
     return [place_of(stations, record[layer.name].order or 0) for layer in layers]
 
 
@@ -185,9 +185,12 @@ def _columns(stations: Sequence[Station], x: Scale, top: float, bottom: float) -
     half = (x.place(1) - x.place(0)) / 2
     columns = []
     for i, station in enumerate(stations):
-        words = [in_one_line(f"{station.title} ({station.kind})"), value_words("forward", station.rms, station.unreal)]
+        words = [
+            in_one_line(f"{station.title} ({station.kind})"),
+            value_words("forward", station.rms, station.non_finite),
+        ]
         if station.gradient is not None:
-            words.append(value_words("gradient", station.gradient, station.unreal_gradient))
+            words.append(value_words("gradient", station.gradient, station.non_finite_gradient))
         if station.branch is not None:
             words.append(f"{value_words('added', station.branch.rms)}, {value_words('x', station.branch.ratio)}")
         columns.append(
@@ -223,20 +226,23 @@ def _caption(stations: Sequence[Station]) -> str:
     if not any(station.branch for station in stations):
         way = "each place is a module, in the order in which they run"
     zero = any(_has_zero(station) for station in stations)
-    unreal = any(station.unreal or station.unreal_gradient for station in stations)
+    non_finite = any(station.non_finite or station.non_finite_gradient for station in stations)
     backward = any(station.gradient is not None for station in stations)
     more = [] if backward else ["no gradients were seen"]
     more += ["a ring at the bottom is a zero"] if zero else []
-    more += ["a cross marks numbers that are infinite, or not numbers"] if unreal else []
+    more += ["a cross marks numbers that are infinite, or not numbers"] if non_finite else []
     return "; ".join([f"Root mean squares on logarithmic scales; {way}", *more])
 
 
 def _has_zero(station: Station) -> bool:
-    forward, backward = station.rms == 0 and not station.unreal, station.gradient == 0 and not station.unreal_gradient
+    forward, backward = (
+        station.rms == 0 and not station.non_finite,
+        station.gradient == 0 and not station.non_finite_gradient,
+    )
     return forward or backward or (station.branch is not None and station.branch.rms == 0)
 
 
-def _spoken(record: Record, stations: Sequence[Station]) -> str:
+def _spoken(record: XrayRecord, stations: Sequence[Station]) -> str:
     """What a screen reader says."""
     first, last = stations[0], stations[-1]
     words = f"The signal through {record.model}: {value_words('forward', first.rms)} to {value_words('', last.rms)}"

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from normscope.diagnostics.record import Join, Module, Record, Signal
+from normscope.diagnostics.record import ModuleRecord, ResidualJoin, TensorStats, XrayRecord
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Station:
     order: float
     rms: float | None
     gradient: float | None
-    unreal: bool = False
-    unreal_gradient: bool = False
+    non_finite: bool = False
+    non_finite_gradient: bool = False
     branch: Branch | None = None
 
     @property
@@ -60,7 +60,7 @@ class Station:
         return f"{self.block} + {self.branch.label}".strip() if self.branch else place
 
 
-def stations_of(record: Record) -> list[Station]:
+def stations_of(record: XrayRecord) -> list[Station]:
     """The stations of a record, in order."""
     modules = {module.name: module for module in record.modules}
     joins = sorted(_joins(record, modules), key=lambda found: found[0])
@@ -68,7 +68,7 @@ def stations_of(record: Record) -> list[Station]:
     ends = [end for _, end in stretches]
     found = [_at_join(owner, join, order, modules) for order, owner, join in joins]
     owners = {owner.name for _, owner, _ in joins}
-    normalized = {join.normalized for _, _, join in joins}
+    normalized = {join.post_norm for _, _, join in joins}
     for module in innermost(record):
         assert module.order is not None
         after = bisect_left(ends, float(module.order))
@@ -79,11 +79,11 @@ def stations_of(record: Record) -> list[Station]:
     return [*found, *_end(record, found)]
 
 
-def size_of(signal: Signal | None) -> float | None:
+def size_of(signal: TensorStats | None) -> float | None:
     """The rms; nan if there are numbers and none of them is finite."""
     if signal is None:
         return None
-    return math.nan if signal.unreal > 0 and signal.count == 0 else signal.rms
+    return math.nan if signal.non_finite > 0 and signal.count == 0 else signal.rms
 
 
 def place_of(stations: Sequence[Station], order: float) -> float:
@@ -108,7 +108,7 @@ def few(stations: Sequence[Station], most: int, keep: Sequence[float] = ()) -> l
     return [stations[i] for i in sorted(chosen | wanted)]
 
 
-def innermost(record: Record) -> list[Module]:
+def innermost(record: XrayRecord) -> list[ModuleRecord]:
     """Those that ran and hold no other that did."""
     ran = record.ran
     outer = set()
@@ -120,29 +120,31 @@ def innermost(record: Record) -> list[Module]:
     return [module for module in ran if module.name not in outer]
 
 
-def _joins(record: Record, modules: dict[str, Module]) -> Iterator[tuple[float, Module, Join]]:
+def _joins(record: XrayRecord, modules: dict[str, ModuleRecord]) -> Iterator[tuple[float, ModuleRecord, ResidualJoin]]:
     """Each join, with the time at which it happened: after the branch was made."""
     for module in record.modules:
         for number, join in enumerate(module.joins):
-            maker = modules.get(join.from_branch or "")
-            last = module.order if maker is None or not join.from_branch else maker.order
+            maker = modules.get(join.branch_source or "")
+            last = module.order if maker is None or not join.branch_source else maker.order
             yield (last or 0) + 0.5 + number / 1000, module, join
 
 
-def _stretches(joins: Sequence[tuple[float, Module, Join]], modules: dict[str, Module]) -> list[tuple[float, float]]:
+def _stretches(
+    joins: Sequence[tuple[float, ModuleRecord, ResidualJoin]], modules: dict[str, ModuleRecord]
+) -> list[tuple[float, float]]:
     """From when to when the branches ran: what runs then is not on the stream."""
     stretches = []
     before = -1.0
     for order, owner, join in joins:
-        source = modules.get(join.from_stream or "")
-        start = source.order if source is not None and join.from_stream else owner.order
+        source = modules.get(join.stream_source or "")
+        start = source.order if source is not None and join.stream_source else owner.order
         stretches.append((max(before, start or 0), order))
         before = order
     return stretches
 
 
-def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]) -> Station:
-    maker = modules.get(join.from_branch or "", owner)
+def _at_join(owner: ModuleRecord, join: ResidualJoin, order: float, modules: dict[str, ModuleRecord]) -> Station:
+    maker = modules.get(join.branch_source or "", owner)
     named = maker
     while "dropout" in named.kind.lower() and named.fed_by and named.fed_by[0] in modules:
         named = modules[named.fed_by[0]]  # dropout is not what a branch is about
@@ -157,16 +159,16 @@ def _at_join(owner: Module, join: Join, order: float, modules: dict[str, Module]
         order=order,
         rms=join.total,
         gradient=None if maker is owner else size_of(maker.gradient),
-        unreal=not math.isfinite(join.total) or _is_unreal(maker.output),
-        unreal_gradient=_is_unreal(maker.gradient),
+        non_finite=not math.isfinite(join.total) or _has_non_finite(maker.output),
+        non_finite_gradient=_has_non_finite(maker.gradient),
         branch=Branch(label, join.branch, join.branch / join.stream if join.stream else None),
     )
 
 
-def _end(record: Record, stations: Sequence[Station]) -> list[Station]:
+def _end(record: XrayRecord, stations: Sequence[Station]) -> list[Station]:
     """The model's output, if no module made it and no join: a head that is tied to the embedding is a function."""
     root = next((module for module in record.ran if not module.name), None)
-    if root is None or root.output is None or len(root.outputs) != 1 or not stations or root.joins:
+    if root is None or root.output is None or len(root.output_shapes) != 1 or not stations or root.joins:
         return []
     if any(module.output == root.output for module in record.modules if module is not root):
         return []
@@ -185,7 +187,7 @@ def _block(owner: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (owner, "")
 
 
-def _at_module(module: Module, owners: Collection[str]) -> Station:
+def _at_module(module: ModuleRecord, owners: Collection[str]) -> Station:
     assert module.order is not None
     parent = block = module.name.rpartition(".")[0]
     while block and block not in owners:
@@ -200,16 +202,16 @@ def _at_module(module: Module, owners: Collection[str]) -> Station:
         order=module.order,
         rms=size_of(module.output),
         gradient=size_of(module.gradient),
-        unreal=_is_unreal(module.output),
-        unreal_gradient=_is_unreal(module.gradient),
+        non_finite=_has_non_finite(module.output),
+        non_finite_gradient=_has_non_finite(module.gradient),
     )
 
 
-def _passes_on(module: Module) -> bool:
+def _passes_on(module: ModuleRecord) -> bool:
     """Whether it gave what it was given, as dropout does when the model is not training."""
-    same = module.entering == module.output and module.inputs[:1] == module.outputs[:1]
+    same = module.input == module.output and module.input_shapes[:1] == module.output_shapes[:1]
     return same and module.norm is None and not module.parameters
 
 
-def _is_unreal(signal: Signal | None) -> bool:
-    return signal is not None and signal.unreal > 0
+def _has_non_finite(signal: TensorStats | None) -> bool:
+    return signal is not None and signal.non_finite > 0

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 
 from normscope.diagnostics.findings.base import SEVERITIES, Finding
-from normscope.diagnostics.record import Record, Step
+from normscope.diagnostics.record import StepRecord, XrayRecord
 from normscope.diagnostics.report.module_tree import never_ran
 from normscope.diagnostics.report.signal_path import innermost
 from normscope.render.formatting import count, figure, in_one_line, many
 
 
-def verdict(record: Record, findings: Sequence[Finding]) -> str:
+def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
     """One sentence: how it stands with the model.
 
-    >>> verdict(Record("Net", (), batches=0, backwards=0), [])
+    >>> verdict(XrayRecord("Net", (), batches=0, backward_passes=0), [])
     'Nothing was seen: the model was not run while the x-ray looked.'
     """
     if not record.ran:
         return "Nothing was seen: the model was not run while the x-ray looked."
     if not findings:
-        seen = "forward and backward" if record.backwards else "forward; gradients were not looked at"
+        seen = "forward and backward" if record.backward_passes else "forward; gradients were not looked at"
         return f"Nothing is wrong with {in_one_line(record.model)}, as far as could be seen ({seen})."
     counts = [(sum(f.severity == severity for f in findings), severity) for severity in SEVERITIES]
     words = [many(number, severity) for number, severity in counts if number] or [many(len(findings), "finding")]
@@ -47,7 +47,7 @@ def evidence(finding: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def facts(record: Record) -> list[tuple[str, str]]:
+def facts(record: XrayRecord) -> list[tuple[str, str]]:
     """What was looked at, each with its name: for the head of a page and the foot of a text."""
     root = next((module for module in record.modules if not module.name), None)
     found = [
@@ -56,24 +56,28 @@ def facts(record: Record) -> list[tuple[str, str]]:
     ]
     if root is not None and root.flops is not None:
         found.append(("FLOPs of a forward pass", count(root.flops)))
-    outputs = sum(module.bytes for module in innermost(record))
+    outputs = sum(module.output_bytes for module in innermost(record))
     if outputs:
         found.append(("of outputs, a batch", f"{count(outputs)}{'B' if outputs > 999 else ' B'}"))
     if record.losses:
         loss = record.losses[0]
-        guess = f" (a guess among {loss.classes:,}: {figure(math.log(loss.classes))})" if loss.classes > 1 else ""
+        guess = (
+            f" (a guess among {loss.num_classes:,}: {figure(math.log(loss.num_classes))})"
+            if loss.num_classes > 1
+            else ""
+        )
         found.append((f"cross-entropy{guess}", figure(loss.value)))
     return found
 
 
-def what_ran(record: Record) -> str:
+def what_ran(record: XrayRecord) -> str:
     """How often the model ran, and what its optimiser is."""
-    parts = [many(record.batches, "batch"), many(record.backwards, "backward pass"), _steps(record.steps)]
+    parts = [many(record.batches, "batch"), many(record.backward_passes, "backward pass"), _steps(record.steps)]
     words = ", ".join(parts)
     return f"{in_one_line(record.label)}: {words}" if record.label else words
 
 
-def idle(record: Record) -> list[str]:
+def idle(record: XrayRecord) -> list[str]:
     """The modules that never ran; those whose names differ in a number alone are told once."""
     likes: dict[str, list[str]] = {}
     for module in never_ran(record):
@@ -93,16 +97,16 @@ def shape(size: Sequence[int]) -> str:
     return " x ".join(map(str, size)) or "number"
 
 
-def _steps(steps: Sequence[Step]) -> str:
+def _steps(steps: Sequence[StepRecord]) -> str:
     """The steps of each optimiser: several that work as a team have one step each, and together it is one.
 
-    >>> _steps([Step("Muon", 0.02, 1, None), Step("AdamW", 0.003, 1, None)])
+    >>> _steps([StepRecord("Muon", 0.02, 1, None), StepRecord("AdamW", 0.003, 1, None)])
     '1 step of Muon (rate 0.02) and AdamW (rate 0.003)'
     """
     if not steps:
         return "0 steps"
-    last = {in_one_line(step.optimiser): step.lr for step in steps}
-    counts = Counter(in_one_line(step.optimiser) for step in steps)
+    last = {in_one_line(step.optimizer): step.lr for step in steps}
+    counts = Counter(in_one_line(step.optimizer) for step in steps)
     named = {name: f"{name} (rate {rate:.3g})" for name, rate in last.items()}
     if len(set(counts.values())) == 1:
         return f"{many(next(iter(counts.values())), 'step')} of {_and(list(named.values()))}"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from normscope.diagnostics.findings.base import SEVERITIES, Finding
-from normscope.diagnostics.record import Record, Signal
+from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.report.module_tree import Node, fold, is_idle, tree_of
 from normscope.diagnostics.report.signal_path import Station, few, place_of, size_of, stations_of
 from normscope.diagnostics.report.summary import by_kind, evidence, facts, idle, verdict, what_ran
@@ -33,7 +33,7 @@ _FORWARD, _BACKWARD = "blue", "magenta"
 
 
 def render_text(
-    record: Record,
+    record: XrayRecord,
     findings: Sequence[Finding],
     *,
     width: int = 80,
@@ -63,7 +63,7 @@ def render_text(
         return text.encode("ascii", "replace").decode()
 
 
-def render_rich(record: Record, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
+def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
     """The same for a console of rich, which knows best whether there are colours. No line is wider than `width`."""
     width = max(width, NARROWEST)
     parts = [
@@ -76,7 +76,7 @@ def render_rich(record: Record, findings: Sequence[Finding], *, width: int = 80,
     return with_gaps(parts)
 
 
-def _head(record: Record, findings: Sequence[Finding], width: int) -> Iterator[Text]:
+def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
     yield from _lines(f"X-ray of {record.model}", "bold", width)
     yield from _lines(what_ran(record), "dim", width)
     yield from _lines(verdict(record, findings), "", width)
@@ -116,7 +116,7 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
         yield Text.assemble((f"  {name if i == 0 else '':<5}", "dim"), line)
 
 
-def _depth(record: Record, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
+def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     everything = stations_of(record)
     named = [place_of(everything, order) for order in _orders(record, findings)]
     stations = few(everything, MOST_STATIONS, named)
@@ -137,15 +137,15 @@ def _depth(record: Record, findings: Sequence[Finding], width: int, glyphs: Glyp
     for station in stations:
         yield Text.assemble(
             fit_left(_place(station), place, glyphs.cut),
-            f" {figure(station.rms):>8}{_doubt(station.unreal)}",
+            f" {figure(station.rms):>8}{_doubt(station.non_finite)}",
             (forward.draw(station.rms), _FORWARD),
-            f"  {figure(station.gradient):>8}{_doubt(station.unreal_gradient)}",
+            f"  {figure(station.gradient):>8}{_doubt(station.non_finite_gradient)}",
             (backward.draw(station.gradient), _BACKWARD),
             f" {_ratio(station):>9}" if joined else "",
         )
     if joined:
         yield from _lines("branch: what is added, as a multiple of the stream that it is added to", "dim", width)
-    if any(station.unreal or station.unreal_gradient for station in stations):
+    if any(station.non_finite or station.non_finite_gradient for station in stations):
         yield from _lines("!: some of the numbers are infinite, or not numbers", "dim", width)
 
 
@@ -158,11 +158,11 @@ def _ratio(station: Station) -> str:
     return "" if station.branch is None else figure(station.branch.ratio)
 
 
-def _doubt(unreal: bool) -> str:
-    return "!" if unreal else " "
+def _doubt(non_finite: bool) -> str:
+    return "!" if non_finite else " "
 
 
-def _modules(record: Record, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
+def _modules(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     named = {finding.module for finding in findings if finding.module}
     yield Text(_row("Modules", "output", "param.", "FLOPs", "rms ", "gradient ", width, glyphs), "bold")
     for root in tree_of(record):
@@ -183,7 +183,7 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
         width,
         glyphs,
     )
-    if module.same_as is not None and not module.outputs:  # it has no figures of its own, and so their room
+    if module.alias_of is not None and not module.output_shapes:  # it has no figures of its own, and so their room
         name = _columns(width)[0]
         row = f"{fit_left(row, name, '')} {fit_left(_size(node), width - name - 1, glyphs.cut)}"
     text = Text(row)
@@ -213,15 +213,15 @@ def _name(node: Node, named: bool, room: int) -> str:
 
 def _size(node: Node) -> str:
     module = node.module
-    if module.outputs:
-        return "x".join(map(str, next((shape for shape in module.outputs if shape), ()))) or "number"
-    if module.same_as is not None:
-        return f"= {in_one_line(module.same_as)}"
+    if module.output_shapes:
+        return "x".join(map(str, next((shape for shape in module.output_shapes if shape), ()))) or "number"
+    if module.alias_of is not None:
+        return f"= {in_one_line(module.alias_of)}"
     return "never ran" if is_idle(node) else ""
 
 
-def _signal(signal: Signal | None) -> str:
-    return "" if signal is None else f"{figure(size_of(signal))}{_doubt(signal.unreal > 0)}"
+def _signal(signal: TensorStats | None) -> str:
+    return "" if signal is None else f"{figure(size_of(signal))}{_doubt(signal.non_finite > 0)}"
 
 
 def _columns(width: int) -> tuple[int, int]:
@@ -237,7 +237,7 @@ def _row(name: str, size: str, parameters: str, flops: str, rms: str, gradient: 
     return " ".join([*cells, *(fit_right(words, columns) for words, columns in figures)])
 
 
-def _foot(record: Record, width: int) -> Iterator[Text]:
+def _foot(record: XrayRecord, width: int) -> Iterator[Text]:
     never = idle(record)
     lines = [f"Never ran: {', '.join(never)}"] if never else []
     lines += [f"Notice: {notice}" for notice in record.notices]
@@ -252,6 +252,6 @@ def _lines(words: str, style: str, width: int) -> Iterator[Text]:
         yield Text(line, style)
 
 
-def _orders(record: Record, findings: Sequence[Finding]) -> list[int]:
+def _orders(record: XrayRecord, findings: Sequence[Finding]) -> list[int]:
     names = {finding.module for finding in findings if finding.module}
     return [module.order for module in record.ran if module.name in names and module.order is not None]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Signal:
+class TensorStats:
     """The figures of some numbers, over all calls and batches. Those that are not finite are counted and left out.
 
     Args:
@@ -19,20 +19,20 @@ class Signal:
     mean: float
     rms: float
     variance: float
-    least: float
-    greatest: float
+    min: float
+    max: float
     kurtosis: float
     zeros: float
-    unreal: float
+    non_finite: float
 
     @property
-    def largest(self) -> float:
+    def abs_max(self) -> float:
         """The largest size."""
-        return max(abs(self.least), abs(self.greatest))
+        return max(abs(self.min), abs(self.max))
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitStats:
     """The units of an activation, or the features that a linear layer reads: one for each place of an axis.
 
     Args:
@@ -47,16 +47,16 @@ class Units:
     """
 
     count: int
-    seen: int
+    samples: int
     dead: int
     saturated: int | None
     median_rms: float
     outliers: tuple[tuple[int, float, float], ...]
-    after: str | None = None
+    input_module: str | None = None
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionStats:
     """How sharply tokens looked at others, over a sample of the queries.
 
     Args:
@@ -71,13 +71,13 @@ class Attention:
     heads: int
     keys: int
     entropy: tuple[float, ...]
-    sharpest: tuple[float, ...]
-    spread: float | None
-    future: float | None
+    peaked: tuple[float, ...]
+    score_std: float | None
+    future_weight: float | None
 
 
 @dataclass(frozen=True)
-class Join:
+class ResidualJoin:
     """A place where a branch is added to the stream that goes round it.
 
     Args:
@@ -89,13 +89,13 @@ class Join:
     stream: float
     branch: float
     total: float
-    from_stream: str | None
-    from_branch: str | None
-    normalized: str | None = None
+    stream_source: str | None
+    branch_source: str | None
+    post_norm: str | None = None
 
 
 @dataclass(frozen=True)
-class NormFigures:
+class NormStats:
     """What is particular to a normalization layer.
 
     Args:
@@ -118,12 +118,12 @@ class NormFigures:
 
     eps: float | None
     input_variance: float
-    shares: tuple[int, ...] | None
+    reduced_axes: tuple[int, ...] | None
     removes_bias: bool | None
-    values: int | None
+    reduction_size: int | None
     drift: tuple[float, float] | None
-    tracked: int | None
-    padding: float
-    gain_mean: float | None
-    gain_spread: float | None
-    bears_silence: bool | None = None
+    batches_tracked: int | None
+    padding_fraction: float
+    weight_mean: float | None
+    weight_std: float | None
+    finite_for_zeros: bool | None = None
