@@ -109,7 +109,7 @@ def test_a_user_can_have_it_proven(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", chiefly([signal.SIGTERM], [signal.SIGINT]))  # cli/test_train.py interrupts too
+@pytest.mark.parametrize("number", chiefly([signal.SIGTERM], [signal.SIGINT, signal.SIGHUP]))
 def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     run = new_run(tmp_path, steps=100_000, save_every=0, evaluate_every=0)
     process = subprocess.Popen(

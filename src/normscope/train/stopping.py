@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish: the step is finished, the run saved, and then it stops."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP): finish the step, save the run, and stop."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ class Stopping:
     <Signals.SIGTERM: 15>
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
