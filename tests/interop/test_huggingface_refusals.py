@@ -182,12 +182,13 @@ def test_an_index_that_names_a_file_that_is_not_there(folder: Path) -> None:
     refused(folder, "00002-of-00002")
 
 
-def test_an_index_cannot_reach_out_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "stolen.safetensors"
+@pytest.mark.parametrize("absolute", [True, False])
+def test_an_index_cannot_reach_out_of_the_folder(folder: Path, absolute: bool) -> None:
+    elsewhere = folder.parent / "stolen.safetensors"
     save_file({"wte.weight": torch.zeros(2)}, elsewhere)
-    index = {"weight_map": {"wte.weight": str(elsewhere)}}
+    index = {"weight_map": {"wte.weight": str(elsewhere) if absolute else "../stolen.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    refused(folder, "stolen")
+    refused(folder, "is no file of weights beside it")
 
 
 class Payload:

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from normscope.render.chart import MOST_POINTS, Chart, Line, draw_chart
@@ -34,6 +34,8 @@ def hover(figure: ElementTree.Element) -> Any:
 
 
 @seeded
+@example([1.0, 2.2250738585e-313], False, True, False, False)  # below the smallest normal number
+@example([1.7e308, 5e-324], True, True, True, False)
 @given(st.lists(anything, max_size=30), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_any_numbers_stay_in_the_frame(ys: list[float], log_x: bool, log_y: bool, rough: bool, zero: bool) -> None:
     line = Line("a", [(float(x), y) for x, y in enumerate(ys)], dots=True, rough=rough)

@@ -1,7 +1,10 @@
 """Axes: where a value goes, and where the round numbers are."""
 
 import math
+import sys
 from dataclasses import dataclass, replace
+
+_LEAST, _GREATEST = math.ulp(0.0), sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Scale:
 
     def place(self, value: float) -> float:
         if self.log:
-            share = math.log(value / self.low) / math.log(self.high / self.low)
+            low, high = math.log(self.low), math.log(self.high)  # the ratio of two floats may overflow
+            share = (math.log(value) - low) / (high - low)
         else:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
@@ -45,8 +49,8 @@ def fit(values: list[float], start: float, end: float, *, log: bool = False, air
     known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(known), max(known)) if known else (1.0, 2.0)
     if log:
-        factor = max((high / low) ** air, 1.0001) if high > low else 2.0
-        return Scale(low / factor, high * factor, start, end, log=True)
+        factor = max(math.exp(air * (math.log(high) - math.log(low))), 1.0001) if high > low else 2.0
+        return Scale(max(low / factor, _LEAST), min(high * factor, _GREATEST), start, end, log=True)
     extra = (high - low) * air if high - low > 1e-9 * max(abs(high), abs(low)) else max(abs(high) / 4, 1e-9)
     return Scale(low - extra, high + extra, start, end)
 
@@ -75,7 +79,7 @@ def _lower(scale: Scale, most: int) -> float:
         return math.floor(scale.low / step + 1e-9) * step
     decade = math.floor(math.log10(scale.low))
     round_ones = [float(f"{factor}e{power}") for power in (decade - 1, decade) for factor in (1, 2, 3, 5)]
-    return max(one for one in round_ones if one < scale.low)
+    return max((one for one in round_ones if 0 < one < scale.low), default=scale.low)
 
 
 def tick_label(value: float) -> str:
