@@ -1,7 +1,7 @@
 """Losses and drawings of every preset stay what they were.
 
-`python -m tests.golden.test_golden` writes values.json again, after a change that is meant to change them. Losses are compared
-with a tolerance, since sums are reordered on other processors.
+`python -m tests.golden.test_golden` writes values.json again, after a change that is meant to change them. Losses are
+compared with a tolerance, since sums are reordered on other processors.
 """
 
 import json
@@ -28,7 +28,7 @@ def trained(name: str) -> tuple[GPT, list[float]]:
     torch.manual_seed(0)
     tokens = np.tile(
         np.random.default_rng(0).integers(65, size=50), 40
-    )  # a text of 50 tokens that repeats: learned soon
+    )  # 50 tokens, repeated
     model = GPT(preset(name, vocab_size=65, context=32, depth=2, width=64, heads=4))
     trainer = Trainer(model, TrainConfig(**recipe("sprint").train), Batches(tokens, context=32, batch=8))
     return model, [trainer.step().loss for _ in range(STEPS)]
