@@ -105,7 +105,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda c: c.update(version="1"), "its version is '1', and should be 1"),
         (lambda c: c.update(version=0), "its version is 0, and should be 1"),
         (lambda c: c.pop("model"), "it lacks model"),
-        (lambda c: c.update(colour="red"), "it has colour, which is not known"),
+        (lambda c: c.update(color="red"), "it has color, which is not known"),
         (lambda c: c.update(batches=True), "batches is True, and should be a whole number"),
         (lambda c: c.update(batches=1.5), "batches is 1.5, and should be a whole number"),
         (lambda c: c.update(model=None), "model is None, and should be a text"),

@@ -37,7 +37,7 @@ def test_plain_characters_do_for_a_terminal_without_others() -> None:
 
 
 def test_colours_are_an_addition() -> None:
-    coloured = render_text(transformer(), findings(), colour=True)
+    coloured = render_text(transformer(), findings(), color=True)
     assert "\x1b[" in coloured
     assert "\x1b[" not in render_text(transformer(), findings())
     assert render_rich(transformer(), findings()).plain == render_text(transformer(), findings())

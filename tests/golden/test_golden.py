@@ -26,9 +26,7 @@ TOLERANCE = 2e-3
 
 def trained(name: str) -> tuple[GPT, list[float]]:
     torch.manual_seed(0)
-    tokens = np.tile(
-        np.random.default_rng(0).integers(65, size=50), 40
-    )  # 50 tokens, repeated
+    tokens = np.tile(np.random.default_rng(0).integers(65, size=50), 40)  # 50 tokens, repeated
     model = GPT(preset(name, vocab_size=65, context=32, depth=2, width=64, heads=4))
     trainer = Trainer(model, TrainConfig(**recipe("sprint").train), Batches(tokens, context=32, batch=8))
     return model, [trainer.step().loss for _ in range(STEPS)]

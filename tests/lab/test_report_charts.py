@@ -20,7 +20,7 @@ def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
     chance = [question for question in asked if not question.always]
     (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=asked).lines
     (twice,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=[*asked, *chance]).lines
-    assert alone.reach_is == "95% of each difference, as the verdict has it"
+    assert alone.interval_label == "95% of each difference, as the verdict has it"
     assert twice.reach_is == "97.5% of each difference, as the verdict has it"
     decided = made_outcome().answers[0].interval  # of two, as `made_outcome` has it
     assert twice.reach[0][1:] == pytest.approx((decided.low, decided.high))
@@ -34,16 +34,16 @@ def test_claims_draw_the_intervals_of_their_answers(claim: Claim) -> None:
     assert outcome is not None
     for chart in charts_of(claim, outcome):
         for line in chart.lines:
-            assert not line.reach or line.reach_is, chart.title
-            if line.reach and "as the verdict has it" in line.reach_is:
+            assert not line.interval or line.interval_label, chart.title
+            if line.interval and "as the verdict has it" in line.interval_label:
                 widths = {answer.interval.width for answer in outcome.answers}
-                for _, low, high in line.reach:
+                for _, low, high in line.interval:
                     assert any(math.isclose(high - low, width) for width in widths), chart.title
 
 
 def test_there_are_both_kinds_of_bars() -> None:
     """Or the test above would look at nothing."""
     found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
-    said = {line.reach_is for one in found for chart in charts_of(*one) for line in chart.lines}
+    said = {line.interval_label for one in found for chart in charts_of(*one) for line in chart.lines}
     assert OF_EACH in said
     assert any("as the verdict has it" in words for words in said)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from normscope.render.axis_scale import Scale, fit, tick_label
+from normscope.render.axis_scale import Scale, fit_scale, tick_label
 
 seeded = settings(derandomize=True, deadline=None)
 numbers = st.floats(-1e9, 1e9)
@@ -16,15 +16,15 @@ positive = st.floats(1e-9, 1e9)
 @seeded
 @given(st.lists(numbers, max_size=10))
 def test_everything_is_inside(values: list[float]) -> None:
-    scale = fit([*values, math.nan, math.inf], 50, 500)
-    assert all(50 <= scale.place(value) <= 500 for value in values)
+    scale = fit_scale([*values, math.nan, math.inf], 50, 500)
+    assert all(50 <= scale.position(value) <= 500 for value in values)
 
 
 @seeded
 @given(st.lists(positive, max_size=10))
 def test_everything_is_inside_a_logarithmic_scale(values: list[float]) -> None:
-    scale = fit([*values, 0.0, -1.0, math.nan], 500, 50, log=True)
-    assert all(50 - 1e-6 <= scale.place(value) <= 500 + 1e-6 for value in values)
+    scale = fit_scale([*values, 0.0, -1.0, math.nan], 500, 50, log=True)
+    assert all(50 - 1e-6 <= scale.position(value) <= 500 + 1e-6 for value in values)
 
 
 @seeded
@@ -49,7 +49,7 @@ def test_logarithmic_ticks(low: float, ratio: float, most: int) -> None:
     scale = Scale(low, low * ratio, 0, 100, log=True)
     ticks = scale.ticks(most)
     assert ticks == sorted(set(ticks))
-    assert all(-1e-3 <= scale.place(tick) <= 100 + 1e-3 for tick in ticks)
+    assert all(-1e-3 <= scale.position(tick) <= 100 + 1e-3 for tick in ticks)
     assert 1 <= len(ticks) <= most + 1
 
 

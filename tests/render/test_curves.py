@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.render.curves import falls_early, smooth, thin
+from normscope.render.curves import downsample, drops_early, smooth
 
 seeded = settings(derandomize=True, deadline=None)
 values = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=200)
@@ -16,7 +16,7 @@ values = st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size
 @given(values, st.integers(2, 40), st.booleans())
 def test_thinning_keeps_order_room_and_extremes(ys: list[float], most: int, log_x: bool) -> None:
     points = [(float(x), y) for x, y in enumerate(ys, 1)]
-    kept = thin(points, most, log_x=log_x)
+    kept = downsample(points, most, log_x=log_x)
     assert len(kept) <= most
     assert set(map(id, kept)) <= set(map(id, points))
     assert [x for x, _ in kept] == sorted(x for x, _ in kept)
@@ -28,8 +28,8 @@ def test_thinning_keeps_order_room_and_extremes(ys: list[float], most: int, log_
 
 def test_thinning_for_a_logarithmic_axis_keeps_the_beginning() -> None:
     points = [(float(x), float(x)) for x in range(1, 10_001)]
-    assert [x for x, _ in thin(points, 400, log_x=True)][:8] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [x for x, _ in thin(points, 400)][1] == 50
+    assert [x for x, _ in downsample(points, 400, log_x=True)][:8] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [x for x, _ in downsample(points, 400)][1] == 50
 
 
 @seeded
@@ -52,7 +52,7 @@ def test_smoothing_does_not_lag_and_does_calm() -> None:
 
 
 def test_falls_early() -> None:
-    assert falls_early([(x, 1 + 3 / (1 + x / 8)) for x in range(1000)])
-    assert not falls_early([(x, 4 - x / 500) for x in range(1000)])
-    assert not falls_early([(x, x / 500) for x in range(1000)])
-    assert not falls_early([(x, 1 / (1 + x)) for x in range(20)])
+    assert drops_early([(x, 1 + 3 / (1 + x / 8)) for x in range(1000)])
+    assert not drops_early([(x, 4 - x / 500) for x in range(1000)])
+    assert not drops_early([(x, x / 500) for x in range(1000)])
+    assert not drops_early([(x, 1 / (1 + x)) for x in range(20)])

@@ -16,8 +16,8 @@ TEXT = st.text(st.sampled_from("ab \n中。，（）é\u0301🙂\u200d\u3000\t-"
 def wrapped(text: str, width: int, *cuts: int) -> str:
     wrap = WordWrap(width)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [wrap.push(text[start:stop]) for start, stop in itertools.pairwise(places)]
-    return "".join([*pieces, wrap.finish()])
+    pieces = [wrap.feed(text[start:stop]) for start, stop in itertools.pairwise(places)]
+    return "".join([*pieces, wrap.flush()])
 
 
 @pytest.mark.parametrize(

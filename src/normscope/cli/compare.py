@@ -29,7 +29,7 @@ from normscope.lab.store import Store
 from normscope.lab.trial import Done, Trial, name_of
 from normscope.lab.trials.text_sources import STORIES, bytes_notice, keep_text
 from normscope.lab.workers import cores
-from normscope.render.durations import duration
+from normscope.render.formatting import format_duration
 from normscope.storage.files import make_folder, write_atomically
 
 _LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
@@ -116,7 +116,9 @@ def main(arguments: Sequence[str]) -> int:
         print(paragraph(f"note: {notice}"))
     path = command.out / "report.html"
     write_atomically(path, comparison_page(found))
-    print(f"wrote {path}; it took {duration(time.monotonic() - start)} of {duration(60 * command.minutes)}")
+    print(
+        f"wrote {path}; it took {format_duration(time.monotonic() - start)} of {format_duration(60 * command.minutes)}"
+    )
     return 0
 
 

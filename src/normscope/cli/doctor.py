@@ -13,7 +13,7 @@ from rich.text import Text
 from normscope.checks import check_above_zero
 from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
-from normscope.render.durations import duration
+from normscope.render.formatting import format_duration
 from normscope.runtime.precision import Precision
 from normscope.training.config import TrainConfig
 from normscope.training.doctor import Line, choices, machine, measure
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> None:
         f"this config: {chosen.preset}, {size}",
         [
             Line("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
-            Line("all steps", duration(cost.total_seconds), f"{config.steps} steps, without validation"),
+            Line("all steps", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
             Line("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
             Line("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
         ],

@@ -21,7 +21,7 @@ from normscope.lab.run_claims import Hands, run_claims
 from normscope.lab.study import trial_count
 from normscope.lab.time_left import claim_work
 from normscope.lab.trials.text_sources import bytes_notice
-from normscope.render.formatting import many
+from normscope.render.formatting import pluralize
 from normscope.storage.files import make_folder, write_atomically
 
 FAILED = 1
@@ -153,7 +153,7 @@ def _notes(command: Run, claims: Sequence[Claim], budget: Budget) -> list[str]:
         if (outcome.budget.name == "full", outcome.budget.seeds) > (budget.name == "full", budget.seeds)
     ]
     if more:
-        those = (f"{one.claim} ({one.budget.name}, {many(one.budget.seeds, 'seed')})" for one in more)
+        those = (f"{one.claim} ({one.budget.name}, {pluralize(one.budget.seeds, 'seed')})" for one in more)
         notes.append(f"this replaces results that had more work put in: {', '.join(those)}")
     return notes
 

@@ -12,7 +12,7 @@ from normscope.lab.schedule import Watch
 from normscope.lab.time_left import Remaining, work_of
 from normscope.lab.trial import Done, Trial
 from normscope.render.console import SafeConsole
-from normscope.render.durations import duration
+from normscope.render.formatting import format_duration
 
 
 class Lines:
@@ -41,7 +41,7 @@ class Lines:
 
     def left(self, before: str = "") -> str:
         seconds = self.remaining.seconds()
-        return "" if not seconds else f"{before}{duration(seconds)} left"
+        return "" if not seconds else f"{before}{format_duration(seconds)} left"
 
     def study_done(self, study: str, error: Exception | None) -> None:
         self.remaining.ended(study)

@@ -96,11 +96,11 @@ class Display:
 
     def show(self, piece: str) -> None:
         text = shown(piece)
-        print(text if self._wrap is None else self._wrap.push(text), end="", flush=True)
+        print(text if self._wrap is None else self._wrap.feed(text), end="", flush=True)
 
     def flush(self) -> None:
         """Print what was held back."""
-        print("" if self._wrap is None else self._wrap.finish(), end="", flush=True)
+        print("" if self._wrap is None else self._wrap.flush(), end="", flush=True)
 
 
 def show_whole(text: str) -> None:

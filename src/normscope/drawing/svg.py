@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.drawing.shapes import Label, Mark, Oblong, Piece, Sign, Wire
-from normscope.render.svg_page import page, text
+from normscope.render.svg_page import svg_document, text
 
 EDGE = 28  # the free space around everything
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell
@@ -47,7 +47,7 @@ def draw_svg(piece: Piece, title: str, *notes: str) -> str:
     widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
     width = max(sheet.width, widest + 2 * EDGE)
     described = f"{title}. " + " ".join(_spoken(mark) for mark in piece.marks if isinstance(mark, Oblong))
-    return page(round(width), round(sheet.height), title, described, body)
+    return svg_document(round(width), round(sheet.height), title, described, body)
 
 
 def _spoken(mark: Oblong) -> str:

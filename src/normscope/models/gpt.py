@@ -27,7 +27,7 @@ from normscope.checks import brief, check_above_zero, check_flags, check_positiv
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import blocks_parameters, check_size, norm_parameters
 from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
-from normscope.render.formatting import size
+from normscope.render.formatting import format_bytes
 from normscope.runtime.memory import memory_free
 
 Positions = Literal["learned", "rotary", "none"]
@@ -199,8 +199,8 @@ class GPT(BaseModule):
         free = memory_free() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
         if free is not None and needed > free:
             raise CacheError(
-                f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {size(needed)}, but "
-                f"{size(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
+                f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "
+                f"{format_bytes(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
             )
         return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 

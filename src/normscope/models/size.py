@@ -11,7 +11,7 @@ from normscope.blocks.mlp import default_hidden, named_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm
 from normscope.blocks.residual import named_wiring
 from normscope.errors import ConfigError
-from normscope.render.formatting import count, size
+from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.memory import memory_free
 
 MOST_BLOCKS = 4096
@@ -43,14 +43,14 @@ def check_size(config: ModelConfig) -> None:
     fits = free is None or needed <= free
     if fits and parameters < MOST_PARAMETERS and config.depth <= MOST_BLOCKS:
         return
-    there = f"{size(free or 0)} is free"
+    there = f"{format_bytes(free or 0)} is free"
     if fits:
         too_many = parameters >= MOST_PARAMETERS
         blocks = f"at most {MOST_BLOCKS:,} blocks can be built"
-        there = f"no tensor can have more than {count(MOST_PARAMETERS)}" if too_many else blocks
+        there = f"no tensor can have more than {format_count(MOST_PARAMETERS)}" if too_many else blocks
     raise ConfigError(
-        f"this model is too large: depth={config.depth} with these sizes makes {count(parameters)} parameters, "
-        f"{size(needed)}, and {there}\n"
+        f"this model is too large: depth={config.depth} with these sizes makes {format_count(parameters)} parameters, "
+        f"{format_bytes(needed)}, and {there}\n"
         f"fix: a smaller depth, width, vocab_size or context"
     )
 

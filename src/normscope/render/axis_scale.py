@@ -17,7 +17,7 @@ class Scale:
         log: whether equal distances are equal ratios.
 
     >>> scale = Scale(0, 10, start=100, end=200)
-    >>> scale.place(5), scale.ticks(5)
+    >>> scale.position(5), scale.ticks(5)
     (150.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
     """
 
@@ -27,7 +27,7 @@ class Scale:
     end: float
     log: bool = False
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         if self.log:
             low, high = math.log(self.low), math.log(self.high)  # the ratio of two floats may overflow
             share = (math.log(value) - low) / (high - low)
@@ -35,47 +35,47 @@ class Scale:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
-    def ticks(self, most: int) -> list[float]:
-        """Round values on the scale, about so many at most."""
-        return _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
+    def ticks(self, max_ticks: int) -> list[float]:
+        """Round values on the scale, about so many at max_ticks."""
+        return _log_ticks(self.low, self.high, max_ticks) if self.log else _linear_ticks(self.low, self.high, max_ticks)
 
 
-def fit(values: list[float], start: float, end: float, *, log: bool = False, air: float = 0.05) -> Scale:
-    """A scale on which all of the values have room, with some air at both ends.
+def fit_scale(values: list[float], start: float, end: float, *, log: bool = False, margin: float = 0.05) -> Scale:
+    """A scale on which all of the values have room, with some margin at both ends.
 
-    >>> fit([2.0, 2.0], 0, 100)
+    >>> fit_scale([2.0, 2.0], 0, 100)
     Scale(low=1.5, high=2.5, start=0, end=100, log=False)
     """
     known = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(known), max(known)) if known else (1.0, 2.0)
     if log:
-        factor = max(math.exp(air * (math.log(high) - math.log(low))), 1.0001) if high > low else 2.0
+        factor = max(math.exp(margin * (math.log(high) - math.log(low))), 1.0001) if high > low else 2.0
         return Scale(max(low / factor, _LEAST), min(high * factor, _GREATEST), start, end, log=True)
-    extra = (high - low) * air if high - low > 1e-9 * max(abs(high), abs(low)) else max(abs(high) / 4, 1e-9)
+    extra = (high - low) * margin if high - low > 1e-9 * max(abs(high), abs(low)) else max(abs(high) / 4, 1e-9)
     return Scale(low - extra, high + extra, start, end)
 
 
-def with_a_tick_below(scale: Scale, values: list[float], most: int) -> Scale:
+def extend_to_tick(scale: Scale, values: list[float], max_ticks: int) -> Scale:
     """The scale, begun lower if need be, so that a round number stands at or below the least of the values.
 
-    >>> with_a_tick_below(Scale(0.9, 3.1, 0, 100), [1.2, 3.0], 5).low  # 1 is there already
+    >>> extend_to_tick(Scale(0.9, 3.1, 0, 100), [1.2, 3.0], 5).low  # 1 is there already
     0.9
-    >>> with_a_tick_below(Scale(1.2, 3.1, 0, 100), [1.3, 3.0], 5).low
+    >>> extend_to_tick(Scale(1.2, 3.1, 0, 100), [1.3, 3.0], 5).low
     1.0
     """
     known = [value for value in values if math.isfinite(value) and (value > 0 or not scale.log)]
     for _ in range(9):  # a longer scale may have wider steps, and then none at this end again
-        ticks = scale.ticks(most)
+        ticks = scale.ticks(max_ticks)
         if not known or (ticks and ticks[0] <= min(known)):
             break
-        scale = replace(scale, low=_lower(scale, most))
+        scale = replace(scale, low=_lower(scale, max_ticks))
     return scale
 
 
-def _lower(scale: Scale, most: int) -> float:
+def _lower(scale: Scale, max_ticks: int) -> float:
     """The next round number below a scale."""
     if not scale.log:
-        step = _step(scale.low, scale.high, most)
+        step = _step(scale.low, scale.high, max_ticks)
         return math.floor(scale.low / step + 1e-9) * step
     decade = math.floor(math.log10(scale.low))
     round_ones = [float(f"{factor}e{power}") for power in (decade - 1, decade) for factor in (1, 2, 3, 5)]
@@ -98,27 +98,27 @@ def tick_label(value: float) -> str:
     return f"{value:g}"
 
 
-def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    step = _step(low, high, most)
+def _linear_ticks(low: float, high: float, max_ticks: int) -> list[float]:
+    step = _step(low, high, max_ticks)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]
 
 
-def _step(low: float, high: float, most: int) -> float:
+def _step(low: float, high: float, max_ticks: int) -> float:
     """A round distance, of which about so many fit in between."""
-    rough = (high - low) / max(1, most)
+    rough = (high - low) / max(1, max_ticks)
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
-def _log_ticks(low: float, high: float, most: int) -> list[float]:
+def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
         ticks = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
         inside = [tick for tick in ticks if low <= tick <= high]
-        if len(inside) <= most:
+        if len(inside) <= max_ticks:
             break
     if len(inside) < 2:  # within a decade: equal steps are easier to read than none
-        return _linear_ticks(low, high, most)
-    return inside[:: math.ceil(len(inside) / most)]
+        return _linear_ticks(low, high, max_ticks)
+    return inside[:: math.ceil(len(inside) / max_ticks)]

@@ -12,23 +12,23 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from normscope.render.axis_scale import Scale, fit, with_a_tick_below
+from normscope.render.axis_scale import Scale, extend_to_tick, fit_scale
 from normscope.render.chart_axes import (
-    MOST_TICKS,
-    Stretch,
+    MAX_TICKS,
+    Segment,
     axes,
     level_lines,
     level_names,
-    number_marks,
-    placed_levels,
+    place_levels,
+    tick_marks,
 )
-from normscope.render.curves import Point, quantile, thin
+from normscope.render.curves import Point, downsample, quantile
 
-MOST_POINTS = 600  # of a line; a screen shows no more
-MOST_DOTS = 40
+MAX_POINTS = 600  # of a line; a screen shows no more
+MAX_DOTS = 40
 TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # the room around the curves, for the axes' words
 NARROW = 480  # the width whose words can be read on any screen
-COLOURS = ("a", "b", "c", "d", "e", "f", "g", "h")
+COLORS = ("a", "b", "c", "d", "e", "f", "g", "h")
 """The classes of lines, each with a colour in light and in dark."""
 
 Reach = Sequence[tuple[float, float, float]]
@@ -36,13 +36,13 @@ Reach = Sequence[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One curve.
 
     Args:
         label: its name in the legend.
         points: x and y; where y is not finite there is a gap.
-        colour: one of `COLOURS`.
+        colour: one of `COLORS`.
         opacity: below one for what should stay in the background.
         dots: mark every point, as long as they are few.
         rough: let single peaks leave the chart, rather than press all the rest flat.
@@ -55,15 +55,15 @@ class Line:
 
     label: str
     points: Sequence[Point]
-    colour: str = "a"
+    color: str = "a"
     opacity: float = 1.0
     dots: bool = False
-    rough: bool = False
+    clip_outliers: bool = False
     dashed: bool = False
-    joined: bool = True
-    reach: Reach = ()
-    reach_is: str = ""
-    beside: float = 0.0
+    connected: bool = True
+    interval: Reach = ()
+    interval_label: str = ""
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,51 +84,53 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
-    levels: Sequence[tuple[str, float]] = ()
-    names: Sequence[str] = ()
-    from_zero: bool = False
+    lines: Sequence[ChartLine]
+    reference_lines: Sequence[tuple[str, float]] = ()
+    categories: Sequence[str] = ()
+    y_from_zero: bool = False
     log_x: bool = False
     log_y: bool = False
     width: int = 480
     height: int = 240
-    own_levels: tuple[str, Sequence[float]] | None = None
+    category_lines: tuple[str, Sequence[float]] | None = None
 
     def scales(self) -> tuple[Scale, Scale]:
         """Of x and of y, with room for everything that is shown."""
         xs = [x for line in self.lines for x, _ in line.points]
-        ys = [value for _, value in self.levels] + list(self.own_levels[1] if self.own_levels else ())
+        ys = [value for _, value in self.reference_lines] + list(self.category_lines[1] if self.category_lines else ())
         for line in self.lines:
             known = [y for _, y in line.points if math.isfinite(y) and (y > 0 or not self.log_y)]
             if known:
-                ys += [quantile(known, 0.005), quantile(known, 0.995)] if line.rough else [min(known), max(known)]
-            ys += [end for _, *ends in line.reach for end in ends if math.isfinite(end)]
-        if self.from_zero:
+                ys += (
+                    [quantile(known, 0.005), quantile(known, 0.995)] if line.clip_outliers else [min(known), max(known)]
+                )
+            ys += [end for _, *ends in line.interval for end in ends if math.isfinite(end)]
+        if self.y_from_zero:
             ys.append(0.0)
-        if self.names:
-            xs = [-0.3, len(self.names) - 0.7]
-        beside = max((abs(line.beside) for line in self.lines), default=0.0)
-        air = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # what is drawn beside the first is inside too
-        x_scale = fit(xs, LEFT, self.width - RIGHT, log=self.log_x, air=air)
-        y_scale = fit(ys, self.height - BOTTOM, TOP, log=self.log_y)
-        return x_scale, with_a_tick_below(y_scale, ys, MOST_TICKS)
+        if self.categories:
+            xs = [-0.3, len(self.categories) - 0.7]
+        beside = max((abs(line.offset) for line in self.lines), default=0.0)
+        margin = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # what is drawn beside the first is inside too
+        x_scale = fit_scale(xs, LEFT, self.width - RIGHT, log=self.log_x, margin=margin)
+        y_scale = fit_scale(ys, self.height - BOTTOM, TOP, log=self.log_y)
+        return x_scale, extend_to_tick(y_scale, ys, MAX_TICKS)
 
 
 def draw_chart(chart: Chart) -> str:
     """The chart as a figure, for an HTML page.
 
-    >>> figure = draw_chart(Chart("Loss", "step", "nats", [Line("training", [(1, 3.0), (2, 2.0), (3, 1.5)])]))
+    >>> figure = draw_chart(Chart("Loss", "step", "nats", [ChartLine("training", [(1, 3.0), (2, 2.0), (3, 1.5)])]))
     >>> figure.startswith('<figure class="chart">'), "<path" in figure
     (True, True)
     """
     seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
     legend = "".join(
-        f'<span class="key"><i class="{"dashed " * line.dashed if line.joined else "point "}{line.colour}" '
+        f'<span class="key"><i class="{"dashed " * line.dashed if line.connected else "point "}{line.color}" '
         f'style="opacity:{line.opacity:g}"></i>{escape(line.label)}</span>'
         for line in seen
         if len(chart.lines) > 1
     )
-    legend += "".join(f'<span class="key">{escape(words)}</span>' for words in reaches_in_words(chart))
+    legend += "".join(f'<span class="key">{escape(words)}</span>' for words in describe_intervals(chart))
     caption = f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>"
     if not seen:
         body = ['<p class="faint">There is nothing to draw yet.</p>']
@@ -139,13 +141,17 @@ def draw_chart(chart: Chart) -> str:
     return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
 
 
-def reaches_in_words(chart: Chart) -> list[str]:
+def describe_intervals(chart: Chart) -> list[str]:
     """What bars and bands are, once for all lines that have the same.
 
-    >>> reaches_in_words(Chart("", "", "", [Line("a", [(1, 2.0)], reach=[(1, 1.0, 3.0)], reach_is="95% of each mean")]))
+    >>> describe_intervals(Chart("", "", "", [ChartLine("a", [(1, 2.0)], interval=[(1, 1.0, 3.0)], interval_label="95% of each mean")]))
     ['band: 95% of each mean']
     """
-    kinds = ((line.reach_is, "band" if line.joined else "bars") for line in chart.lines if line.reach and line.reach_is)
+    kinds = (
+        (line.interval_label, "band" if line.connected else "bars")
+        for line in chart.lines
+        if line.interval and line.interval_label
+    )
     return list(dict.fromkeys(f"{kind}: {words}" for words, kind in kinds))
 
 
@@ -155,15 +161,15 @@ def _on_page(chart: Chart, kind: str = "") -> list[str]:
         f'<svg class="{kind}" viewBox="0 0 {chart.width} {chart.height}" role="img" '
         f'aria-label="{escape(_spoken(chart))}" style="min-width:{0.65 * min(chart.width, NARROW):g}px" '
         f'data-lines="{escape(json.dumps(_hover(chart, x, y)))}">',
-        *drawing(chart),
+        *chart_elements(chart),
         "</svg>",
     ]
 
 
-def drawing(chart: Chart) -> list[str]:
+def chart_elements(chart: Chart) -> list[str]:
     """What is inside of the chart's svg: grid, levels, lines and dots."""
     x, y = chart.scales()
-    levels = placed_levels(x, y, chart.levels, chart.own_levels)
+    levels = place_levels(x, y, chart.reference_lines, chart.category_lines)
     body = [*axes(x, y, _marks(chart, x), chart.x_label, chart.y_label), *level_lines(levels)]
     for line in chart.lines:
         body += _reach(line, chart, x, y)
@@ -174,43 +180,43 @@ def drawing(chart: Chart) -> list[str]:
 
 def _marks(chart: Chart, x: Scale) -> list[tuple[float, str]]:
     """What stands below the x axis, and where; a theory is drawn at more places than were measured."""
-    if chart.names:
-        marks = [(float(i), name) for i, name in enumerate(chart.names)]
+    if chart.categories:
+        marks = [(float(i), name) for i, name in enumerate(chart.categories)]
         return marks[:: math.ceil(len(marks) / (chart.width // 56))]
     measured = [line for line in chart.lines if not line.dashed] or chart.lines
-    return number_marks(x, (at for line in measured for at, _ in line.points))
+    return tick_marks(x, (at for line in measured for at, _ in line.points))
 
 
-def _stretches(chart: Chart, x: Scale, y: Scale) -> list[Stretch]:
+def _stretches(chart: Chart, x: Scale, y: Scale) -> list[Segment]:
     """All that is drawn, as straight stretches: what a name should not stand on."""
-    found: list[Stretch] = []
+    found: list[Segment] = []
     for line in chart.lines:
         places = [place for _, _, place in _placed(line, chart, x, y) if place is not None]
         found += [(place, place) for place in places]
-        found += pairwise(places) if line.joined else ()
+        found += pairwise(places) if line.connected else ()
         found += [((at, high), (at, low)) for at, low, high in _ends(line, chart, x, y)]
     return found
 
 
-def _reach(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
+def _reach(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
     """A band, or bars; what reaches beyond the chart is cut at its edge."""
     ends = _ends(line, chart, x, y)
-    if line.joined and len(ends) > 1:
+    if line.connected and len(ends) > 1:
         there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
         back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
-        return [f'<polygon class="band {line.colour}" points="{" ".join(there + back)}"/>']
+        return [f'<polygon class="band {line.color}" points="{" ".join(there + back)}"/>']
     return [
-        f'<path class="line {line.colour}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
+        f'<path class="line {line.color}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
         f'{low:.1f}h8"/>'
         for at, low, high in ends
     ]
 
 
-def _ends(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
+def _ends(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
     """The places of a line's reach: along x, and those of the lower and the upper end."""
     return [
-        (x.place(at) + line.beside, _height(low, chart, y), _height(high, chart, y))
-        for at, low, high in line.reach
+        (x.position(at) + line.offset, _height(low, chart, y), _height(high, chart, y))
+        for at, low, high in line.interval
         if not (chart.log_x and at <= 0)
     ]
 
@@ -219,10 +225,10 @@ def _height(value: float, chart: Chart, y: Scale) -> float:
     """The place of a value, or the nearest edge."""
     if chart.log_y and value <= 0:
         return y.start
-    return min(max(y.place(value), y.end), y.start)
+    return min(max(y.position(value), y.end), y.start)
 
 
-def _line(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
+def _line(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
     path, pen_is_down = [], False
     for _, _, place in _placed(line, chart, x, y):
         if place is None:
@@ -231,26 +237,26 @@ def _line(line: Line, chart: Chart, x: Scale, y: Scale) -> list[str]:
         path.append(f"{'L' if pen_is_down else 'M'}{place[0]:.1f} {place[1]:.1f}")
         pen_is_down = True
     kind = "line dashed" if line.dashed else "line"
-    look = f'class="{kind} {line.colour}" opacity="{line.opacity:g}"'
-    body = [f'<path {look} d="{" ".join(path)}"/>'] if path and line.joined else []
-    if (line.dots and len(path) <= MOST_DOTS) or len(path) == 1 or not line.joined:
+    look = f'class="{kind} {line.color}" opacity="{line.opacity:g}"'
+    body = [f'<path {look} d="{" ".join(path)}"/>'] if path and line.connected else []
+    if (line.dots and len(path) <= MAX_DOTS) or len(path) == 1 or not line.connected:
         for at, value, place in _placed(line, chart, x, y):
             if place is not None:
                 words = escape(f"{line.label}: {_value(value)} at {_name(chart, at)}")
                 body.append(
-                    f'<circle class="dot {line.colour}" opacity="{line.opacity:g}" cx="{place[0]:.1f}" '
+                    f'<circle class="dot {line.color}" opacity="{line.opacity:g}" cx="{place[0]:.1f}" '
                     f'cy="{place[1]:.1f}" r="3"><title>{words}</title></circle>'
                 )
     return body
 
 
-def _placed(line: Line, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, tuple[float, float] | None]]:
+def _placed(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, tuple[float, float] | None]]:
     """The points and where they go, None for a gap. What is beyond the chart's ends stays at its edge."""
     placed: list[tuple[float, float, tuple[float, float] | None]] = []
     shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
-    for at, value in thin(shown, MOST_POINTS, log_x=chart.log_x):
+    for at, value in downsample(shown, MAX_POINTS, log_x=chart.log_x):
         if _can_be_drawn(chart, (at, value)):
-            placed.append((at, value, (x.place(at) + line.beside, _height(value, chart, y))))
+            placed.append((at, value, (x.position(at) + line.offset, _height(value, chart, y))))
         else:
             placed.append((at, value, None))
     return placed
@@ -279,7 +285,7 @@ def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
 
 def _name(chart: Chart, at: float) -> str:
     """What stands below a point; those that share a name are drawn side by side, a little off its place."""
-    return f"{chart.x_label} {chart.names[round(at)] if chart.names else f'{at:.10g}'}"
+    return f"{chart.x_label} {chart.categories[round(at)] if chart.categories else f'{at:.10g}'}"
 
 
 def _value(value: float) -> str:

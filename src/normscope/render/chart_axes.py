@@ -10,7 +10,7 @@ from normscope.render.axis_scale import Scale, tick_label
 LETTER = 6.0
 """The width of a letter of a chart's words, about."""
 LOGARITHMIC = ", logarithmic"
-MOST_TICKS = 6
+MAX_TICKS = 6
 """Of the y axis."""
 FEW = 7
 """So many places along x are named each, rather than round numbers near them."""
@@ -21,7 +21,7 @@ HALF = 0.4
 """Of the way to the next name below the axis: how far a level of one name reaches to both sides."""
 
 Place = tuple[float, float]
-Stretch = tuple[Place, Place]
+Segment = tuple[Place, Place]
 Level = tuple[str, float, float, float]
 """A name, from where to where its line goes, and at which height."""
 
@@ -29,12 +29,12 @@ Level = tuple[str, float, float, float]
 def axes(x: Scale, y: Scale, marks: Sequence[tuple[float, str]], x_label: str, y_label: str) -> list[str]:
     """The grid, both axes, and what stands at them; `marks` are what stands below the x axis."""
     body = []
-    for tick in y.ticks(MOST_TICKS):
-        place = y.place(tick)
+    for tick in y.ticks(MAX_TICKS):
+        place = y.position(tick)
         body.append(f'<line class="grid" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
         body.append(text(x.start - 6, place + 4, tick_label(tick), "end"))
     for value, name in marks:
-        place = x.place(value)
+        place = x.position(value)
         body.append(f'<line class="tick" x1="{place:.1f}" x2="{place:.1f}" y1="{y.start:g}" y2="{y.start + 4:g}"/>')
         body.append(text(place, y.start + 17, name, "middle"))
     body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{y.start:g}" y2="{y.start:g}"/>')
@@ -45,14 +45,14 @@ def axes(x: Scale, y: Scale, marks: Sequence[tuple[float, str]], x_label: str, y
     return body
 
 
-def number_marks(x: Scale, values: Iterable[float]) -> list[tuple[float, str]]:
+def tick_marks(x: Scale, values: Iterable[float]) -> list[tuple[float, str]]:
     """What to write below an axis of numbers: on a logarithmic one the values themselves, if they are few.
 
-    >>> [name for _, name in number_marks(Scale(2, 32, 0, 400, log=True), [2, 4, 8, 32])]
+    >>> [name for _, name in tick_marks(Scale(2, 32, 0, 400, log=True), [2, 4, 8, 32])]
     ['2', '4', '8', '32']
-    >>> [name for _, name in number_marks(Scale(1, 4096, 0, 400, log=True), [1, 5 / 3, 4096])]
+    >>> [name for _, name in tick_marks(Scale(1, 4096, 0, 400, log=True), [1, 5 / 3, 4096])]
     ['1', '1.67', '4096']
-    >>> [name for _, name in number_marks(Scale(0.5, 3.5, 0, 400), [1, 2, 3])]
+    >>> [name for _, name in tick_marks(Scale(0.5, 3.5, 0, 400), [1, 2, 3])]
     ['1', '2', '3']
     """
     known = sorted({float(value) for value in values if value > 0 or not x.log})
@@ -66,19 +66,19 @@ def number_marks(x: Scale, values: Iterable[float]) -> list[tuple[float, str]]:
 
 def _have_room(x: Scale, marks: Sequence[tuple[float, str]]) -> bool:
     """Whether these names stand beside each other and not on one another."""
-    ends = [(x.place(at) - LETTER * len(name) / 2, x.place(at) + LETTER * len(name) / 2) for at, name in marks]
+    ends = [(x.position(at) - LETTER * len(name) / 2, x.position(at) + LETTER * len(name) / 2) for at, name in marks]
     return all(end + LETTER <= start for (_, end), (start, _) in pairwise(ends))
 
 
-def placed_levels(
+def place_levels(
     x: Scale, y: Scale, levels: Sequence[tuple[str, float]], own: tuple[str, Sequence[float]] | None
 ) -> list[Level]:
     """Levels by where they are drawn; one that is another for each name below the axis stays near the names."""
     name, values = own or ("", ())
     across = [(name, value, x.start, x.end) for name, value in levels]
-    across += [(name, value, x.place(i - HALF), x.place(i + HALF)) for i, value in enumerate(values)]
+    across += [(name, value, x.position(i - HALF), x.position(i + HALF)) for i, value in enumerate(values)]
     return [
-        (name, max(start, x.start), min(end, x.end), y.place(value))
+        (name, max(start, x.start), min(end, x.end), y.position(value))
         for name, value, start, end in across
         if math.isfinite(value) and (value > 0 or not y.log)  # others have no place; fit() made no room either
     ]
@@ -91,12 +91,12 @@ def level_lines(levels: Sequence[Level]) -> list[str]:
     ]
 
 
-def level_names(x: Scale, y: Scale, levels: Sequence[Level], drawn: Sequence[Stretch]) -> list[str]:
+def level_names(x: Scale, y: Scale, levels: Sequence[Level], drawn: Sequence[Segment]) -> list[str]:
     """The name of each level, once, beside a line of it where the least is drawn.
 
     Args:
         x, y: the scales, whose ends are the frame.
-        levels: as `placed_levels` gives them.
+        levels: as `place_levels` gives them.
         drawn: where lines, bars and dots are.
     """
     ink = [place for stretch in drawn for place in _samples(*stretch)]

@@ -4,7 +4,7 @@ import re
 import textwrap
 from html import escape
 
-from normscope.render.chart import Chart, Line, drawing, reaches_in_words
+from normscope.render.chart import Chart, ChartLine, chart_elements, describe_intervals
 from normscope.render.chart_style import CHART_STYLE
 
 HEAD, ROW, GAP = 26, 18, 18
@@ -14,13 +14,13 @@ CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # the width of a letter of the legend and 
 def chart_file(chart: Chart) -> str:
     """The whole file.
 
-    >>> lines = [Line("training", [(1, 3.0), (2, 2.0)]), Line("validation", [(1, 3.1), (2, 2.2)], "b")]
+    >>> lines = [ChartLine("training", [(1, 3.0), (2, 2.0)]), ChartLine("validation", [(1, 3.1), (2, 2.2)], "b")]
     >>> text = chart_file(Chart("Loss", "step", "nats", lines))
     >>> text.startswith("<svg") and "validation" in text
     True
     """
     rows = _legend(chart)
-    said = reaches_in_words(chart)
+    said = describe_intervals(chart)
     title = textwrap.wrap(chart.title, int(chart.width / WIDE_CHARACTER)) or [""]
     head = HEAD + ROW * (len(title) - 1)
     top = head + ROW * (len(rows) + bool(said))
@@ -40,7 +40,7 @@ def chart_file(chart: Chart) -> str:
             *keys,
             *([f'<text x="8" y="{top - ROW + 8}">{escape("; ".join(said))}</text>'] if said else []),
             f'<g transform="translate(0 {top})">',
-            *drawing(chart),
+            *chart_elements(chart),
             "</g>",
             "</svg>",
             "",
@@ -51,14 +51,14 @@ def chart_file(chart: Chart) -> str:
 def _light_style() -> str:
     """The rules with their light colours written out: many a viewer of SVG files does not know variables."""
     variables, rules = CHART_STYLE.partition("@media")[0], CHART_STYLE[CHART_STYLE.index(".chart text {") :]
-    colours = {"faint": "#59636e", "paper": "#ffffff", "edge": "#d8dee4"}
-    colours |= dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", variables))
-    return re.sub(r"var\(--([a-z]+)\)", lambda name: colours[name[1]], rules)
+    colors = {"faint": "#59636e", "paper": "#ffffff", "edge": "#d8dee4"}
+    colors |= dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", variables))
+    return re.sub(r"var\(--([a-z]+)\)", lambda name: colors[name[1]], rules)
 
 
-def _legend(chart: Chart) -> list[list[Line]]:
+def _legend(chart: Chart) -> list[list[ChartLine]]:
     """The lines' names in rows that fit."""
-    rows: list[list[Line]] = []
+    rows: list[list[ChartLine]] = []
     place = float(chart.width)
     for line in chart.lines if len(chart.lines) > 1 else ():
         length = 20 + CHARACTER * len(line.label) + GAP
@@ -70,14 +70,14 @@ def _legend(chart: Chart) -> list[list[Line]]:
     return rows
 
 
-def _keys(lines: list[Line], y: float) -> list[str]:
+def _keys(lines: list[ChartLine], y: float) -> list[str]:
     found, x = [], 8.0
     for line in lines:
         dashed = " dashed" if line.dashed else ""
-        if line.joined:
-            found.append(f'<path class="line{dashed} {line.colour}" style="stroke-width:3" d="M{x:.1f} {y:g}h14"/>')
+        if line.connected:
+            found.append(f'<path class="line{dashed} {line.color}" style="stroke-width:3" d="M{x:.1f} {y:g}h14"/>')
         else:
-            found.append(f'<circle class="dot {line.colour}" cx="{x + 7:.1f}" cy="{y:g}" r="4"/>')
+            found.append(f'<circle class="dot {line.color}" cx="{x + 7:.1f}" cy="{y:g}" r="4"/>')
         found.append(f'<text x="{x + 20:.1f}" y="{y + 4:g}">{escape(line.label)}</text>')
         x += 20 + CHARACTER * len(line.label) + GAP
     return found

@@ -27,12 +27,12 @@ def smooth(points: Sequence[Point]) -> list[Point]:
     return smoothed
 
 
-def thin(points: Sequence[Point], most: int, *, log_x: bool = False) -> list[Point]:
+def downsample(points: Sequence[Point], most: int, *, log_x: bool = False) -> list[Point]:
     """At most so many of the points, in order: of each stretch the lowest and the highest, so that no peak is lost.
 
     The stretches are equally long on the axis, which may be logarithmic; there x is above zero.
 
-    >>> thin([(1, 0.0), (2, 5.0), (3, 1.0), (4, 1.0), (5, -2.0), (6, 1.0)], most=4)
+    >>> downsample([(1, 0.0), (2, 5.0), (3, 1.0), (4, 1.0), (5, -2.0), (6, 1.0)], most=4)
     [(1, 0.0), (2, 5.0), (4, 1.0), (5, -2.0)]
     """
     if len(points) <= most:
@@ -52,10 +52,10 @@ def thin(points: Sequence[Point], most: int, *, log_x: bool = False) -> list[Poi
     return [points[k] for k in sorted({*lowest.values(), *highest.values()})]
 
 
-def falls_early(points: Sequence[Point]) -> bool:
+def drops_early(points: Sequence[Point]) -> bool:
     """Whether half of a fall is over after a twentieth of the way, so that only a logarithmic axis would show it.
 
-    >>> falls_early([(x, 1 / x) for x in range(1, 1000)]), falls_early([(x, -x) for x in range(1, 1000)])
+    >>> drops_early([(x, 1 / x) for x in range(1, 1000)]), drops_early([(x, -x) for x in range(1, 1000)])
     (True, False)
     """
     if len(points) < 100:

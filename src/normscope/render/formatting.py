@@ -3,10 +3,10 @@
 import math
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A number of things, in three digits.
 
-    >>> [count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18, 10**30)]
+    >>> [format_count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18, 10**30)]
     ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G', '1.00 E', '1.0e+30']
     """
     if not math.isfinite(number):
@@ -22,10 +22,10 @@ def count(number: float) -> str:
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}{unit}"
 
 
-def size(bytes_: float) -> str:
+def format_bytes(bytes_: float) -> str:
     """An amount of memory.
 
-    >>> [size(n) for n in (512 * 2**20, 3 * 2**30, 5 * 2**40, 2**80)]
+    >>> [format_bytes(n) for n in (512 * 2**20, 3 * 2**30, 5 * 2**40, 2**80)]
     ['512 MB', '3.0 GB', '5.0 TB', '1.0e+06 EB']
     """
     for unit, power in (("MB", 20), ("GB", 30), ("TB", 40), ("PB", 50), ("EB", 60)):
@@ -57,10 +57,10 @@ def printable(text: str, keep: str = "\n") -> str:
     )
 
 
-def figure(number: float | None) -> str:
+def format_number(number: float | None) -> str:
     """Any number in three digits; "-" for none.
 
-    >>> [figure(n) for n in (0.0, 0.5, -12.34, 1234.5, 98765.0, 0.00042, 9.9996, float("nan"), float("-inf"), None)]
+    >>> [format_number(n) for n in (0.0, 0.5, -12.34, 1234.5, 98765.0, 0.00042, 9.9996, float("nan"), float("-inf"), None)]
     ['0', '0.500', '-12.3', '1234', '9.88e4', '4.20e-4', '10.0', 'nan', '-inf', '-']
     """
     if number is None:
@@ -74,20 +74,59 @@ def figure(number: float | None) -> str:
     return f"{mantissa}e{power}" if abs(power) < 100 else f"{number:.1e}"  # never more than eight characters and a sign
 
 
-def in_one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text without line breaks, and without what a terminal would obey.
 
-    >>> in_one_line("one\\n  two")
+    >>> one_line("one\\n  two")
     'one two'
     """
     return " ".join(printable(text).split())
 
 
-def many(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """A number and what it counts.
 
-    >>> many(1, "batch"), many(2, "batch"), many(0, "step")
+    >>> pluralize(1, "batch"), pluralize(2, "batch"), pluralize(0, "step")
     ('1 batch', '2 batches', '0 steps')
     """
     ending = "" if number == 1 else "es" if thing.endswith(("ch", "s", "x")) else "s"
     return f"{number:,} {thing}{ending}"
+
+
+def format_fixed(number: float) -> str:
+    """A number with the same digits after the point each time, so that a column of them can be read.
+
+    >>> [format_fixed(n) for n in (1.8344, 0.4, 123.4, 2e-5, 4e6)]
+    ['1.834', '0.400', '123.400', '2.00e-05', '4.00e+06']
+    """
+    return f"{number:.3f}" if 1e-3 <= abs(number) < 1e3 else f"{number:.2e}"
+
+
+def format_duration(seconds: float) -> str:
+    """A time in its two largest units.
+
+    >>> [format_duration(s) for s in (0.04, 7.24, 59.9, 75, 3600, 7384, 200_000)]
+    ['0.0 s', '7.2 s', '1 min 00 s', '1 min 15 s', '1 h 00 min', '2 h 03 min', '2 d 7 h']
+    """
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def quote(text: str, longest: int = 160) -> str:
+    """The text in one line and in quotes, cut where it is too long.
+
+    >>> quote("Once upon  a time\\nthere was a fox.", longest=20)
+    '"Once upon a time th…"'
+    """
+    line = one_line(text)
+    return f'"{line}"' if len(line) <= longest else f'"{line[: longest - 1]}…"'

@@ -8,10 +8,10 @@ from html import escape
 from normscope.render.formatting import printable
 
 
-def document(title: str, body: Sequence[str], *, style: str = "", script: str = "") -> str:
+def html_document(title: str, body: Sequence[str], *, style: str = "", script: str = "") -> str:
     """A whole HTML page in the look of all of normscope's pages; it may run this script and no other.
 
-    >>> document("Losses", ["<p>None yet.</p>"]).startswith("<!DOCTYPE html>")
+    >>> html_document("Losses", ["<p>None yet.</p>"]).startswith("<!DOCTYPE html>")
     True
     """
     # Only this script may run, whatever a text on the page holds; and nothing may be fetched.
@@ -25,7 +25,7 @@ def document(title: str, body: Sequence[str], *, style: str = "", script: str = 
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{clean(title)}</title>",
+            f"<title>{html_text(title)}</title>",
             f"<style>\n{_STYLE}{style}</style>",
             "</head>",
             "<body>",
@@ -38,10 +38,10 @@ def document(title: str, body: Sequence[str], *, style: str = "", script: str = 
     )
 
 
-def clean(value: object) -> str:
+def html_text(value: object) -> str:
     """Any value as text that is safe in HTML.
 
-    >>> clean("a<b")
+    >>> html_text("a<b")
     'a&lt;b'
     """
     return escape(printable(str(value)))

@@ -32,7 +32,7 @@ def escape(words: str) -> str:
     return escape_html(_NO_XML.sub("\ufffd", words))
 
 
-def page(width: float, height: float, title: str, description: str, body: list[str]) -> str:
+def svg_document(width: float, height: float, title: str, description: str, body: list[str]) -> str:
     """A whole SVG document; title and description are what a screen reader says."""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title description" '

@@ -18,7 +18,7 @@ class WordWrap:
     is cut. The space at which a line is broken is dropped; line breaks of the text and its indentation stay.
 
     >>> wrap = WordWrap(10)
-    >>> [wrap.push(piece) for piece in ("Once u", "pon a ti", "me there")], wrap.finish()
+    >>> [wrap.feed(piece) for piece in ("Once u", "pon a ti", "me there")], wrap.flush()
     (['Once', ' upon\\na', ' time'], '\\nthere')
 
     Args:
@@ -31,11 +31,11 @@ class WordWrap:
         self._spaces = ""  # seen, and not yet given
         self._word = ""  # the same of a word; it comes after the spaces
 
-    def push(self, text: str) -> str:
+    def feed(self, text: str) -> str:
         """Take the next piece; returns what can be printed now."""
         return "".join(map(self._take, text))
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """What was held back, at the end of the text."""
         return self._end_line()
 

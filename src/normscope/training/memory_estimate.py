@@ -3,7 +3,7 @@
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.models.size import check_size
-from normscope.render.formatting import count, size
+from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import memory_free
 from normscope.training.config import TrainConfig
@@ -30,9 +30,9 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
         else "a smaller --depth, --width or --context"
     )
     raise ConfigError(
-        f"there is not enough memory: weights, gradients and optimiser of {count(model.parameter_count())} parameters "
-        f"take {size(fixed)}, and {at_once} windows of {model.context} tokens {size(at_once * window)} at least, "
-        f"but {size(free)} are free\nfix: {fix}"
+        f"there is not enough memory: weights, gradients and optimiser of {format_count(model.parameter_count())} parameters "
+        f"take {format_bytes(fixed)}, and {at_once} windows of {model.context} tokens {format_bytes(at_once * window)} at least, "
+        f"but {format_bytes(free)} are free\nfix: {fix}"
     )
 
 

@@ -76,7 +76,7 @@ def find(record: XrayRecord) -> list[Finding]:
     broken = bool(empty) or any(finding.severity == "error" for finding in found)
     for finder in (*_OF_STRUCTURE, *(() if broken else _OF_SIGNALS)):
         found += finder(view)
-    found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), view.place(finding.module)))
+    found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), view.execution_order(finding.module)))
     return _folded(found)
 
 

@@ -190,7 +190,11 @@ def _odd_ones(view: View) -> list[Finding]:
             continue
         middle = median([parameter.values.rms for _, parameter in group])
         siblings = len({parent(module.name) for module, _ in group}) == 1
-        last = max((module for module, _ in group), key=lambda module: view.place(module.name)) if siblings else None
+        last = (
+            max((module for module, _ in group), key=lambda module: view.execution_order(module.name))
+            if siblings
+            else None
+        )
         for module, parameter in group:
             if module is last:
                 continue

@@ -47,7 +47,7 @@ def _non_finite_share(signal: TensorStats | None) -> float:
 def _broken_weights(view: View) -> list[ModuleRecord]:
     """Modules with weights that are not finite, in the order of execution, those that never ran at the end."""
     found = [m for m in view.modules.values() if any(parameter.values.non_finite for parameter in m.parameters)]
-    return sorted(found, key=lambda module: view.place(module.name))
+    return sorted(found, key=lambda module: view.execution_order(module.name))
 
 
 def _input(view: View, module: ModuleRecord) -> Finding:

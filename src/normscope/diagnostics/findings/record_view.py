@@ -118,7 +118,7 @@ class View:
             return advice
         return f"lower the learning rate, clip gradients or warm up, if it was well at its start; else {advice}"
 
-    def place(self, name: str) -> int:
+    def execution_order(self, name: str) -> int:
         """Where in the order of execution a module stands; those that never ran stand at the end."""
         module = self.modules.get(name)
         return len(self.record.modules) if module is None or module.order is None else module.order

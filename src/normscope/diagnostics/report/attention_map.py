@@ -7,7 +7,7 @@ from html import escape
 from normscope.diagnostics.record import AttentionStats
 from normscope.diagnostics.report.panels import LEFT, TITLE, text
 from normscope.render.axis_scale import Scale
-from normscope.render.formatting import figure
+from normscope.render.formatting import format_number
 
 MOST_HEADS = 32
 """Of a layer with more heads, each row is the mean of several."""
@@ -35,10 +35,10 @@ def draw_heat(layers: Sequence[Layer], x: Scale, top: float) -> list[str]:
     tall = _row(most)
     for layer in layers:
         name, groups = layer.name, _groups(layer.attention)
-        left, wide = x.place(layer.first - 0.47), x.place(layer.last + 0.47) - x.place(layer.first - 0.47)
+        left, wide = x.position(layer.first - 0.47), x.position(layer.last + 0.47) - x.position(layer.first - 0.47)
         for row, (heads, entropy, sharp) in enumerate(groups):
             y = top + TITLE + row * tall
-            words = f"{name}\n{heads}\nentropy {figure(entropy)} of the most there could be"
+            words = f"{name}\n{heads}\nentropy {format_number(entropy)} of the most there could be"
             words += f"\n{sharp:.0%} of queries look at one token alone"
             strength = min(1.0, max(0.0, entropy)) if entropy == entropy else 0.0
             body.append(

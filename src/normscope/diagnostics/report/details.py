@@ -10,7 +10,7 @@ from normscope.diagnostics.record import (
     UnitStats,
 )
 from normscope.diagnostics.report.summary import shape
-from normscope.render.formatting import figure, in_one_line, many
+from normscope.render.formatting import format_number, one_line, pluralize
 
 
 def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
@@ -21,7 +21,7 @@ def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
     if module.input_shapes:
         lines.append(("given", ", ".join(map(shape, module.input_shapes))))
     if module.calls > 1:
-        sizes = f"; rms of each {', '.join(map(figure, module.rms_by_call[:8]))}" if module.rms_by_call else ""
+        sizes = f"; rms of each {', '.join(map(format_number, module.rms_by_call[:8]))}" if module.rms_by_call else ""
         lines.append(("calls", f"{module.calls}{sizes}"))
     lines += [(name, _signal(known)) for name, known in _signals(module) if known is not None]
     if module.saturated is not None:
@@ -35,7 +35,7 @@ def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
     if module.produced_non_finite_gradient:
         lines.append(("not finite", "made on the way back, here"))
     lines += [(parameter.name, _parameter(parameter)) for parameter in module.parameters]
-    return [(in_one_line(name), in_one_line(words)) for name, words in lines]
+    return [(one_line(name), one_line(words)) for name, words in lines]
 
 
 def _signals(module: ModuleRecord) -> tuple[tuple[str, TensorStats | None], ...]:
@@ -50,10 +50,10 @@ def _signal(signal: TensorStats) -> str:
     if signal.count == 0:
         return "no finite number"
     parts = [
-        f"rms {figure(signal.rms)}",
-        f"mean {figure(signal.mean)}",
-        f"from {figure(signal.min)} to {figure(signal.max)}",
-        f"kurtosis {figure(signal.kurtosis)}",
+        f"rms {format_number(signal.rms)}",
+        f"mean {format_number(signal.mean)}",
+        f"from {format_number(signal.min)} to {format_number(signal.max)}",
+        f"kurtosis {format_number(signal.kurtosis)}",
     ]
     parts += [f"{signal.zeros:.1%} zeros"] if signal.zeros > 0 else []
     parts += [f"{signal.non_finite:.2%} not finite"] if signal.non_finite > 0 else []
@@ -61,49 +61,55 @@ def _signal(signal: TensorStats) -> str:
 
 
 def _units(units: UnitStats) -> str:
-    words = f"{units.count:,}, their middle rms {figure(units.median_rms)}"
+    words = f"{units.count:,}, their middle rms {format_number(units.median_rms)}"
     if units.dead:
         words += f", {units.dead:,} dead"
     if units.saturated:
         words += f", {units.saturated:,} saturated"
     if units.outliers:
         number, rms, _ = units.outliers[0]
-        words += f", the largest is {number} with rms {figure(rms)}"
+        words += f", the largest is {number} with rms {format_number(rms)}"
     return words
 
 
 def _norm(norm: NormStats) -> str:
-    parts = [f"given a variance of {figure(norm.input_variance)}"]
+    parts = [f"given a variance of {format_number(norm.input_variance)}"]
     parts += [f"eps {norm.eps:g}"] if norm.eps is not None else []
     if norm.reduced_axes is not None:
         parts.append(f"statistics shared along axes {', '.join(map(str, norm.reduced_axes)) or 'of no size'}")
     parts += [f"{norm.reduction_size:,} values each"] if norm.reduction_size is not None else []
     if norm.weight_mean is not None:
-        parts.append(f"gain {figure(norm.weight_mean)} ± {figure(norm.weight_std)}")
+        parts.append(f"gain {format_number(norm.weight_mean)} ± {format_number(norm.weight_std)}")
     if norm.drift is not None:
-        parts.append(f"memory off by {figure(norm.drift[0])} deviations and a factor of {figure(norm.drift[1])}")
+        parts.append(
+            f"memory off by {format_number(norm.drift[0])} deviations and a factor of {format_number(norm.drift[1])}"
+        )
     return ", ".join(parts)
 
 
 def _attention(attention: AttentionStats) -> str:
-    parts = [many(attention.heads, "head"), f"up to {many(attention.keys, 'key')}"]
+    parts = [pluralize(attention.heads, "head"), f"up to {pluralize(attention.keys, 'key')}"]
     if attention.entropy:
-        parts.append(f"entropy {figure(min(attention.entropy))} to {figure(max(attention.entropy))}")
-    parts += [f"scores spread by {figure(attention.score_std)}"] if attention.score_std is not None else []
-    parts += [f"weight on later keys {figure(attention.future_weight)}"] if attention.future_weight is not None else []
+        parts.append(f"entropy {format_number(min(attention.entropy))} to {format_number(max(attention.entropy))}")
+    parts += [f"scores spread by {format_number(attention.score_std)}"] if attention.score_std is not None else []
+    parts += (
+        [f"weight on later keys {format_number(attention.future_weight)}"]
+        if attention.future_weight is not None
+        else []
+    )
     return ", ".join(parts)
 
 
 def _join(join: ResidualJoin) -> str:
-    words = f"stream {figure(join.stream)} + branch {figure(join.branch)} = {figure(join.total)}"
+    words = f"stream {format_number(join.stream)} + branch {format_number(join.branch)} = {format_number(join.total)}"
     words += f", from {join.branch_source}" if join.branch_source else ""
     return words + (f", then {join.post_norm}" if join.post_norm else "")
 
 
 def _parameter(parameter: ParameterRecord) -> str:
-    parts = [shape(parameter.shape), parameter.dtype, f"rms {figure(parameter.values.rms)}"]
-    parts += [f"gradient {figure(parameter.gradient.rms)}"] if parameter.gradient is not None else []
-    parts += [f"update {figure(parameter.update_ratio)} of it"] if parameter.update_ratio is not None else []
+    parts = [shape(parameter.shape), parameter.dtype, f"rms {format_number(parameter.values.rms)}"]
+    parts += [f"gradient {format_number(parameter.gradient.rms)}"] if parameter.gradient is not None else []
+    parts += [f"update {format_number(parameter.update_ratio)} of it"] if parameter.update_ratio is not None else []
     parts += [f"tied to {parameter.alias_of}"] if parameter.alias_of is not None else []
     parts += [] if parameter.requires_grad else ["not trained"]
     return ", ".join(parts)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from normscope.diagnostics.diff.diff import Beginning, Difference, ModuleDifference
 from normscope.diagnostics.report.text_columns import UNICODE, Glyphs, fit_left, fit_right, with_gaps, wrap
-from normscope.render.formatting import figure, in_one_line, many
+from normscope.render.formatting import format_number, one_line, pluralize
 
 MOST = 24
 """How many of the modules that differ are shown."""
@@ -22,11 +22,13 @@ def render_difference(difference: Difference, *, width: int = 80, glyphs: Glyphs
 
 
 def _head(difference: Difference, width: int) -> Iterator[Text]:
-    one, other = map(in_one_line, difference.labels)
+    one, other = map(one_line, difference.labels)
     for line in wrap(f"{one} and {other}", width):
         yield Text(line, "bold")
     half = f"half of {difference.dtype}'s digits" if difference.half_the_digits else "as asked for"
-    for line in wrap(f"up to {figure(difference.tolerance)} of their size apart counts as rounding: {half}", width):
+    for line in wrap(
+        f"up to {format_number(difference.tolerance)} of their size apart counts as rounding: {half}", width
+    ):
         yield Text(line, "dim")
     for remark in difference.remarks:
         for line in wrap(remark, width):
@@ -43,8 +45,8 @@ def _beginnings(difference: Difference, width: int, glyphs: Glyphs) -> Iterator[
 
 
 def _beginning(way: str, beginning: Beginning, width: int, glyphs: Glyphs) -> Iterator[Text]:
-    name = in_one_line(beginning.module) or "the model itself"
-    apart = f", {figure(beginning.distance)} apart" if math.isfinite(beginning.distance) else ""
+    name = one_line(beginning.module) or "the model itself"
+    apart = f", {format_number(beginning.distance)} apart" if math.isfinite(beginning.distance) else ""
     for line in wrap(f"{glyphs.marks[0]} {way}: it begins in {name}{apart}", width):
         yield Text(line, "bold red")
     for line in wrap(beginning.why, width - 2):
@@ -74,7 +76,7 @@ def _table(difference: Difference, width: int, glyphs: Glyphs) -> Iterator[Text]
 def _distance(value: float | None, module: ModuleDifference) -> str:
     """A distance; where none can be told, the reason."""
     if value is None or not math.isinf(value):
-        return figure(value)
+        return format_number(value)
     return "other size" if module.other_sizes else "not finite"
 
 
@@ -98,8 +100,8 @@ def _counts(difference: Difference, shown: Sequence[ModuleDifference]) -> str:
     alike = len(rest) - sum(map(len, unseen))
     parts += [f"{alike:,} alike"] if alike else []
     for label, modules in zip(difference.labels, unseen, strict=True):
-        parts += [f"{len(modules):,} seen in {in_one_line(label)} alone"] if modules else []
-    return f"{many(len(difference.modules), 'module')}: {', '.join(parts)}" if parts else ""
+        parts += [f"{len(modules):,} seen in {one_line(label)} alone"] if modules else []
+    return f"{pluralize(len(difference.modules), 'module')}: {', '.join(parts)}" if parts else ""
 
 
 def _is_worth_showing(difference: Difference, module: ModuleDifference) -> bool:
@@ -108,13 +110,13 @@ def _is_worth_showing(difference: Difference, module: ModuleDifference) -> bool:
 
 
 def _name(module: ModuleDifference) -> str:
-    return in_one_line(module.name) or f"({module.kind})"
+    return one_line(module.name) or f"({module.kind})"
 
 
 def _remark(difference: Difference, module: ModuleDifference, shown: Sequence[ModuleDifference]) -> str:
     """What is said of a module, but for what has been said of the whole, or of the model itself."""
     if module.only_in is not None:
-        return f"only in {in_one_line(difference.labels[module.only_in])}"
+        return f"only in {one_line(difference.labels[module.only_in])}"
     said = {remark for other in shown if not other.name and module.name for remark in other.remarks}
     whole = "; ".join(difference.remarks)
     return "; ".join(remark for remark in module.remarks if remark not in said and f"in {remark}" not in whole)

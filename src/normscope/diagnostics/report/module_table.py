@@ -9,8 +9,8 @@ from normscope.diagnostics.report.module_tree import Node, fold, is_idle, tree_o
 from normscope.diagnostics.report.signal_path import size_of
 from normscope.diagnostics.report.summary import shape
 from normscope.diagnostics.report.text_columns import UNICODE, Bars
-from normscope.render.formatting import count, figure, in_one_line
-from normscope.render.html_page import clean
+from normscope.render.formatting import format_count, format_number, one_line
+from normscope.render.html_page import html_text
 
 MOST_ROWS = 1_200
 """Above this, blocks that are built alike are told once; and what is still too much is left out, and said so."""
@@ -79,7 +79,7 @@ class ModuleTable:
         yield f'<details id="{self.rows[name]}"{opened}{mark}>'
         yield f'<summary class="row">{_cells(node, depth, self._look)}</summary>'
         if lines:
-            pairs = "".join(f"<dt>{clean(key)}</dt><dd>{clean(words)}</dd>" for key, words in lines)
+            pairs = "".join(f"<dt>{html_text(key)}</dt><dd>{html_text(words)}</dd>" for key, words in lines)
             known = f'<dl style="--d:{depth}">{pairs}</dl>'
             # A row that opens on others must not be in their way with its own figures.
             own = f'<details class="own"><summary style="--d:{depth}">its figures</summary>{known}</details>'
@@ -91,7 +91,7 @@ class ModuleTable:
             if child.alike:
                 yield _alike(child, depth + 1)
         if node.own_flops:
-            cells = f"<span></span><span></span><span>{count(node.own_flops)}</span><span></span><span></span>"
+            cells = f"<span></span><span></span><span>{format_count(node.own_flops)}</span><span></span><span></span>"
             yield f'<div class="row"><span style="--d:{depth + 1}">itself, beside these</span>{cells}</div>'
         yield "</details>"
 
@@ -108,7 +108,7 @@ def _has_more(node: Node) -> bool:
 
 def _cells(node: Node, depth: int, look: _Look) -> str:
     module = node.module
-    kind = "" if module.is_function or module.kind == node.label else f" {clean(in_one_line(module.kind))}"
+    kind = "" if module.is_function or module.kind == node.label else f" {html_text(one_line(module.kind))}"
     size = ", ".join(shape(output) for output in module.output_shapes if output) or (
         "number" if module.output_shapes else ""
     )
@@ -117,25 +117,25 @@ def _cells(node: Node, depth: int, look: _Look) -> str:
     elif is_idle(node):
         kind += ", never ran"
     return (
-        f'<span style="--d:{depth}"><b>{clean(in_one_line(node.label))}</b>{kind}</span><span>{clean(size)}</span>'
-        f"<span>{count(node.parameters) if node.parameters else ''}</span>"
-        f"<span>{count(module.flops) if module.flops else ''}</span>"
+        f'<span style="--d:{depth}"><b>{html_text(one_line(node.label))}</b>{kind}</span><span>{html_text(size)}</span>'
+        f"<span>{format_count(node.parameters) if node.parameters else ''}</span>"
+        f"<span>{format_count(module.flops) if module.flops else ''}</span>"
         f"{_bar(module.output, look.forward, 'a')}{_bar(module.gradient, look.backward, 'b')}"
     )
 
 
-def _bar(signal: TensorStats | None, bars: Bars, colour: str) -> str:
+def _bar(signal: TensorStats | None, bars: Bars, color: str) -> str:
     if signal is None:
         return "<span></span>"
     value = size_of(signal)
     doubt = ' <em title="not all finite">!</em>' if signal.non_finite > 0 else ""
-    return f'<span class="{colour}" style="--w:{100 * bars.share(value):.0f}%">{figure(value)}{doubt}</span>'
+    return f'<span class="{color}" style="--w:{100 * bars.share(value):.0f}%">{format_number(value)}{doubt}</span>'
 
 
 def _alike(node: Node, depth: int) -> str:
-    names: Sequence[str] = [in_one_line(other.label) for other in node.alike]
+    names: Sequence[str] = [one_line(other.label) for other in node.alike]
     words = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     return (
         f'<div class="row"><span style="--d:{depth}">{len(names):,} more are built as '
-        f"{clean(in_one_line(node.label))} is: {clean(words)}</span></div>"
+        f"{html_text(one_line(node.label))} is: {html_text(words)}</span></div>"
     )

@@ -21,10 +21,10 @@ from normscope.diagnostics.report.panels import (
     text,
 )
 from normscope.diagnostics.report.signal_path import Station, few, stations_of
-from normscope.render.axis_scale import Scale, fit
-from normscope.render.chart import Chart, Line, draw_chart
-from normscope.render.formatting import figure, in_one_line
-from normscope.render.html_page import clean
+from normscope.render.axis_scale import Scale, fit_scale
+from normscope.render.chart import Chart, ChartLine, draw_chart
+from normscope.render.formatting import format_number, one_line
+from normscope.render.html_page import html_text
 
 MOST_LINES = 6
 MOST_CURVES = 24
@@ -41,15 +41,15 @@ def draw_steps(records: Sequence[XrayRecord]) -> list[str]:
     lines = ["<h2>Over the steps</h2>"]
     loss = [(x, record.losses[0].value) for x, record in zip(_xs(records), records, strict=True) if record.losses]
     if loss:
-        chart = Chart("Cross-entropy", "step", "nats", [Line("cross-entropy", loss, "d", dots=True)], width=1000)
+        chart = Chart("Cross-entropy", "step", "nats", [ChartLine("cross-entropy", loss, "d", dots=True)], width=1000)
         lines.append(draw_chart(chart))
     if stations:
         lines += [_depths(records, ways, stations)]
-        for side, title, colour in _SIDES:
-            lines.append(f"<h3>{clean(title)}, each depth over the steps</h3>")
+        for side, title, color in _SIDES:
+            lines.append(f"<h3>{html_text(title)}, each depth over the steps</h3>")
             words = f"from {_step(records, 0)} to {_step(records, -1)}, all on one logarithmic scale"
-            lines.append(f'<p class="faint">{clean(words)}; the figure is the last one.</p><section class="tiny">')
-            lines += [*_curves(records, ways, few(stations, MOST_CURVES), side, colour), "</section>"]
+            lines.append(f'<p class="faint">{html_text(words)}; the figure is the last one.</p><section class="tiny">')
+            lines += [*_curves(records, ways, few(stations, MOST_CURVES), side, color), "</section>"]
     return lines
 
 
@@ -59,11 +59,11 @@ def _depths(records: Sequence[XrayRecord], ways: Sequence[dict[str, Station]], s
     chosen = sorted({round(i * (len(records) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
     body: list[str] = []
     top = 0
-    for side, title, colour in _SIDES:
+    for side, title, color in _SIDES:
         traces = []
         for n, i in enumerate(chosen):
             points = [(float(k), _value(ways[i].get(place.title), side), False) for k, place in enumerate(stations)]
-            traces.append(Trace(_step(records, i), colour, points, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
+            traces.append(Trace(_step(records, i), color, points, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
         panel = Panel(title, traces, 150)
         body += draw_panel(panel, x, top)
         top += panel.room + 14
@@ -85,38 +85,38 @@ def _curves(
     ways: Sequence[dict[str, Station]],
     stations: Sequence[Station],
     side: str,
-    colour: str,
+    color: str,
 ) -> list[str]:
     """A small curve for each depth, all on the same scales."""
     steps = _xs(records)
     curves = [[_value(way.get(station.title), side) for way in ways] for station in stations]
     x = Scale(steps[0], steps[-1], 4, 176)
-    y = fit([bounded(value) for curve in curves for value in curve if value], 70, 24, log=True)
+    y = fit_scale([bounded(value) for curve in curves for value in curve if value], 70, 24, log=True)
     lines = []
     for station, curve in zip(stations, curves, strict=True):
-        last = figure(curve[-1])
-        words = [f"{_step(records, i)}: {figure(value)}" for i, value in enumerate(curve)]
+        last = format_number(curve[-1])
+        words = [f"{_step(records, i)}: {format_number(value)}" for i, value in enumerate(curve)]
         title = f"<title>{escape(_few_lines(words))}</title>"
         lines += [
             f'<figure class="picture"><svg viewBox="0 0 180 78" role="img" aria-label="{escape(station.title)}">',
             text(4, 12, shortened(station.title, 30 - len(last)), "start"),
             text(176, 12, last, "end"),
             '<line class="axis" x1="4" x2="176" y1="74" y2="74"/>',
-            *_curve(steps, curve, x, y, colour),
+            *_curve(steps, curve, x, y, color),
             f'<rect class="place" x="0" y="0" width="180" height="78">{title}</rect>',
             "</svg></figure>",
         ]
     return lines
 
 
-def _curve(steps: Sequence[float], curve: Sequence[float | None], x: Scale, y: Scale, colour: str) -> list[str]:
+def _curve(steps: Sequence[float], curve: Sequence[float | None], x: Scale, y: Scale, color: str) -> list[str]:
     path, pen_is_down = [], False
     for step, value in zip(steps, curve, strict=True):
         fits = value is not None and math.isfinite(value) and value > 0
         if fits and value is not None:
-            path.append(f"{'L' if pen_is_down else 'M'}{x.place(step):.1f} {y.place(bounded(value)):.1f}")
+            path.append(f"{'L' if pen_is_down else 'M'}{x.position(step):.1f} {y.position(bounded(value)):.1f}")
         pen_is_down = fits
-    return [f'<path class="line {colour}" d="{"".join(path)}"/>'] if path else []
+    return [f'<path class="line {color}" d="{"".join(path)}"/>'] if path else []
 
 
 def _few_lines(lines: Sequence[str], most: int = 12) -> str:
@@ -137,4 +137,4 @@ def _xs(records: Sequence[XrayRecord]) -> list[float]:
 
 
 def _step(records: Sequence[XrayRecord], number: int) -> str:
-    return in_one_line(records[number].label) or f"record {number % len(records)}"
+    return one_line(records[number].label) or f"record {number % len(records)}"

@@ -13,8 +13,8 @@ from normscope.diagnostics.report.style import PAGE_SCRIPT, PAGE_STYLE
 from normscope.diagnostics.report.summary import facts, idle, verdict, what_ran
 from normscope.errors import ConfigError
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
-from normscope.render.formatting import in_one_line
-from normscope.render.html_page import clean, document
+from normscope.render.formatting import one_line
+from normscope.render.html_page import html_document, html_text
 
 
 def render_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Finding]) -> str:
@@ -28,7 +28,7 @@ def render_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[F
     if not series:
         raise ConfigError("a page is made of one record at least, but got none\nfix: render_page(x.record, findings)")
     record = series[-1]
-    title = f"X-ray of {in_one_line(record.model)}"
+    title = f"X-ray of {one_line(record.model)}"
     anchors = {i: anchor(i) for i in range(len(findings))}
     table = ModuleTable(record, {finding.module for finding in findings if finding.module})
     picture = draw_picture(record, findings, anchors)
@@ -41,7 +41,7 @@ def render_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[F
         *draw_weights(record),
         *_notices(record),
     ]
-    return document(title, body, style=CHART_STYLE + PAGE_STYLE, script=CHART_SCRIPT + PAGE_SCRIPT)
+    return html_document(title, body, style=CHART_STYLE + PAGE_STYLE, script=CHART_SCRIPT + PAGE_SCRIPT)
 
 
 def _head(title: str, records: Sequence[XrayRecord], findings: Sequence[Finding]) -> list[str]:
@@ -51,11 +51,11 @@ def _head(title: str, records: Sequence[XrayRecord], findings: Sequence[Finding]
     mark = "✓" if worst == "good" else MARKS[worst]
     return [
         "<header>",
-        f"<h1>{clean(title)}</h1>",
-        f'<p class="faint">{clean(what_ran(record) + which)}</p>',
+        f"<h1>{html_text(title)}</h1>",
+        f'<p class="faint">{html_text(what_ran(record) + which)}</p>',
         f'<p class="verdict {worst}"><i>{mark}</i>{marked_up(verdict(record, findings))}</p>',
         '<dl class="tiles">',
-        *(f"<div><dt>{clean(name)}</dt><dd>{clean(value)}</dd></div>" for name, value in facts(record)),
+        *(f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>" for name, value in facts(record)),
         "</dl>",
         "</header>",
     ]
@@ -64,7 +64,7 @@ def _head(title: str, records: Sequence[XrayRecord], findings: Sequence[Finding]
 def _notices(record: XrayRecord) -> list[str]:
     never = idle(record)
     items = [f"never ran: {', '.join(never)}"] if never else []
-    items += [in_one_line(notice) for notice in record.notices]
-    lines = ["<h2>Notices</h2>", "<ul>", *(f"<li>{clean(item)}</li>" for item in items), "</ul>"] if items else []
+    items += [one_line(notice) for notice in record.notices]
+    lines = ["<h2>Notices</h2>", "<ul>", *(f"<li>{html_text(item)}</li>" for item in items), "</ul>"] if items else []
     versions = f"normscope {record.normscope or '?'}, torch {record.torch or '?'}, record version {record.version}"
-    return [*lines, f'<footer><p class="faint">{clean(versions)}</p></footer>']
+    return [*lines, f'<footer><p class="faint">{html_text(versions)}</p></footer>']

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from normscope.diagnostics.report.text_columns import fit_left
-from normscope.render.axis_scale import Scale, fit, tick_label
-from normscope.render.formatting import figure, in_one_line
+from normscope.render.axis_scale import Scale, fit_scale, tick_label
+from normscope.render.formatting import format_number, one_line
 
 WIDTH, LEFT, RIGHT = 1000, 64, 16
 TITLE = 26
@@ -31,7 +31,7 @@ class Trace:
     """
 
     label: str
-    colour: str
+    color: str
     points: Sequence[tuple[float, float | None, bool]]
     joined: bool = True
     words: Sequence[str] = ()
@@ -78,15 +78,15 @@ def draw_panel(panel: Panel, x: Scale, top: float) -> list[str]:
     if known and max(known) < 10 * min(known):  # small differences shall look small
         middle = math.sqrt(max(known) * min(known))
         known += [middle / math.sqrt(10), middle * math.sqrt(10)]
-    y = fit(known, start - 12, end + 6, log=True)
+    y = fit_scale(known, start - 12, end + 6, log=True)
     body = [_title(panel, top)]
     for tick in y.ticks(max(2, panel.height // 32)):
-        place = y.place(tick)
+        place = y.position(tick)
         body.append(f'<line class="grid" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
         body.append(text(x.start - 7, place + 4, tick_label(tick), "end"))
     body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{start:g}" y2="{start:g}"/>')
     for name, value in panel.levels:
-        place = y.place(value)
+        place = y.position(value)
         body.append(f'<line class="level" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
         body.append(text(x.end - 4, place - 5, name, "end", kind="level"))
     for trace in panel.traces:
@@ -104,7 +104,7 @@ def _title(panel: Panel, top: float) -> str:
     for trace in panel.traces:
         if trace.label:
             faint = "" if trace.opacity == 1 else f' style="fill-opacity:{trace.opacity:.2f}"'
-            parts.append(f'<tspan dx="14" class="{trace.colour} mark"{faint}>●</tspan>')
+            parts.append(f'<tspan dx="14" class="{trace.color} mark"{faint}>●</tspan>')
             parts.append(f'<tspan dx="4">{escape(shortened(trace.label, 28))}</tspan>')
     return f'<text x="{LEFT}" y="{top + 16:g}">{"".join(parts)}</text>'
 
@@ -112,30 +112,30 @@ def _title(panel: Panel, top: float) -> str:
 def _trace(trace: Trace, x: Scale, y: Scale, bottom: float) -> list[str]:
     path, dots, pen_is_down = [], [], False
     for number, (place, value, non_finite) in enumerate(trace.points):
-        left = x.place(place)
+        left = x.position(place)
         if value is None:
             pen_is_down = False
             continue
         if _fits(value):
-            at = y.place(bounded(value))
+            at = y.position(bounded(value))
             path.append(f"{'L' if pen_is_down else 'M'}{left:.1f} {at:.1f}")
         else:
             at = bottom  # zero is below all that a logarithmic scale has, and nan is nowhere
         pen_is_down = _fits(value)
         words = trace.words[number] if number < len(trace.words) else ""
         if len(trace.points) <= 120 or non_finite or not pen_is_down:
-            dots.append(_dot(left, at, value, non_finite, trace.colour, words))
-    line = [f'<path class="line {trace.colour}" d="{"".join(path)}"/>'] if trace.joined and path else []
+            dots.append(_dot(left, at, value, non_finite, trace.color, words))
+    line = [f'<path class="line {trace.color}" d="{"".join(path)}"/>'] if trace.joined and path else []
     return line + dots if trace.opacity == 1 else [f'<g opacity="{trace.opacity:.2f}">', *line, *dots, "</g>"]
 
 
-def _dot(x: float, y: float, value: float, non_finite: bool, colour: str, words: str) -> str:
+def _dot(x: float, y: float, value: float, non_finite: bool, color: str, words: str) -> str:
     title = f"<title>{escape(words)}</title>" if words else ""
     if non_finite or not math.isfinite(value):
         cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
         return f'<path class="cross" d="{cross}">{title}</path>' if title else f'<path class="cross" d="{cross}"/>'
     hollow = "" if value > 0 else " hollow"
-    look = f'<circle class="dot {colour}{hollow}" cx="{x:.1f}" cy="{y:.1f}" r="3"'
+    look = f'<circle class="dot {color}{hollow}" cx="{x:.1f}" cy="{y:.1f}" r="3"'
     return f"{look}>{title}</circle>" if title else f"{look}/>"
 
 
@@ -145,17 +145,17 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
     Args:
         labels: of each place its own name and that of its block.
     """
-    pitch = x.place(1) - x.place(0)
+    pitch = x.position(1) - x.position(0)
     longest = max((len(own) for own, _ in labels), default=0)
     body, room = [], 8.0
     if 6.4 * longest <= pitch - 4:
-        body = [text(x.place(i), top + 16, own, "middle") for i, (own, _) in enumerate(labels)]
+        body = [text(x.position(i), top + 16, own, "middle") for i, (own, _) in enumerate(labels)]
         room += 16
     elif pitch >= 12:
         for i, (own, _) in enumerate(labels):
-            left = x.place(i) + 4
+            left = x.position(i) + 4
             turned = f' transform="rotate(-55 {left:.1f} {top + 12:g})"'
-            name = fit_left(in_one_line(own), min(longest, LONGEST), "…").rstrip()
+            name = fit_left(one_line(own), min(longest, LONGEST), "…").rstrip()
             body.append(text(left, top + 12, name, "end", turned))
         room += 12 + 5.4 * min(longest, LONGEST)
     blocks = blocks_of([block for _, block in labels])
@@ -168,10 +168,10 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
 def draw_bands(labels: Sequence[tuple[str, str]], x: Scale, top: float, bottom: float) -> list[str]:
     """Every second block has a ground of its own, all the way through the panels."""
     blocks = [block for block in blocks_of([block for _, block in labels]) if block[0]]
-    half = (x.place(1) - x.place(0)) / 2
+    half = (x.position(1) - x.position(0)) / 2
     return [
-        f'<rect class="band" x="{x.place(first) - half:.1f}" y="{top:g}" '
-        f'width="{x.place(last) - x.place(first) + 2 * half:.1f}" height="{bottom - top:g}"/>'
+        f'<rect class="band" x="{x.position(first) - half:.1f}" y="{top:g}" '
+        f'width="{x.position(last) - x.position(first) + 2 * half:.1f}" height="{bottom - top:g}"/>'
         for _, first, last in blocks[::2]
     ]
 
@@ -182,7 +182,7 @@ def _block_names(blocks: Sequence[tuple[str, int, int]], x: Scale, top: float) -
     for block, first, last in blocks:
         if not block:
             continue
-        left, right = x.place(first - 0.4), x.place(last + 0.4)
+        left, right = x.position(first - 0.4), x.position(last + 0.4)
         body.append(f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{top:g}" y2="{top:g}"/>')
         for name in (block, block.rpartition(".")[2]):
             wide, middle = 6.4 * len(name), (left + right) / 2
@@ -214,18 +214,18 @@ def shortened(words: str, longest: int) -> str:
     >>> shortened("attention", 6)
     'atten…'
     """
-    line = in_one_line(words)
+    line = one_line(words)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
-    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(in_one_line(words))}</text>'
+    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(one_line(words))}</text>'
 
 
 def value_words(name: str, value: float | None, non_finite: bool = False) -> str:
     """A figure with its name, for the pointer."""
-    return f"{name} {figure(value)}{' (not all finite)' if non_finite else ''}"
+    return f"{name} {format_number(value)}{' (not all finite)' if non_finite else ''}"
 
 
 def bounded(value: float) -> float:

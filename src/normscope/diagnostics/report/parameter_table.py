@@ -7,8 +7,8 @@ from normscope.diagnostics.report.panels import TITLE, WIDTH, Panel, Trace, acro
 from normscope.diagnostics.report.signal_path import size_of
 from normscope.diagnostics.report.summary import shape
 from normscope.diagnostics.report.text_columns import UNICODE, Bars
-from normscope.render.formatting import figure, in_one_line
-from normscope.render.html_page import clean
+from normscope.render.formatting import format_number, one_line
+from normscope.render.html_page import html_text
 
 MOST_ROWS = 400
 OPEN_ROWS = 24
@@ -46,12 +46,12 @@ def _updates(known: Sequence[tuple[str, ParameterRecord]]) -> str:
     moved = moved[:: max(1, -(-len(moved) // MOST_ROWS))]
     x = across(len(moved))
     traces = []
-    for label, colour, is_matrix in (("matrices", "a", True), ("gains and biases", "c", False)):
+    for label, color, is_matrix in (("matrices", "a", True), ("gains and biases", "c", False)):
         chosen = [(i, name, p) for i, (name, p) in enumerate(moved) if (len(p.shape) > 1) == is_matrix]
         points = [(float(i), p.update_ratio, False) for i, _, p in chosen]
-        words = [f"{in_one_line(name)}\nupdate {figure(p.update_ratio)} of its size" for _, name, p in chosen]
+        words = [f"{one_line(name)}\nupdate {format_number(p.update_ratio)} of its size" for _, name, p in chosen]
         if points:
-            traces.append(Trace(label, colour, points, joined=False, words=words))
+            traces.append(Trace(label, color, points, joined=False, words=words))
     panel = Panel("By how much a step changes each, as a share of its size", traces, 170, [("usual: 0.001", USUAL)])
     height = TITLE + panel.height + 26
     middle = (x.start + x.end) / 2
@@ -72,9 +72,9 @@ def _table(known: Sequence[tuple[str, ParameterRecord]]) -> list[str]:
         '<th scope="col">rms</th><th scope="col">gradient rms</th><th scope="col">update</th></tr></thead><tbody>'
     ]
     for name, parameter in known:
-        update = f'<td class="a" style="--w:{100 * bars.share(parameter.update_ratio):.0f}%">{figure(parameter.update_ratio)}</td>'
+        update = f'<td class="a" style="--w:{100 * bars.share(parameter.update_ratio):.0f}%">{format_number(parameter.update_ratio)}</td>'
         lines.append(
-            f'<tr><th scope="row">{clean(in_one_line(name))}{"" if parameter.requires_grad else " (not trained)"}</th>'
+            f'<tr><th scope="row">{html_text(one_line(name))}{"" if parameter.requires_grad else " (not trained)"}</th>'
             f"<td>{shape(parameter.shape)}</td>{_size(parameter.values)}{_size(parameter.gradient)}"
             f"{update}</tr>"
         )
@@ -83,4 +83,4 @@ def _table(known: Sequence[tuple[str, ParameterRecord]]) -> list[str]:
 
 def _size(signal: TensorStats | None) -> str:
     doubt = ' <em title="not all finite">!</em>' if signal is not None and signal.non_finite > 0 else ""
-    return f"<td>{figure(size_of(signal))}{doubt}</td>"
+    return f"<td>{format_number(size_of(signal))}{doubt}</td>"

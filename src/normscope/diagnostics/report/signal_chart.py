@@ -24,7 +24,7 @@ from normscope.diagnostics.report.panels import (
 )
 from normscope.diagnostics.report.signal_path import Station, few, place_of, stations_of
 from normscope.render.axis_scale import Scale
-from normscope.render.formatting import in_one_line
+from normscope.render.formatting import one_line
 
 MOST_STATIONS = 300
 MOST_LAYERS = 200
@@ -103,13 +103,13 @@ def _branches(stations: Sequence[Station], *, ratio: bool) -> list[Trace]:
     labels = list(dict.fromkeys(station.branch.label for station in stations if station.branch))
     kinds = [{label} for label in labels] if len(labels) <= 3 else [set(labels)]
     traces = []
-    for kind, colour in zip(kinds, "cde", strict=False):
+    for kind, color in zip(kinds, "cde", strict=False):
         points = [
             (float(i), station.branch.ratio if ratio else station.branch.rms, False)
             for i, station in enumerate(stations)
             if station.branch is not None and station.branch.label in kind
         ]
-        traces.append(Trace("branches" if len(kind) > 1 else next(iter(kind)), colour, points, joined=ratio))
+        traces.append(Trace("branches" if len(kind) > 1 else next(iter(kind)), color, points, joined=ratio))
     return traces
 
 
@@ -122,7 +122,7 @@ def _norms(record: XrayRecord, stations: Sequence[Station]) -> tuple[list[Trace]
     kinds = dict([(kind, modules) for kind, modules in kinds.items() if len(modules) > 1][:4])
     rest = [module for module in norms if _within_block(module.name) not in kinds]
     traces = [
-        _given(kind, colour, modules, stations) for (kind, modules), colour in zip(kinds.items(), "acde", strict=False)
+        _given(kind, color, modules, stations) for (kind, modules), color in zip(kinds.items(), "acde", strict=False)
     ]
     if rest:
         traces.append(_given("others" if kinds else "", "b" if kinds else "a", rest, stations))
@@ -132,7 +132,7 @@ def _norms(record: XrayRecord, stations: Sequence[Station]) -> tuple[list[Trace]
     return traces, [(f"below √eps = {level:.2g} eps decides", level)] if matters else []
 
 
-def _given(label: str, colour: str, norms: Sequence[ModuleRecord], stations: Sequence[Station]) -> Trace:
+def _given(label: str, color: str, norms: Sequence[ModuleRecord], stations: Sequence[Station]) -> Trace:
     points, words = [], []
     for module in norms:
         assert module.norm is not None
@@ -140,7 +140,7 @@ def _given(label: str, colour: str, norms: Sequence[ModuleRecord], stations: Seq
         non_finite = module.input is not None and module.input.non_finite > 0
         points.append((place_of(stations, module.order or 0), size, non_finite))
         words.append(f"{module.name}\n{value_words('given', size, non_finite)}")
-    return Trace(label, colour, points, joined=label != "others", words=words)
+    return Trace(label, color, points, joined=label != "others", words=words)
 
 
 def _normalizes(module: ModuleRecord) -> bool:
@@ -182,11 +182,11 @@ def _places(layers: Sequence[Layer], record: XrayRecord, stations: Sequence[Stat
 
 def _columns(stations: Sequence[Station], x: Scale, top: float, bottom: float) -> list[str]:
     """Behind everything: a column for each place, which says its figures."""
-    half = (x.place(1) - x.place(0)) / 2
+    half = (x.position(1) - x.position(0)) / 2
     columns = []
     for i, station in enumerate(stations):
         words = [
-            in_one_line(f"{station.title} ({station.kind})"),
+            one_line(f"{station.title} ({station.kind})"),
             value_words("forward", station.rms, station.non_finite),
         ]
         if station.gradient is not None:
@@ -194,7 +194,7 @@ def _columns(stations: Sequence[Station], x: Scale, top: float, bottom: float) -
         if station.branch is not None:
             words.append(f"{value_words('added', station.branch.rms)}, {value_words('x', station.branch.ratio)}")
         columns.append(
-            f'<rect class="place" x="{x.place(i) - half:.1f}" y="{top:g}" width="{2 * half:.1f}" '
+            f'<rect class="place" x="{x.position(i) - half:.1f}" y="{top:g}" width="{2 * half:.1f}" '
             f'height="{bottom - top:g}"><title>{escape(chr(10).join(words))}</title></rect>'
         )
     return columns
@@ -206,12 +206,12 @@ def _flags(
     """A flag for each place that has findings: the mark of the first, which is the most severe, leads to its card."""
     places: dict[float, list[int]] = {}
     for i, place in flagged:
-        near = next((known for known in places if abs(x.place(known) - x.place(place)) < 18), place)
+        near = next((known for known in places if abs(x.position(known) - x.position(place)) < 18), place)
         places.setdefault(near, []).append(i)
     body, y = [], TITLE + 8
     for place, found in places.items():
-        finding, left = findings[found[0]], x.place(max(place, -0.5))
-        words = "\n".join(in_one_line(f"{findings[i].severity}: {findings[i].title}") for i in found)
+        finding, left = findings[found[0]], x.position(max(place, -0.5))
+        words = "\n".join(one_line(f"{findings[i].severity}: {findings[i].title}") for i in found)
         sign = str(len(found)) if len(found) > 1 else "!"
         body.append(
             f'<a href="#{anchors.get(found[0], "")}"><g class="flag {escape(finding.severity)}">'
@@ -246,4 +246,4 @@ def _spoken(record: XrayRecord, stations: Sequence[Station]) -> str:
     """What a screen reader says."""
     first, last = stations[0], stations[-1]
     words = f"The signal through {record.model}: {value_words('forward', first.rms)} to {value_words('', last.rms)}"
-    return in_one_line(words + f"; {value_words('gradient', last.gradient)} back to {value_words('', first.gradient)}")
+    return one_line(words + f"; {value_words('gradient', last.gradient)} back to {value_words('', first.gradient)}")

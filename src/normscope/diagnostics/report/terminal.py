@@ -22,13 +22,13 @@ from normscope.diagnostics.report.text_columns import (
     with_gaps,
     wrap,
 )
-from normscope.render.formatting import count, figure, in_one_line
+from normscope.render.formatting import format_count, format_number, one_line
 
 NARROWEST = 60
 """What has fewer columns than this gets lines of this width: the figures take most of it."""
 
 MOST_STATIONS = 40
-_COLOURS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+_COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
 
 
@@ -37,7 +37,7 @@ def render_text(
     findings: Sequence[Finding],
     *,
     width: int = 80,
-    colour: bool = False,
+    color: bool = False,
     encoding: str = "utf-8",
 ) -> str:
     """The whole x-ray as text.
@@ -50,7 +50,7 @@ def render_text(
         encoding: of the terminal; if it has no characters for drawing, plain ones are used.
     """
     drawn = render_rich(record, findings, width=width, glyphs=glyphs_for(encoding))
-    if colour:
+    if color:
         file = StringIO()
         console = Console(file=file, force_terminal=True, color_system="standard", width=10_000, legacy_windows=False)
         console.print(drawn, soft_wrap=True, end="")
@@ -91,8 +91,8 @@ def _findings(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterat
 
 def _finding(finding: Finding, others: Sequence[str], width: int, glyphs: Glyphs) -> Iterator[Text]:
     place = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 2
-    head = f"{glyphs.marks[place]} {in_one_line(finding.severity).upper()}"
-    style = _COLOURS.get(finding.severity, "")
+    head = f"{glyphs.marks[place]} {one_line(finding.severity).upper()}"
+    style = _COLORS.get(finding.severity, "")
     for i, line in enumerate(wrap(f"{head} {finding.title}", width)):
         text = Text(line, "bold")
         if i == 0:
@@ -137,9 +137,9 @@ def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: 
     for station in stations:
         yield Text.assemble(
             fit_left(_place(station), place, glyphs.cut),
-            f" {figure(station.rms):>8}{_doubt(station.non_finite)}",
+            f" {format_number(station.rms):>8}{_doubt(station.non_finite)}",
             (forward.draw(station.rms), _FORWARD),
-            f"  {figure(station.gradient):>8}{_doubt(station.non_finite_gradient)}",
+            f"  {format_number(station.gradient):>8}{_doubt(station.non_finite_gradient)}",
             (backward.draw(station.gradient), _BACKWARD),
             f" {_ratio(station):>9}" if joined else "",
         )
@@ -151,11 +151,11 @@ def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: 
 
 def _place(station: Station) -> str:
     title = station.title if station.branch or not station.label.isdigit() else f"{station.title} {station.kind}"
-    return in_one_line(title)
+    return one_line(title)
 
 
 def _ratio(station: Station) -> str:
-    return "" if station.branch is None else figure(station.branch.ratio)
+    return "" if station.branch is None else format_number(station.branch.ratio)
 
 
 def _doubt(non_finite: bool) -> str:
@@ -176,8 +176,8 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
     row = _row(
         f"{lead}{_name(node, module.name in named, _columns(width)[0] - len(lead))}",
         _size(node),
-        count(node.parameters) if node.parameters else "",
-        count(module.flops) if module.flops else "",
+        format_count(node.parameters) if node.parameters else "",
+        format_count(module.flops) if module.flops else "",
         _signal(module.output),
         _signal(module.gradient),
         width,
@@ -194,7 +194,7 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
         fork, under = (glyphs.corner, glyphs.gap) if last else (glyphs.fork, glyphs.pipe)
         yield from _branch(child, named, below + fork, below + under, width, glyphs)
     if node.own_flops:
-        own = Text(_row(f"{below}{glyphs.corner}(itself)", "", "", count(node.own_flops), "", "", width, glyphs))
+        own = Text(_row(f"{below}{glyphs.corner}(itself)", "", "", format_count(node.own_flops), "", "", width, glyphs))
         own.stylize("dim", 0, len(below + glyphs.corner))
         yield own
 
@@ -202,7 +202,7 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
 def _name(node: Node, named: bool, room: int) -> str:
     """What a row is called: the name, and the kind unless the name says it or there is no room."""
     module = node.module
-    name, kind = in_one_line(node.label), in_one_line(module.kind)
+    name, kind = one_line(node.label), one_line(module.kind)
     more = [f"x {len(node.alike) + 1}"] if node.alike else []
     more += ["<"] if named else []
     both = " ".join([name, kind, *more])
@@ -216,12 +216,12 @@ def _size(node: Node) -> str:
     if module.output_shapes:
         return "x".join(map(str, next((shape for shape in module.output_shapes if shape), ()))) or "number"
     if module.alias_of is not None:
-        return f"= {in_one_line(module.alias_of)}"
+        return f"= {one_line(module.alias_of)}"
     return "never ran" if is_idle(node) else ""
 
 
 def _signal(signal: TensorStats | None) -> str:
-    return "" if signal is None else f"{figure(size_of(signal))}{_doubt(signal.non_finite > 0)}"
+    return "" if signal is None else f"{format_number(size_of(signal))}{_doubt(signal.non_finite > 0)}"
 
 
 def _columns(width: int) -> tuple[int, int]:

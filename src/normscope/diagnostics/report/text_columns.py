@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from normscope.render.formatting import in_one_line
+from normscope.render.formatting import one_line
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def wrap(text: str, width: int) -> list[str]:
     (['up to', 'nine'], ['漢字', '漢字'], ['atten', 'tion'])
     """
     lines, line = [], ""
-    for word in in_one_line(text).split(" "):
+    for word in one_line(text).split(" "):
         joined = f"{line} {word}" if line else word
         if cell_len(joined) <= width:
             line = joined

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from normscope.drawing.scopes import svg as scope_svg
 from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap, measure
-from normscope.render.colors import colour
+from normscope.render.colors import palette_color
 from normscope.scope import Scope
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Tex
     for pieces in _lines(measure(scope, shape, sizes)):
         line = Text()
         for text, statistic in pieces:
-            line.append(text, style=None if statistic is None else f"#000000 on {colour(statistic)}")
+            line.append(text, style=None if statistic is None else f"#000000 on {palette_color(statistic)}")
         line.rstrip()
         lines.append(line)
     return Text("\n", no_wrap=True).join(lines)

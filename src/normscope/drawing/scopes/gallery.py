@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import statistic_at
-from normscope.render.colors import colour, shade
-from normscope.render.svg_page import page, text
+from normscope.render.colors import palette_color, shade
+from normscope.render.svg_page import svg_document, text
 from normscope.scope import Plan, Scope
 
 Point = tuple[float, float]
@@ -63,7 +63,7 @@ def gallery_svg(entries: tuple[Entry, ...] = GALLERY) -> str:
     described = ". ".join(
         f"{entry.title} {entry.where}: {entry.scope}, {' '.join(_counted(entry.plan))}" for entry in entries
     )
-    return page(width, height, "The scopes of the named norms", f"{described}.", body)
+    return svg_document(width, height, "The scopes of the named norms", f"{described}.", body)
 
 
 def _entry(entry: Entry, x: float) -> Iterator[str]:
@@ -95,12 +95,12 @@ def _faces(entry: Entry, plan: Plan, corner: Point, sizes: list[int]) -> Iterato
 
     for k in range(deep):
         for i in range(wide):
-            yield _cell(_at(corner, i, 0, k), ACROSS, DEPTH, shade(colour(number(i, 0, k)), 1.25))
+            yield _cell(_at(corner, i, 0, k), ACROSS, DEPTH, shade(palette_color(number(i, 0, k)), 1.25))
     for j in range(high):
         for k in range(deep):
-            yield _cell(_at(corner, wide, j, k), DEPTH, DOWN, shade(colour(number(wide - 1, j, k)), 0.8))
+            yield _cell(_at(corner, wide, j, k), DEPTH, DOWN, shade(palette_color(number(wide - 1, j, k)), 0.8))
         for i in range(wide):
-            yield _cell(_at(corner, i, j, 0), ACROSS, DOWN, colour(number(i, j, 0)))
+            yield _cell(_at(corner, i, j, 0), ACROSS, DOWN, palette_color(number(i, j, 0)))
     for k in range(deep):
         for i in range(wide):
             x, y = _at(corner, i + 0.5, 0, k + 0.5)

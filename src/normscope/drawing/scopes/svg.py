@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap
-from normscope.render.colors import colour
-from normscope.render.svg_page import page, text
+from normscope.render.colors import palette_color
+from normscope.render.svg_page import svg_document, text
 
 EDGE = 24  # the free space around everything
 LINE = 20  # the height of a line of text
@@ -24,7 +24,9 @@ def render(drawn: StatisticMap) -> str:
     for band in drawn.bands:
         sheet.band(band)
     title = f"The scope {drawn.scope}"
-    return page(sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body)
+    return svg_document(
+        sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body
+    )
 
 
 @dataclass
@@ -83,7 +85,7 @@ class _Sheet:
             left = x + i * self.cell
             self.body.append(
                 f'<rect class="cell" x="{left:g}" y="{y:g}" width="{self.cell}" height="{self.cell}" '
-                f'fill="{colour(statistic)}"/>'
+                f'fill="{palette_color(statistic)}"/>'
             )
             self.body.append(text(left + self.cell / 2, y + self.cell / 2 + 4.5, self.letters[statistic], "letter"))
         if self.drawn.columns_are_cut:

@@ -12,7 +12,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 TOKENS, WIDTH = 256, 32
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -124,10 +124,10 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     colours = dict(zip(NORMS, "abc", strict=True))
 
-    def chart(title: str, label: str, figure: str, *theories: Line) -> Chart:
+    def chart(title: str, label: str, figure: str, *theories: ChartLine) -> Chart:
         lines = [
             # RMSNorm's sometimes lie on LayerNorm's, so its dots do without a line.
-            Line(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, joined=norm != "RMSNorm")
+            ChartLine(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, connected=norm != "RMSNorm")
             for norm, colour in colours.items()
         ]
         return Chart(title, label, "error, as a share of x", [*lines, *theories])
@@ -136,26 +136,28 @@ def charts(runs: Runs) -> list[Chart]:
     sizes = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
     means = [(spread, spread / (1 + spread**2) ** 0.5) for spread in SPREADS]
     by_batch = [
-        Line(label, runs.curve("normscope BatchNorm", f"by_batch_{figure}"), colour, dots=True, joined=colour != "c")
+        ChartLine(
+            label, runs.curve("normscope BatchNorm", f"by_batch_{figure}"), colour, dots=True, connected=colour != "c"
+        )
         for label, figure, colour in (
             ("another batch, in training", "training", "a"),
             ("another batch, in eval mode", "eval", "b"),
             ("the batch it was fitted to", "fitted", "c"),
         )
     ]
-    theory = Line("theory, in training", [(many, _between_batches(many)) for many in BATCHES], "a", dashed=True)
+    theory = ChartLine("theory, in training", [(many, _between_batches(many)) for many in BATCHES], "a", dashed=True)
     return [
         chart(
             "What gain and bias cannot give back: sizes",
             "spread of the tokens' sizes (logarithm)",
             "by_sizes",
-            Line("theory", sizes, "b", dashed=True),
+            ChartLine("theory", sizes, "b", dashed=True),
         ),
         chart(
             "What gain and bias cannot give back: means",
             "spread of the tokens' means",
             "by_means",
-            Line("LayerNorm, theory", means, "b", dashed=True),
+            ChartLine("LayerNorm, theory", means, "b", dashed=True),
         ),
         Chart(
             "BatchNorm on other batches", "tokens in a batch", "error, as a share of x", [*by_batch, theory], log_x=True

@@ -9,7 +9,7 @@ from normscope.lab.report.charts import differences, dots
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
-from normscope.render.chart import COLOURS, Chart
+from normscope.render.chart import COLORS, Chart
 
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "PowerNorm": "power"}
 NORM_WARMUP = 0.2
@@ -46,13 +46,13 @@ def charts(runs: Runs) -> list[Chart]:
     last = [confidence_interval([figures["curve"][-1][1] for figures in runs.figures[norm]]) for norm in NORMS]
     held_out = [runs.interval(norm, "loss") for norm in NORMS]
     both = [
-        dots("at the end of training", [(place - 0.06, found) for place, found in enumerate(last)], COLOURS[0]),
-        dots("on held-out text", [(place + 0.06, found) for place, found in enumerate(held_out)], COLOURS[1]),
+        dots("at the end of training", [(place - 0.06, found) for place, found in enumerate(last)], COLORS[0]),
+        dots("on held-out text", [(place + 0.06, found) for place, found in enumerate(held_out)], COLORS[1]),
     ]
     others = {"LayerNorm": MARGIN, "PowerNorm": 0.0}
     pairs = {"difference": [("BatchNorm", other) for other in others]}
     return [
-        Chart("Loss in training, and on held-out text", "norm", "nats a byte", both, names=list(NORMS)),
+        Chart("Loss in training, and on held-out text", "norm", "nats a byte", both, categories=list(NORMS)),
         differences(
             "BatchNorm's held-out loss minus another norm's, seed by seed",
             "the other",

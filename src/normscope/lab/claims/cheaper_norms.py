@@ -15,7 +15,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import dots
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 SHAPES = {"1 x 768": (1, 768), "512 x 48": (512, 48), "2048 x 256": (2048, 256), "2048 x 768": (2048, 768)}
 """Tokens and features: writing text, a model of the lab, and two sizes that people train on a CPU."""
@@ -116,12 +116,19 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    def line(label: str, figure: str, colour: str, shift: float) -> Line:
+    def line(label: str, figure: str, colour: str, shift: float) -> ChartLine:
         found = [(at + shift, runs.interval(shape, figure)) for at, shape in enumerate(SHAPES)]
         return dots(label, found, colour)
 
-    def chart(title: str, *lines: Line) -> Chart:
-        return Chart(title, "tokens x features", "ratio of times", lines, levels=[("equal", 1.0)], names=list(SHAPES))
+    def chart(title: str, *lines: ChartLine) -> Chart:
+        return Chart(
+            title,
+            "tokens x features",
+            "ratio of times",
+            lines,
+            reference_lines=[("equal", 1.0)],
+            categories=list(SHAPES),
+        )
 
     def rms_chart(mode: str) -> Chart:
         lines = (line("torch's", f"torch's {mode}", "a", -0.06), line("normscope's", f"normscope's {mode}", "b", 0.06))

@@ -11,7 +11,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, rms
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart, Line
+from normscope.render.chart import COLORS, Chart, ChartLine
 
 TOKENS, WIDTH = 16, 768
 EPSILONS = {"0": 0.0, "1e-20": 1e-20, "1e-5": 1e-5, "0.1": 0.1}
@@ -100,13 +100,13 @@ def charts(runs: Runs) -> list[Chart]:
         lines = []
         for (name, eps), colour in zip(list(EPSILONS.items())[1:], "abc", strict=True):
             theory = [(variance, (variance / (variance + eps)) ** 0.5) for variance in VARIANCES]
-            lines.append(Line(f"eps {name}", runs.curve(variant, f"sizes {name}"), colour, joined=False))
-            lines.append(Line(f"{name}, theory", theory, colour, dashed=True))
+            lines.append(ChartLine(f"eps {name}", runs.curve(variant, f"sizes {name}"), colour, connected=False))
+            lines.append(ChartLine(f"{name}, theory", theory, colour, dashed=True))
         return Chart(title, "variance of x", "output's rms", lines, log_x=True, log_y=True)
 
-    def dots(label: str, shares: list[tuple[float, float]], place: int, of: int) -> Line:
+    def dots(label: str, shares: list[tuple[float, float]], place: int, of: int) -> ChartLine:
         beside = 0.1 * (place - (of - 1) / 2)
-        return Line(label, [(at + beside, share) for at, share in shares], COLOURS[place], joined=False)
+        return ChartLine(label, [(at + beside, share) for at, share in shares], COLORS[place], connected=False)
 
     shown = [
         *(f"{whose} {dtype}" for whose in (*LIBRARIES, HAND) for dtype in HALVES),
@@ -123,8 +123,10 @@ def charts(runs: Runs) -> list[Chart]:
         largest.append(dots(whose, [(at, max(runs.values(name, "largest 1e-20"))) for at, name in finite], i, 3))
     title = "The largest of their numbers at 1e-20 (no dot: NaN)"
     return [
-        Chart("Constant tokens that come out as zeros", "eps", "share", kept, names=list(EPSILONS), from_zero=True),
-        Chart(title, "type", "should be 0", largest, names=list(TYPES), from_zero=True),
+        Chart(
+            "Constant tokens that come out as zeros", "eps", "share", kept, categories=list(EPSILONS), y_from_zero=True
+        ),
+        Chart(title, "type", "should be 0", largest, categories=list(TYPES), y_from_zero=True),
         sizes(f"{HAND} float16", "By hand in float16 (no dot: NaN or zero)"),
     ]
 

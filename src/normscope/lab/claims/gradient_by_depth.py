@@ -10,7 +10,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart, Line
+from normscope.render.chart import COLORS, Chart, ChartLine
 
 MLP_GAIN = 0.4 * 0.5 * 1.6
 """What an MLP of four times the width does to a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by the
@@ -116,25 +116,25 @@ def charts(runs: Runs) -> list[Chart]:
     def theory(factor: float) -> list[tuple[float, float]]:
         return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
 
-    def dots(name: str, figure: str, label: str, colour: str, beside: float = 0.0) -> Line:
+    def dots(name: str, figure: str, label: str, colour: str, beside: float = 0.0) -> ChartLine:
         points, reach = runs.curve(name, figure), runs.band(name, figure)
-        return Line(label, points, colour, joined=False, reach=reach, reach_is=OF_SEEDS, beside=beside)
+        return ChartLine(label, points, colour, connected=False, interval=reach, interval_label=OF_SEEDS, offset=beside)
 
-    alone: list[Line] = []
-    company: list[Line] = []
-    for (name, (_, norm, factor)), colour in zip(STACKS.items(), COLOURS, strict=False):
+    alone: list[ChartLine] = []
+    company: list[ChartLine] = []
+    for (name, (_, norm, factor)), colour in zip(STACKS.items(), COLORS, strict=False):
         if norm == "none" or name == "norm, two residuals":
             alone.append(dots(name, "arrives", name, colour))
-            alone.append(Line(f"{name}, theory", theory(factor), colour, dashed=True))
+            alone.append(ChartLine(f"{name}, theory", theory(factor), colour, dashed=True))
         if norm != "none":
             label = name.removeprefix("norm, ")
             place = len(company)  # side by side
             company.append(dots(name, "arrives", f"{label}, lone", colour, 6.0 * place - 9))
             company.append(dots(name, "in_company", f"{label}, {COMPANY} tokens", "ab"[place // 2], 6.0 * place - 3))
-    company.append(Line("theory, lone", theory(1.0), "h", dashed=True))
+    company.append(ChartLine("theory, lone", theory(1.0), "h", dashed=True))
     return [
         Chart("Length of the gradient at the first block", "blocks", "first / last", alone, log_y=True),
-        Chart("The same with norms", "blocks", "first / last", company, from_zero=True),
+        Chart("The same with norms", "blocks", "first / last", company, y_from_zero=True),
     ]
 
 

@@ -11,7 +11,7 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 RATIOS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 """Of the width that comes out to the width that goes in."""
@@ -97,10 +97,10 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     ratios = [2 ** (i / 8) for i in range(-24, 25)]
 
-    def both(label: str, way: str, colour: str) -> list[Line]:
+    def both(label: str, way: str, colour: str) -> list[ChartLine]:
         return [
-            Line(label, runs.curve("layer", way), colour, joined=False),
-            Line(f"{label}, theory", [(ratio, THEORY[way](ratio)) for ratio in ratios], colour, dashed=True),
+            ChartLine(label, runs.curve("layer", way), colour, connected=False),
+            ChartLine(f"{label}, theory", [(ratio, THEORY[way](ratio)) for ratio in ratios], colour, dashed=True),
         ]
 
     kept = [("kept", 1.0)]
@@ -108,8 +108,16 @@ def charts(runs: Runs) -> list[Chart]:
     lines = both("forward", "forward", "a") + both("backward", "backward", "b")
     pair = both("up and down", "pair", "c")
     return [
-        Chart("What one layer does to the variance", x_label, y_label, lines, levels=kept, log_x=True, from_zero=True),
-        Chart("A layer and one back", x_label, y_label, pair, levels=kept, log_x=True, from_zero=True),
+        Chart(
+            "What one layer does to the variance",
+            x_label,
+            y_label,
+            lines,
+            reference_lines=kept,
+            log_x=True,
+            y_from_zero=True,
+        ),
+        Chart("A layer and one back", x_label, y_label, pair, reference_lines=kept, log_x=True, y_from_zero=True),
     ]
 
 

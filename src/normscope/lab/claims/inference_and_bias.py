@@ -13,7 +13,7 @@ from normscope.lab.trials.grad_modes import relative_kept, relative_peaks, relat
 from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text
 from normscope.lab.trials.text_sources import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart
+from normscope.render.chart import COLORS, Chart
 
 MODELS = {"with biases": True, "without biases": False}
 SEQUENCES = (1, 8, 32)
@@ -76,10 +76,10 @@ def charts(runs: Runs) -> list[Chart]:
                 for at in range(len(SEQUENCES))
             ]
             shifted = [(place + 0.12 * (i - (len(named) - 1) / 2), interval) for place, interval in enumerate(found)]
-            lines.append(dots(label, shifted, COLOURS[i]))
+            lines.append(dots(label, shifted, COLORS[i]))
         names = [f"{sequences} x {SMALL['model']['context']}" for sequences in SEQUENCES]
         levels = [("gradients on", 1.0)]
-        return Chart(title, "sequences x tokens", "share", lines, levels, names, from_zero=True)
+        return Chart(title, "sequences x tokens", "share", lines, levels, names, y_from_zero=True)
 
     both = ("no_grad", "inference_mode")
     words = {"peaks": "peak", "kept": "kept after it"}

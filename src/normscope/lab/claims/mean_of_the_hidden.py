@@ -14,7 +14,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import dots
 from normscope.lab.trials.layers import rms
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 PLAIN, GATED = ("relu", "gelu", "relu2"), ("swiglu", "geglu", "reglu")
 WIDTHS = (8, 16, 32, 64, 128)
@@ -111,22 +111,26 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     names = (*PLAIN, *GATED)
 
-    def measured(label: str, figure: str, colour: str, shift: float) -> Line:
+    def measured(label: str, figure: str, colour: str, shift: float) -> ChartLine:
         return dots(label, [(at + shift, runs.interval(name, figure)) for at, name in enumerate(names)], colour)
 
     means = [
         measured("hidden", "mean", "a", -0.16),
-        Line("hidden, theory", [(at, runs.mean(name, "theory")) for at, name in enumerate(names)], "b", joined=False),
+        ChartLine(
+            "hidden, theory", [(at, runs.mean(name, "theory")) for at, name in enumerate(names)], "b", connected=False
+        ),
         measured("behind the MLP", "behind", "c", 0.16),
     ]
     chance = [("chance behind the MLP", CHANCE)]
     units = []
     for name, colour in (("relu", "a"), ("swiglu", "b"), ("reglu", "c")):
-        units.append(Line(name, runs.curve(name, "units"), colour, dots=True))
-        units.append(Line("theory", runs.curve(name, "units_theory"), colour, dashed=True))
+        units.append(ChartLine(name, runs.curve(name, "units"), colour, dots=True))
+        units.append(ChartLine("theory", runs.curve(name, "units_theory"), colour, dashed=True))
     return [
-        Chart("Mean inside of an MLP and behind it", "activation", "mean / rms", means, chance, names, from_zero=True),
-        Chart("Means of single units", "width", "their rms / rms", units, log_x=True, from_zero=True),
+        Chart(
+            "Mean inside of an MLP and behind it", "activation", "mean / rms", means, chance, names, y_from_zero=True
+        ),
+        Chart("Means of single units", "width", "their rms / rms", units, log_x=True, y_from_zero=True),
     ]
 
 

@@ -13,7 +13,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, furthest_apart, rms
 from normscope.lab.trials.text_sources import STORIES, load_text
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 LENGTH, ROWS, WIDTH = 64, 16, 32
 SKEWS = (0.0, 0.25, 2 / 3, 1.5, 4.0)
@@ -112,25 +112,27 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    def lines(measured: str, theory: str) -> list[Line]:
+    def lines(measured: str, theory: str) -> list[ChartLine]:
         return [
-            Line("normscope, no mask", runs.curve("normscope", measured), "a"),
-            Line("theory", runs.curve("normscope", theory), "d", dashed=True),
-            Line("torch", runs.curve("torch", measured), "b", joined=False),
+            ChartLine("normscope, no mask", runs.curve("normscope", measured), "a"),
+            ChartLine("theory", runs.curve("normscope", theory), "d", dashed=True),
+            ChartLine("torch", runs.curve("torch", measured), "b", connected=False),
         ]
 
-    masked = Line("normscope, with the mask", runs.curve("normscope", "masked"), "c", dots=True)
+    masked = ChartLine("normscope, with the mask", runs.curve("normscope", "masked"), "c", dots=True)
     rows = [figures["without"][SKEWS.index(USUAL)] for figures in runs.figures["normscope"]]
     hidden = [figures["with"][SKEWS.index(USUAL)] for figures in runs.figures["normscope"]]
     share, moved = "share of padding", "moved by, in standard deviations"
     by_norm = [
-        Line(label, [(at, max(row[at] for row in those)) for at in range(len(TEXT_NORMS))], colour, joined=False)
+        ChartLine(
+            label, [(at, max(row[at] for row in those)) for at in range(len(TEXT_NORMS))], colour, connected=False
+        )
         for label, those, colour in (("no mask", rows, "a"), ("with the mask", hidden, "c"))
     ]
     return [
         Chart("The mean that BatchNorm remembers", share, moved, [*lines("mean", "mean_theory"), masked]),
         Chart("The variance that BatchNorm remembers", share, "padded / real", lines("spread", "spread_theory")),
-        Chart("Over a third of padding", "norm", "greatest change", by_norm, names=list(TEXT_NORMS)),
+        Chart("Over a third of padding", "norm", "greatest change", by_norm, categories=list(TEXT_NORMS)),
     ]
 
 

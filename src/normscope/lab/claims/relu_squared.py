@@ -12,7 +12,7 @@ from normscope.lab.report.charts import categories, differences, dots
 from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text, training_config
 from normscope.lab.trials.text_sources import load_text
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart
+from normscope.render.chart import COLORS, Chart
 from normscope.training.trainer import Trainer
 
 REFERENCE = "relu2"
@@ -88,7 +88,7 @@ def charts(runs: Runs) -> list[Chart]:
     lines = {f"equal {equal}": [f"{other}, equal {equal}" for other in OTHERS] for equal in EQUAL}
     pairs = {label: [(REFERENCE, variant) for variant in variants] for label, variants in lines.items()}
     times = [runs.interval(f"{other}, equal time", "relative_time") for other in OTHERS]
-    relative = dots("measured", list(enumerate(times, start=1)), COLOURS[0])
+    relative = dots("measured", list(enumerate(times, start=1)), COLORS[0])
     behind = ("the line", [0.0 if other == "relu" else MARGIN for other in OTHERS])
     every = {label: [REFERENCE, *variants] for label, variants in lines.items()}
     return [
@@ -104,7 +104,9 @@ def charts(runs: Runs) -> list[Chart]:
             own_levels=behind,
         ),
         categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", every, names),
-        Chart("Time of a step", "activation", "multiple", [relative], levels=[("ReLU²", 1.0)], names=names),
+        Chart(
+            "Time of a step", "activation", "multiple", [relative], reference_lines=[("ReLU²", 1.0)], categories=names
+        ),
     ]
 
 

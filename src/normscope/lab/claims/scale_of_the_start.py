@@ -9,7 +9,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import by_number
 from normscope.lab.trials.text import MARGIN, SMALL, train_text
 from normscope.lab.verdict import BySeed, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 USUAL = 1.0
 WIRINGS = ("pre", "post")
@@ -72,7 +72,7 @@ def charts(runs: Runs) -> list[Chart]:
     lines = {f"{wiring}-norm": {scale: name(wiring, scale) for scale in numbers} for wiring in WIRINGS}
     x_label = "all first weights, times"
     rates = [
-        Line(label, [(scale, runs.rates[variant]) for scale, variant in found.items()], colour, dots=True)
+        ChartLine(label, [(scale, runs.rates[variant]) for scale, variant in found.items()], colour, dots=True)
         for (label, found), colour in zip(lines.items(), "ab", strict=True)
     ]
     return [

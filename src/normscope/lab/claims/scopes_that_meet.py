@@ -12,7 +12,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 CHANNELS, SIZE = 12, 6
 GROUPS = (1, 2, 3, 4, 6, 12)
@@ -106,15 +106,15 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    def lines(named: Mapping[str, str]) -> list[Line]:
+    def lines(named: Mapping[str, str]) -> list[ChartLine]:
         return [
-            Line(
+            ChartLine(
                 label,
                 runs.curve("normscope", figure),
                 colour,
                 dots=True,
-                reach=runs.band("normscope", figure),
-                reach_is=OF_SEEDS,
+                interval=runs.band("normscope", figure),
+                interval_label=OF_SEEDS,
             )
             for (label, figure), colour in zip(named.items(), "ab", strict=True)
         ]

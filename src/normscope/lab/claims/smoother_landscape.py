@@ -12,7 +12,7 @@ from normscope.lab.trials.conv_stack import Stack, checkpoints, training
 from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.gradient_walk import walk
 from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart, Line
+from normscope.render.chart import COLORS, Chart, ChartLine
 
 RATE = 1 / 32
 """A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is
@@ -73,17 +73,17 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     def chart(title: str, y_label: str, low: str, middle: str, high: str) -> Chart:
         lines = [
-            Line(
+            ChartLine(
                 label,
                 runs.curve(norm, middle),
                 colour,
-                reach=[
+                interval=[
                     (x, least, most)
                     for (x, least), (_, most) in zip(runs.curve(norm, low), runs.curve(norm, high), strict=True)
                 ],
-                reach_is="least to greatest on the way, each the mean of the seeds",
+                interval_label="least to greatest on the way, each the mean of the seeds",
             )
-            for (label, norm), colour in zip(NAMES.items(), COLOURS, strict=False)
+            for (label, norm), colour in zip(NAMES.items(), COLORS, strict=False)
         ]
         return Chart(title, "step", y_label, lines, log_y=True)
 
@@ -98,9 +98,9 @@ def charts(runs: Runs) -> list[Chart]:
 
 def _ratios(runs: Runs) -> Chart:
     """BatchNorm's figure divided by that without a norm, look by look: when it is smoother, and when it is not yet."""
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     rougher: set[int] = set()
-    for (figure, label), colour in zip(MEASURES.items(), COLOURS, strict=False):
+    for (figure, label), colour in zip(MEASURES.items(), COLORS, strict=False):
         by_step: dict[int, list[float]] = {}
         for seed in runs.by_seed():
             for (step, with_norm), (_, without) in zip(seed["batch"][figure], seed["none"][figure], strict=False):
@@ -108,11 +108,11 @@ def _ratios(runs: Runs) -> Chart:
         usual = [(step, statistics.geometric_mean(ratios)) for step, ratios in by_step.items()]
         rougher |= {step for step, ratio in usual if ratio >= 1}
         reach = [(step, min(ratios), max(ratios)) for step, ratios in by_step.items()]
-        lines.append(Line(label, usual, colour, reach=reach, reach_is=OF_SEEDS))
+        lines.append(ChartLine(label, usual, colour, interval=reach, interval_label=OF_SEEDS))
     smoother = [step for step, _ in lines[0].points if step not in rougher]
     when = f"first at step {smoother[0]:g}" if smoother else "at no look"
     title = f"BatchNorm divided by no norm: smoother by all three {when}"
-    return Chart(title, "step", "ratio, below 1 smoother", lines, levels=[("the same", 1.0)], log_y=True)
+    return Chart(title, "step", "ratio, below 1 smoother", lines, reference_lines=[("the same", 1.0)], log_y=True)
 
 
 CLAIM = Claim(

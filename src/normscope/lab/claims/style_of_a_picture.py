@@ -13,7 +13,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 PICTURES, CHANNELS, SIZE = 8, 3, 16
 BRIGHTER = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
@@ -107,7 +107,7 @@ def charts(runs: Runs) -> list[Chart]:
     def chart(title: str, label: str, figure: str, log_x: bool = False) -> Chart:
         lines = [
             # InstanceNorm's dots come last and without a line, which would hide LayerNorm's where both are zero.
-            Line(norm, runs.curve(f"normscope {norm}", figure), colour, joined=norm != "InstanceNorm")
+            ChartLine(norm, runs.curve(f"normscope {norm}", figure), colour, connected=norm != "InstanceNorm")
             for norm, colour in zip(reversed(NORMS), "cba", strict=True)
         ]
         return Chart(title, label, "change of the output", lines, log_x=log_x, height=220)
@@ -121,7 +121,7 @@ def charts(runs: Runs) -> list[Chart]:
             added,
             "change of the output",
             [
-                Line(
+                ChartLine(
                     f"padded with {padding}",
                     runs.curve("normscope InstanceNorm", f"padded {padding}"),
                     colour,

@@ -18,7 +18,7 @@ from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, SIZE, WHAT_SEEDS_CHANGE, load_digits
 from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, fit, on_held_out
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
     "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),
@@ -121,9 +121,9 @@ def charts(runs: Runs) -> list[Chart]:
     for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("ab", "cd"), strict=True):
         for normal, colour, beside in zip(("whole", "cut, same std"), colours, (-2, 2), strict=True):
             points = runs.curve(f"{unit}, {normal}", "by_gain")
-            lines.append(Line(f"{unit}, {normal}", points, colour, joined=False, beside=beside))
+            lines.append(ChartLine(f"{unit}, {normal}", points, colour, connected=False, offset=beside))
         theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in gains]
-        lines.append(Line(f"{unit}, theory without tails", theory, colours[0], dashed=True))
+        lines.append(ChartLine(f"{unit}, theory without tails", theory, colours[0], dashed=True))
     named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
     units = list(UNITS)
     saved = [
@@ -141,7 +141,7 @@ def charts(runs: Runs) -> list[Chart]:
         )
     ]
     return [
-        Chart("Saturated at the start, by scale", "gain", "share, first layer", lines, log_x=True, from_zero=True),
+        Chart("Saturated at the start, by scale", "gain", "share, first layer", lines, log_x=True, y_from_zero=True),
         categories(
             "Saturated at the start, at the usual gain", "unit", "share, all layers", runs, "saturated", named, units
         ),
@@ -150,9 +150,9 @@ def charts(runs: Runs) -> list[Chart]:
             "unit",
             "share of them",
             saved,
-            names=units,
-            levels=[("a tenth", LESS)],
-            from_zero=True,
+            categories=units,
+            reference_lines=[("a tenth", LESS)],
+            y_from_zero=True,
         ),
         categories("After training, all at one rate", "unit", "nats, held out", runs, "loss", named, units),
     ]

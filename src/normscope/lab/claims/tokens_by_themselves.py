@@ -12,7 +12,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import categories
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import COLOURS, Chart, Line
+from normscope.render.chart import COLORS, Chart, ChartLine
 
 BATCH, TOKENS, WIDTH = 8, 16, 64
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -101,8 +101,8 @@ def questions(budget: Budget) -> list[Question]:
 def charts(runs: Runs) -> list[Chart]:
     names = [*NORMS, EVAL]
     lines = [
-        Line(norm, runs.curve(f"normscope {norm}", "by_size"), colour, dots=True)
-        for norm, colour in zip(names, COLOURS, strict=False)
+        ChartLine(norm, runs.curve(f"normscope {norm}", "by_size"), colour, dots=True)
+        for norm, colour in zip(names, COLORS, strict=False)
     ]
     those = {library: [f"{library} {norm}" for norm in names] for library in LIBRARIES}
     short = ("Layer", "RMS", "Batch", "Batch, eval")

@@ -11,7 +11,7 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 CUTS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 CLAIMED = {2.0: 0.880, 3.0: 0.987}
@@ -93,12 +93,12 @@ def questions(budget: Budget) -> list[Question]:
 
 def charts(runs: Runs) -> list[Chart]:
     steps = [1 + 0.05 * i for i in range(61)]
-    lines = [Line("theory", [(cut, by_integration(cut)) for cut in steps], "d", dashed=True)]
+    lines = [ChartLine("theory", [(cut, by_integration(cut)) for cut in steps], "d", dashed=True)]
     for name, colour, beside in (("normscope", "a", -2), ("torch", "b", 2), ("corrected", "c", 0)):
         label = "normscope, corrected" if name == "corrected" else name
-        lines.append(Line(label, runs.curve(name, "ratios"), colour, joined=False, beside=beside))
+        lines.append(ChartLine(label, runs.curve(name, "ratios"), colour, connected=False, offset=beside))
     title = "What is left of the standard deviation"
-    return [Chart(title, "cut at so many sigma", "measured / asked for", lines, levels=[("asked for", 1.0)])]
+    return [Chart(title, "cut at so many sigma", "measured / asked for", lines, reference_lines=[("asked for", 1.0)])]
 
 
 CLAIM = Claim(

@@ -8,7 +8,7 @@ from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 SIZES = {"too small": 0.5, "right": 1.0, "too large": 2.0}
 """d Var(w), what theory says that each layer multiplies the variance by."""
@@ -77,8 +77,8 @@ def charts(runs: Runs) -> list[Chart]:
     def chart(way: str, label: str) -> Chart:
         lines = []
         for name, colour in zip(SIZES, "abc", strict=True):
-            lines.append(Line(f"{name}", runs.curve(name, way), colour, joined=False))
-            lines.append(Line(f"{name}, theory", runs.curve(name, f"expected_{way}"), colour, dashed=True))
+            lines.append(ChartLine(f"{name}", runs.curve(name, way), colour, connected=False))
+            lines.append(ChartLine(f"{name}, theory", runs.curve(name, f"expected_{way}"), colour, dashed=True))
         return Chart(f"Variance, {way}", label, "variance", lines, log_y=True)
 
     return [chart("forward", "layer"), chart("backward", "layers from the end")]

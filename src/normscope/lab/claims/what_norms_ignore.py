@@ -11,7 +11,7 @@ from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart, rms
 from normscope.lab.verdict import BySeed, Figures, Question
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 WIDTH, TOKENS = 256, 64
 SHAPES = ((7,), (5, 7), (2, 3, 7), (2, 1, 3, 7))
@@ -116,17 +116,20 @@ def charts(runs: Runs) -> list[Chart]:
     variant = "normscope float32"
     labels = {"usual": "torch's usual eps, 1.2e-7", "1e-5": "eps 1e-5"}
 
-    def pairs(change: Callable[[float], float], up_to: float = DECADES[-1]) -> list[Line]:
+    def pairs(change: Callable[[float], float], up_to: float = DECADES[-1]) -> list[ChartLine]:
         lines = []
         for (name, label), colour in zip(labels.items(), "ab", strict=True):
             found, theory = (
                 [(k, change(size)) for k, size in runs.curve(variant, f"{figure} {name}") if k <= up_to]
                 for figure in ("size", "theory")
             )
-            lines += [Line(label, found, colour, joined=False), Line("theory", theory, colour, dashed=True)]
+            lines += [
+                ChartLine(label, found, colour, connected=False),
+                ChartLine("theory", theory, colour, dashed=True),
+            ]
         return lines
 
-    without = Line("eps 0", runs.curve(variant, "size_by_factor"), "c", joined=False)
+    without = ChartLine("eps 0", runs.curve(variant, "size_by_factor"), "c", connected=False)
     moved = runs.curve(variant, "rms_by_constant")
     # (x + c) / s - x with s^2 = 1 + c^2, for features of mean 0 and size 1
     theory = [(c, ((1 / (1 + c * c) ** 0.5 - 1) ** 2 + c * c / (1 + c * c)) ** 0.5) for c, _ in moved]
@@ -152,9 +155,9 @@ def charts(runs: Runs) -> list[Chart]:
             "constant added to every feature, in their size",
             "change (rms)",
             [
-                Line("RMSNorm", moved, "a", joined=False),
-                Line("RMSNorm, theory", theory, "a", dashed=True),
-                Line("LayerNorm", runs.curve(variant, "layer_by_constant"), "b", dots=True),
+                ChartLine("RMSNorm", moved, "a", connected=False),
+                ChartLine("RMSNorm, theory", theory, "a", dashed=True),
+                ChartLine("LayerNorm", runs.curve(variant, "layer_by_constant"), "b", dots=True),
             ],
             log_x=True,
         ),

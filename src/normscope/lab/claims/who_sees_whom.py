@@ -15,7 +15,7 @@ from normscope.lab.trials.layers import rms
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 TOKENS, WIDTH, HEADS, VOCAB = 12, 32, 4, 50
 LEAKING = "a norm over time"
@@ -101,11 +101,11 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    def dots(label: str, variant: str, colour: str) -> Line:
+    def dots(label: str, variant: str, colour: str) -> ChartLine:
         """Of the first seed; of the others it looks the same."""
-        return Line(label, [(j, t) for j, t in runs.figures[variant][0]["changed"]], colour, joined=False)
+        return ChartLine(label, [(j, t) for j, t in runs.figures[variant][0]["changed"]], colour, connected=False)
 
-    def chart(title: str, *lines: Line) -> Chart:
+    def chart(title: str, *lines: ChartLine) -> Chart:
         return Chart(title, "token that is replaced", "outputs that change", lines, height=300)
 
     return [

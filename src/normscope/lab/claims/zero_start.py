@@ -12,7 +12,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
 from normscope.lab.verdict import BySeed, Figures, Question
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.render.chart import Chart, Line
+from normscope.render.chart import Chart, ChartLine
 
 STARTS = {"zero": "nanochat", "Glorot": "glorot-truncated", "GPT-2's": "gpt2"}
 WIRINGS = ("pre", "sandwich", "parallel", "single")
@@ -95,15 +95,24 @@ def questions(budget: Budget) -> list[Question]:
 
 
 def charts(runs: Runs) -> list[Chart]:
-    theory = Line("ln V", [(size, math.log(size)) for size in SIZES], "d", dashed=True)
+    theory = ChartLine("ln V", [(size, math.log(size)) for size in SIZES], "d", dashed=True)
     losses = [
-        Line(name, runs.curve(name, "losses"), colour, joined=False, reach=runs.band(name, "losses"), reach_is=OF_SEEDS)
+        ChartLine(
+            name,
+            runs.curve(name, "losses"),
+            colour,
+            connected=False,
+            interval=runs.band(name, "losses"),
+            interval_label=OF_SEEDS,
+        )
         for name, colour in zip(STARTS, "abc", strict=True)
     ]
-    learning = [Line(name, runs.curve(name, "learning"), c, dots=True) for name, c in zip(STARTS, "abc", strict=True)]
+    learning = [
+        ChartLine(name, runs.curve(name, "learning"), c, dots=True) for name, c in zip(STARTS, "abc", strict=True)
+    ]
     return [
         Chart("The first loss", "tokens in the vocabulary, V", "nats", [theory, *losses], log_x=True),
-        Chart("Matrices that are given a gradient", "step", "share", learning, from_zero=True),
+        Chart("Matrices that are given a gradient", "step", "share", learning, y_from_zero=True),
     ]
 
 

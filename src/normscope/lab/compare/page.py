@@ -10,7 +10,7 @@ from normscope.lab.report.charts import categories, curves
 from normscope.lab.report.forest import FOREST_STYLE, common_range, forest
 from normscope.render.chart import Chart, draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
-from normscope.render.html_page import clean, document
+from normscope.render.html_page import html_document, html_text
 
 MOST_CURVES = 8
 MOST_NAMES = 6
@@ -28,20 +28,23 @@ def comparison_page(found: Comparison) -> str:
     body = [
         "<header>",
         "<h1>A comparison</h1>",
-        f"<p><b>{clean(sentence(ranked))}</b></p>",
-        f'<p class="faint">{clean(heading(found))}. {_INTERVALS}</p>',
-        *(f'<p class="faint">Mind: {clean(notice)}.</p>' for notice in notices(found, ranked)),
+        f"<p><b>{html_text(sentence(ranked))}</b></p>",
+        f'<p class="faint">{html_text(heading(found))}. {_INTERVALS}</p>',
+        *(f'<p class="faint">Mind: {html_text(notice)}.</p>' for notice in notices(found, ranked)),
         "</header>",
         '<div class="grid">',
         *(draw_chart(chart) for chart in _charts(found, ranked)),
         "</div>",
         *_table(found, ranked),
-        f'<p class="faint">{clean(timing(found))}.</p>',
+        f'<p class="faint">{html_text(timing(found))}.</p>',
         "<details><summary>Settings</summary>",
-        *(f'<p class="text">{clean(name)}: {clean(json.dumps(one))}</p>' for name, one in found.settings.items()),
+        *(
+            f'<p class="text">{html_text(name)}: {html_text(json.dumps(one))}</p>'
+            for name, one in found.settings.items()
+        ),
         "</details>",
     ]
-    return document("normscope compare", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
+    return html_document("normscope compare", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
 
 
 def _charts(found: Comparison, ranked: Ranking) -> list[Chart]:
@@ -59,10 +62,12 @@ def _table(found: Comparison, ranked: Ranking) -> list[str]:
     pictures = _behind(ranked)
     rows = []
     for place, (one, cells) in enumerate(zip(ranked.ranked, rows_of(found, ranked), strict=True), start=1):
-        written = [f"<td>{clean(cell)}</td>" for cell in (str(place), *cells)]
+        written = [f"<td>{html_text(cell)}</td>" for cell in (str(place), *cells)]
         written.insert(1 + head.index(BEHIND), f"<td>{pictures.get(one.name, '')}</td>")
         rows.append(f"<tr>{''.join(written)}</tr>")
-    titles = [f'<th colspan="2">{clean(word)}</th>' if word == BEHIND else f"<th>{clean(word)}</th>" for word in head]
+    titles = [
+        f'<th colspan="2">{html_text(word)}</th>' if word == BEHIND else f"<th>{html_text(word)}</th>" for word in head
+    ]
     return [
         '<div class="scroll"><table class="ranked">',
         f"<thead><tr>{''.join(titles)}</tr></thead>",

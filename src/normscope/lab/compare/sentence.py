@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from normscope.lab.compare.ranking import Pair, Ranked, Ranking
 from normscope.lab.statistics import Interval
-from normscope.render.formatting import figure, many
+from normscope.render.formatting import format_number, pluralize
 
 UNIT = "nats a byte"
 
@@ -20,7 +20,7 @@ def sentence(found: Ranking) -> str:
     """
     learnt = [one for one in found.ranked if not one.learnt_nothing]
     lost = [one.name for one in found.ranked if one.learnt_nothing]
-    seeds = many(found.best.seeds, "seed")
+    seeds = pluralize(found.best.seeds, "seed")
     if not learnt:
         none = f"Neither {_list(lost, 'nor')}" if len(lost) == 2 else f"None of {_list(lost)}"
         return f"{none} learnt anything: no better than guessing with any of {seeds}."
@@ -67,12 +67,12 @@ def _alike(found: Ranking, names: Sequence[str]) -> list[str]:
         return [f"No difference found between {_list([best, *names])}."]
     (better, other), pair = max(among, key=lambda one: one[1].behind.middle)
     said = f"{best} cannot be told from {_list(names, 'or')}, but {better} is better than {other} by {_by(pair.behind)}"
-    return [f"{said}." if len(among) == 1 else f"{said}; {many(len(among) - 1, 'more pair')} of these differ too."]
+    return [f"{said}." if len(among) == 1 else f"{said}; {pluralize(len(among) - 1, 'more pair')} of these differ too."]
 
 
 def _where_learnt(best: str, other: str, pair: Pair) -> str:
     """A seed that failed makes the interval of all of them wide: what the others say must not be lost in it."""
-    seeds = many(pair.learnt, "seed")
+    seeds = pluralize(pair.learnt, "seed")
     if pair.where_learnt is None:
         return f"Both {best} and {other} learnt with only {seeds}, too few to compare them."
     found = pair.where_learnt
@@ -85,11 +85,11 @@ def _where_learnt(best: str, other: str, pair: Pair) -> str:
 
 
 def ends(interval: Interval) -> str:
-    return f"{figure(interval.low)} to {figure(interval.high)}"
+    return f"{format_number(interval.low)} to {format_number(interval.high)}"
 
 
 def _by(interval: Interval) -> str:
-    return f"{figure(interval.middle)} {UNIT} (95% {ends(interval)})"
+    return f"{format_number(interval.middle)} {UNIT} (95% {ends(interval)})"
 
 
 def _list(words: Iterable[str], last: str = "and") -> str:

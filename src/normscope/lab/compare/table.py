@@ -8,7 +8,7 @@ from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.variants import leaks_future
 from normscope.lab.report.sentences import BUILT_IN
 from normscope.lab.tuning import at_the_edge
-from normscope.render.formatting import count, figure
+from normscope.render.formatting import format_count, format_number
 
 COST_MAY_DIFFER = 1.5
 """From here on a reader would ask whether the better one only did more work."""
@@ -69,10 +69,12 @@ def _row(found: Comparison, ranking: Ranking, one: Ranked) -> list[str]:
     cells = [
         one.name,
         f"{one.loss.middle:.3f}",
-        "" if pair is None or ranking.best.learnt_nothing else f"{figure(pair.behind.middle)} ({ends(pair.behind)})",
+        ""
+        if pair is None or ranking.best.learnt_nothing
+        else f"{format_number(pair.behind.middle)} ({ends(pair.behind)})",
         f"{found.runs.rates[one.name]:g}",
-        count(found.runs.mean(one.name, "parameters")),
-        figure(1000 * found.seconds[one.name] / found.steps),
+        format_count(found.runs.mean(one.name, "parameters")),
+        format_number(1000 * found.seconds[one.name] / found.steps),
     ]
     return [*cells, f"{one.failed} of {one.seeds}"] if _any_failed(ranking) else cells
 
@@ -98,7 +100,7 @@ def notices(found: Comparison, ranking: Ranking) -> list[str]:
         said.append(f"with a seed or more {', '.join(lost)} stopped being finite, and counts as knowing nothing")
     open_pairs = [pair for pair in ranking.pairs.values() if not pair.differs and pair.behind.high > UNSEEN]
     if open_pairs and not any(one.failed for one in ranking.ranked):
-        largest = figure(max(pair.behind.high for pair in open_pairs))
+        largest = format_number(max(pair.behind.high for pair in open_pairs))
         more = 2 * len(found.runs.seeds)
         said.append(f"too few seeds to tell some apart: up to {largest} {UNIT} may be between them; try --seeds {more}")
     if any(one.learnt_nothing for one in ranking.ranked):

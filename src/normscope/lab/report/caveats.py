@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
-from normscope.render.formatting import figure, many
+from normscope.render.formatting import format_number, pluralize
 
 ENOUGH = 20
 """Tokens a parameter, which Hoffmann et al. 2022 found to be the best use of compute for a language model."""
@@ -39,9 +39,9 @@ def _revised(claims: Sequence[Claim]) -> str:
     if not revised:
         return ""
     changed = [f"{claim.number} (then {claim.first_verdict})" for claim in revised if claim.first_verdict]
-    verdicts = f", and {many(len(changed), 'verdict')} came out otherwise afterwards: {_listed(changed)}"
+    verdicts = f", and {pluralize(len(changed), 'verdict')} came out otherwise afterwards: {_listed(changed)}"
     return (
-        f"{len(revised)} of these {many(len(claims), 'design')} {'was' if len(revised) == 1 else 'were'} changed after "
+        f"{len(revised)} of these {pluralize(len(claims), 'design')} {'was' if len(revised) == 1 else 'were'} changed after "
         f"a first run, with seeds 0 to 4, had been looked at{verdicts if changed else ''}. The seeds that judge now "
         "had not been seen before, with few exceptions, but a design that was fitted to one set of seeds is no "
         "independent evidence. Each section says what was changed; docs/log.md has all of it."
@@ -52,7 +52,7 @@ def _barely_trained(outcomes: Sequence[Outcome]) -> str:
     shares = [share for outcome in outcomes for share in bytes_a_parameter(outcome)]
     if not shares:
         return ""
-    least, most = figure(min(shares)), figure(max(shares))
+    least, most = format_number(min(shares)), format_number(max(shares))
     return (
         f"The models that learn from text saw {least if least == most else f'{least} to {most}'} bytes of it for each "
         f"of their parameters, by the records of these runs; about {ENOUGH} tokens for each are usual. What holds in "

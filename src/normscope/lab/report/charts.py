@@ -8,7 +8,7 @@ from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
 from normscope.lab.statistics import Interval, confidence_interval
 from normscope.lab.verdict import Question, confidence_of_each, left_to_chance
-from normscope.render.chart import COLOURS, Chart, Line
+from normscope.render.chart import COLORS, Chart, ChartLine
 
 OF_EACH = "95% of each mean by itself"
 OF_SEEDS = "least to greatest of the seeds"
@@ -36,8 +36,8 @@ def categories(
     for i, (label, variants) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
         intervals = [(place + shift, runs.interval(variant, figure)) for place, variant in enumerate(variants)]
-        drawn.append(dots(label, intervals, COLOURS[i % len(COLOURS)]))
-    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, log_y=log_y)
+        drawn.append(dots(label, intervals, COLORS[i % len(COLORS)]))
+    return Chart(title, x_label, y_label, drawn, categories=names, reference_lines=levels, log_y=log_y)
 
 
 def differences(
@@ -73,19 +73,28 @@ def differences(
             both = zip(runs.values(one, figure), runs.values(other, figure), strict=True)
             intervals.append((place + shift, confidence_interval([a - b for a, b in both], confidence)))
         as_decided = f"{100 * confidence:.4g}% of each difference, as the verdict has it"
-        drawn.append(replace(dots(label, intervals, COLOURS[i % len(COLOURS)]), reach_is=as_decided))
-    return Chart(title, x_label, y_label, drawn, names=names, levels=levels, own_levels=own_levels, from_zero=True)
+        drawn.append(replace(dots(label, intervals, COLORS[i % len(COLORS)]), interval_label=as_decided))
+    return Chart(
+        title,
+        x_label,
+        y_label,
+        drawn,
+        categories=names,
+        reference_lines=levels,
+        category_lines=own_levels,
+        y_from_zero=True,
+    )
 
 
-def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> Line:
+def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> ChartLine:
     """95% intervals by their place along x: a dot for the middle and a bar from end to end."""
-    return Line(
+    return ChartLine(
         label,
         [(at, found.middle) for at, found in intervals],
         colour,
-        joined=False,
-        reach=[(at, found.low, found.high) for at, found in intervals],
-        reach_is=OF_EACH,
+        connected=False,
+        interval=[(at, found.low, found.high) for at, found in intervals],
+        interval_label=OF_EACH,
     )
 
 
@@ -110,16 +119,16 @@ def by_number(
     for i, (label, variants) in enumerate(lines.items()):
         intervals = [(at, runs.interval(variant, figure)) for at, variant in sorted(variants.items())]
         drawn.append(
-            Line(
+            ChartLine(
                 label,
                 [(at, found.middle) for at, found in intervals],
-                COLOURS[i % len(COLOURS)],
+                COLORS[i % len(COLORS)],
                 dots=True,
-                reach=[(at, found.low, found.high) for at, found in intervals],
-                reach_is=OF_EACH,
+                interval=[(at, found.low, found.high) for at, found in intervals],
+                interval_label=OF_EACH,
             )
         )
-    return Chart(title, x_label, y_label, drawn, levels=levels, log_x=log_x, log_y=log_y)
+    return Chart(title, x_label, y_label, drawn, reference_lines=levels, log_x=log_x, log_y=log_y)
 
 
 def curves(
@@ -139,12 +148,12 @@ def curves(
         variants: the variants by the names of their lines.
     """
     drawn = [
-        Line(
+        ChartLine(
             label,
             runs.curve(variant, figure),
-            COLOURS[i % len(COLOURS)],
-            reach=runs.band(variant, figure),
-            reach_is=OF_SEEDS,
+            COLORS[i % len(COLORS)],
+            interval=runs.band(variant, figure),
+            interval_label=OF_SEEDS,
         )
         for i, (label, variant) in enumerate(variants.items())
     ]

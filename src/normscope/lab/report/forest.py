@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from normscope.lab.report.sentences import interval_in_words
 from normscope.lab.statistics import Interval
-from normscope.render.html_page import clean
+from normscope.render.html_page import html_text
 
 WIDTH, HEIGHT = 180, 18
 AIR = 0.06
@@ -42,7 +42,7 @@ def forest(interval: Interval, line: float, low: float, high: float, look: str =
     y = HEIGHT / 2
     return (
         f'<svg class="forest {look}" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{clean(interval_in_words(interval))}">'
+        f'aria-label="{html_text(interval_in_words(interval))}">'
         f'<path class="cut" d="M{cut:.1f} 0V{HEIGHT}"/>'
         f'<path class="interval" d="M{start:.1f} {y:g}H{end:.1f}"/>'
         f'<circle cx="{middle:.1f}" cy="{y:g}" r="3.5"/></svg>'

@@ -29,7 +29,7 @@ def figures_notice(outcome: Outcome, charts: Sequence[Chart]) -> list[str]:
     if not charts:
         return ["The figures of these runs cannot be drawn as the claim draws them now; run it again."]
     wider = any(answer.confidence is not None and answer.confidence > CONFIDENCE for answer in outcome.answers)
-    if wider and any(line.reach_is == OF_EACH for chart in charts for line in chart.lines):
+    if wider and any(line.interval_label == OF_EACH for chart in charts for line in chart.lines):
         return [f"Bars and bands of each mean by itself are at {CONFIDENCE:.0%}; the verdict goes by those below."]
     return []
 

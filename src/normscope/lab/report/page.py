@@ -22,7 +22,7 @@ from normscope.lab.report.sentences import (
 )
 from normscope.lab.verdict import VERDICTS, Answer
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
-from normscope.render.html_page import clean, document
+from normscope.render.html_page import html_document, html_text
 
 Found = Sequence[tuple[Claim, Outcome]]
 
@@ -32,7 +32,7 @@ def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
     body = [*_head(found), *_table(found), *_method()]
     for claim, outcome in found:
         body += section(claim, outcome, folder)
-    return document("normscope lab", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
+    return html_document("normscope lab", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
 
 
 def _head(found: Found) -> list[str]:
@@ -79,7 +79,7 @@ def _table(found: Found) -> list[str]:
     rows = [
         f"<tr><td>{claim.number}</td>"
         f'<td class="mark {standing(claim, outcome)}">{_standing(claim, outcome)}</td>'
-        f'<td><a href="#{clean(claim.name)}">{prose(claim.statement)}</a>'
+        f'<td><a href="#{html_text(claim.name)}">{prose(claim.statement)}</a>'
         f"{f' <b>{OLDER}</b>' if is_older(outcome, claim) else ''}</td>"
         f"<td>{prose(why_withdrawn(claim)) or _decisive(deciding(outcome))}</td></tr>"
         for claim, outcome in found
@@ -101,7 +101,7 @@ def _standing(claim: Claim, outcome: Outcome) -> str:
 
 def _decisive(answer: Answer) -> str:
     """What was asked and what was found: neither says much without the other."""
-    return f"{prose(answer.text)} <b>{clean(answer_in_words(answer))}</b>"
+    return f"{prose(answer.text)} <b>{html_text(answer_in_words(answer))}</b>"
 
 
 _STYLE = """\

@@ -25,21 +25,21 @@ from normscope.lab.report.sentences import (
 )
 from normscope.lab.verdict import Answer
 from normscope.render.chart import draw_chart
-from normscope.render.formatting import count, figure, many
-from normscope.render.html_page import clean
+from normscope.render.formatting import format_count, format_number, pluralize
+from normscope.render.html_page import html_text
 
 
 def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
     """HTML of one claim, whose outcome is kept in this folder."""
     charts = charts_of(claim, outcome)
     return [
-        f'<section class="claim" id="{clean(claim.name)}">',
+        f'<section class="claim" id="{html_text(claim.name)}">',
         f"<h2>{claim.number}. {prose(claim.statement)}</h2>",
         *_verdict(claim, outcome, folder),
         *(['<div class="grid">', *map(draw_chart, charts), "</div>"] if charts else []),
-        *(f'<p class="faint">{clean(notice)}</p>' for notice in figures_notice(outcome, charts)),
+        *(f'<p class="faint">{html_text(notice)}</p>' for notice in figures_notice(outcome, charts)),
         *_answers(claim, outcome),
-        *(f'<p class="mind">{clean(notice)}</p>' for notice in notices(outcome)),
+        *(f'<p class="mind">{html_text(notice)}</p>' for notice in notices(outcome)),
         *_small_print(claim, outcome),
         *_tuning(outcome),
         *_settings(outcome),
@@ -56,7 +56,7 @@ def _verdict(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
     badge += f" <b>{parts_that_hold(outcome)}.</b>"
     if is_older(outcome, claim):
         again = f"normscope lab run {claim.name}{out_option(folder)}"
-        return [f"<p>{badge} <b>{OLDER}</b>: <code>{clean(again)}</code></p>"]
+        return [f"<p>{badge} <b>{OLDER}</b>: <code>{html_text(again)}</code></p>"]
     said = [*parts_in_words(outcome), *remark]
     return [f"<p>{badge} {prose(claim.meaning[outcome.verdict])}</p>", *(f"<p>{prose(words)}</p>" for words in said)]
 
@@ -68,8 +68,8 @@ def _small_print(claim: Claim, outcome: Outcome) -> list[str]:
         f"{outcome.budget.name} budget",
         seeds_in_words(outcome),
         *([f"learnt from {texts}"] if texts else []),
-        f"{many(len(outcome.runs.variants), 'variant')}",
-        f"{figure(outcome.seconds)} s of one core",
+        f"{pluralize(len(outcome.runs.variants), 'variant')}",
+        f"{format_number(outcome.seconds)} s of one core",
         f"torch {outcome.torch}",
     ]
     words = {"Source": claim.source}
@@ -79,8 +79,8 @@ def _small_print(claim: Claim, outcome: Outcome) -> list[str]:
         words["History"] = revision
     return [
         *(f'<p class="faint"><b>{about}</b> {prose(text)}</p>' for about, text in words.items()),
-        f'<p class="faint">{clean(", ".join(facts))}</p>',
-        *(f'<p class="faint printed">{clean(words)}</p>' for words in (*_rates_in_words(outcome), _rest(claim))),
+        f'<p class="faint">{html_text(", ".join(facts))}</p>',
+        *(f'<p class="faint printed">{html_text(words)}</p>' for words in (*_rates_in_words(outcome), _rest(claim))),
     ]
 
 
@@ -101,8 +101,8 @@ def _answers(claim: Claim, outcome: Outcome) -> list[str]:
     rows = [
         f"<tr>{_mark(claim, answer)}"
         f"<td>{prose(answer.text)}</td>"
-        f"<td>{clean(effect_in_words(answer))}</td>"
-        f"<td>{clean(line_in_words(answer))}</td>"
+        f"<td>{html_text(effect_in_words(answer))}</td>"
+        f"<td>{html_text(line_in_words(answer))}</td>"
         f"<td>{_forest(claim, answer, outcome)}</td></tr>"
         for answer in outcome.answers
     ]
@@ -137,7 +137,10 @@ def _tuning(outcome: Outcome) -> list[str]:
     for name, taken in outcome.runs.rates.items():
         losses = outcome.tuned.get(name, {})  # one that takes the rate of another has tried none
         best = min(losses, key=losses.__getitem__, default=None)
-        cells = [f"<b>{figure(losses[rate])}</b>" if rate == best else figure(losses.get(rate)) for rate in rates]
+        cells = [
+            f"<b>{format_number(losses[rate])}</b>" if rate == best else format_number(losses.get(rate))
+            for rate in rates
+        ]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in (clean(name), *cells, f'{taken:g}'))}</tr>")
     return [
         "<details><summary>Learning rates: what each gave, with other seeds, and which was taken</summary>",
@@ -148,7 +151,7 @@ def _tuning(outcome: Outcome) -> list[str]:
 
 def _settings(outcome: Outcome) -> list[str]:
     rows = [
-        f"<tr><td>{clean(name)}</td><td>{_size(outcome, name)}</td><td>{clean(json.dumps(settings))}</td></tr>"
+        f"<tr><td>{html_text(name)}</td><td>{_size(outcome, name)}</td><td>{html_text(json.dumps(settings))}</td></tr>"
         for name, settings in outcome.settings.items()
     ]
     return [
@@ -162,4 +165,4 @@ def _settings(outcome: Outcome) -> list[str]:
 
 def _size(outcome: Outcome, name: str) -> str:
     parameters = outcome.runs.figures[name][0].get("parameters")
-    return "" if parameters is None else clean(count(float(parameters)))
+    return "" if parameters is None else html_text(format_count(float(parameters)))

@@ -11,8 +11,8 @@ from normscope.lab.statistics import Interval
 from normscope.lab.trials.text_sources import STORIES
 from normscope.lab.verdict import FACTORS, Answer, Verdict
 from normscope.render.axis_scale import tick_label
-from normscope.render.formatting import figure
-from normscope.render.html_page import clean
+from normscope.render.formatting import format_number
+from normscope.render.html_page import html_text
 
 Standing = Verdict | Literal["withdrawn"]
 MARKS: dict[Standing, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?", "withdrawn": "–"}
@@ -29,7 +29,7 @@ def prose(text: str) -> str:
     >>> prose("a < b, as `norm` does")
     'a &lt; b, as <code>norm</code> does'
     """
-    return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text))
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html_text(text))
 
 
 def standing(claim: Claim, outcome: Outcome) -> Standing:
@@ -77,12 +77,12 @@ def interval_in_words(interval: Interval, unit: str = "", ends_are: str = "") ->
     >>> interval_in_words(Interval(2.0, -math.inf, math.inf))
     '2.00 (one seed: no interval)'
     """
-    ends = f"{figure(interval.low)} to {figure(interval.high)}"
+    ends = f"{format_number(interval.low)} to {format_number(interval.high)}"
     if ends_are:
         ends = f"{ends_are}: {ends}"
     if math.isinf(interval.low):
         ends = "one seed: no interval"
-    return f"{figure(interval.middle)} ({ends}){f' {unit}' if unit else ''}"
+    return f"{format_number(interval.middle)} ({ends}){f' {unit}' if unit else ''}"
 
 
 def effect_in_words(answer: Answer) -> str:

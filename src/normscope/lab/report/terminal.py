@@ -19,7 +19,7 @@ from normscope.lab.report.sentences import (
     texts_in_words,
     why_withdrawn,
 )
-from normscope.render.formatting import in_one_line, many
+from normscope.render.formatting import one_line, pluralize
 
 WIDTH = 80
 
@@ -54,7 +54,7 @@ def _known(claim: Claim, outcome: Outcome | FileError | None) -> str:
 
 
 def _work(outcome: Outcome) -> str:
-    return f"{outcome.budget.name}, {many(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
+    return f"{outcome.budget.name}, {pluralize(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
 
 
 def outcomes_in_words(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
@@ -69,7 +69,7 @@ def outcomes_in_words(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str
 
 
 def _failed(error: Exception) -> tuple[str, list[str]]:
-    return "! failed", [in_one_line(str(error).partition("\n")[0]) or type(error).__name__]
+    return "! failed", [one_line(str(error).partition("\n")[0]) or type(error).__name__]
 
 
 def _decided(claim: Claim, outcome: Outcome) -> tuple[str, list[str]]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from normscope.render.chart import Chart, Line
-from normscope.render.curves import falls_early, smooth
+from normscope.render.chart import Chart, ChartLine
+from normscope.render.curves import drops_early, smooth
 from normscope.runs.report.record import Record, number
 
 WIDE, HIGH = 1000, 330
@@ -16,9 +16,9 @@ def loss_chart(record: Record) -> Chart:
     raw = record.curve("step", "loss")
     smoothed = smooth(raw)
     lines = [
-        Line("training, each step", raw, "a", opacity=0.3, rough=True),
-        Line("training, smoothed", smoothed, "a"),
-        Line("validation", record.curve("validation", "loss"), "b", dots=True),
+        ChartLine("training, each step", raw, "a", opacity=0.3, clip_outliers=True),
+        ChartLine("training, smoothed", smoothed, "a"),
+        ChartLine("validation", record.curve("validation", "loss"), "b", dots=True),
     ]
     levels = [] if record.floor_nats is None else [(f"floor {record.floor_nats:.3f}", record.floor_nats)]
     return Chart(
@@ -26,8 +26,8 @@ def loss_chart(record: Record) -> Chart:
         "step",
         "nats a token",
         [line for line in lines if line.points],
-        levels=levels,
-        log_x=falls_early(smoothed),
+        reference_lines=levels,
+        log_x=drops_early(smoothed),
         width=WIDE,
         height=HIGH,
     )
@@ -35,8 +35,8 @@ def loss_chart(record: Record) -> Chart:
 
 def bits_chart(record: Record) -> Chart:
     levels = [] if record.floor is None else [(f"floor {record.floor:.3f}", record.floor)]
-    lines = [Line("validation", record.curve("validation", "bits_per_byte"), "b", dots=True)]
-    return Chart("Bits per byte of the validation text", "step", "bits per byte", lines, levels=levels)
+    lines = [ChartLine("validation", record.curve("validation", "bits_per_byte"), "b", dots=True)]
+    return Chart("Bits per byte of the validation text", "step", "bits per byte", lines, reference_lines=levels)
 
 
 def small_charts(record: Record) -> list[Chart]:
@@ -44,8 +44,8 @@ def small_charts(record: Record) -> list[Chart]:
     speed = record.curve("step", "tokens_per_second")
     norms = record.curve("step", "gradient_norm")
     smoothed = [
-        Line("each step", norms, "c", opacity=0.3, rough=True),
-        Line("smoothed", smooth(norms), "c"),
+        ChartLine("each step", norms, "c", opacity=0.3, clip_outliers=True),
+        ChartLine("smoothed", smooth(norms), "c"),
     ]
     return [
         Chart("Gradient norm, before clipping", "step", "norm", smoothed, log_y=True),
@@ -53,10 +53,16 @@ def small_charts(record: Record) -> list[Chart]:
             "Learning rate",
             "step",
             "share of the peak",
-            [Line("rate", record.curve("step", "rate"), "d")],
-            from_zero=True,
+            [ChartLine("rate", record.curve("step", "rate"), "d")],
+            y_from_zero=True,
         ),
-        Chart("Speed", "step", "tokens a second", [Line("tokens/s", speed, "a", rough=True)], from_zero=True),
+        Chart(
+            "Speed",
+            "step",
+            "tokens a second",
+            [ChartLine("tokens/s", speed, "a", clip_outliers=True)],
+            y_from_zero=True,
+        ),
     ]
 
 
@@ -73,16 +79,16 @@ def signal_charts(record: Record) -> list[Chart]:
             "layer",
             "root mean square",
             [_layers(event, name, colour, (i + 1) / len(events)) for i, event in enumerate(events)],
-            names=[name.replace("block ", "") for name in names],
+            categories=[name.replace("block ", "") for name in names],
             log_y=True,
         )
         for name, title, colour in kinds
     ]
 
 
-def _layers(event: Mapping[str, Any], field: str, colour: str, strength: float) -> Line:
+def _layers(event: Mapping[str, Any], field: str, colour: str, strength: float) -> ChartLine:
     points = [(float(i), number(layer.get(field))) for i, layer in enumerate(event["layers"])]
-    return Line(f"step {event['step']}", points, colour, opacity=0.2 + 0.8 * strength, dots=len(points) < 40)
+    return ChartLine(f"step {event['step']}", points, colour, opacity=0.2 + 0.8 * strength, dots=len(points) < 40)
 
 
 def _few(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

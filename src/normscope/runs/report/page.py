@@ -11,9 +11,8 @@ from normscope.checks import as_path
 from normscope.models.summary import model_in_words
 from normscope.render.chart import draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
-from normscope.render.durations import duration
-from normscope.render.formatting import count
-from normscope.render.html_page import clean, document
+from normscope.render.formatting import format_count, format_duration
+from normscope.render.html_page import html_document, html_text
 from normscope.runs.events import REASONS
 from normscope.runs.report.curves import bits_chart, loss_chart, signal_charts, small_charts
 from normscope.runs.report.record import Record, number, read_record
@@ -37,7 +36,7 @@ def write_report(run_folder: str | Path) -> Path:
 def report_html(record: Record) -> str:
     """The page of a run."""
     body = [*_head(record), *_charts(record), *_notices(record), *_samples(record), *_config(record)]
-    return document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
+    return html_document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
 
 
 def _head(record: Record) -> list[str]:
@@ -45,23 +44,26 @@ def _head(record: Record) -> list[str]:
     model = record.config.get("model")
     words = [model_in_words(model)] if isinstance(model, Mapping) else []
     if "parameters" in start:
-        words.append(f"{count(start['parameters'])} parameters")
+        words.append(f"{format_count(start['parameters'])} parameters")
     reason = str(record.end.get("reason", ""))
     state = REASONS.get(reason, reason) or "not at its end"
     facts = start.get("facts")
     device = facts.get("device", "") if isinstance(facts, Mapping) else ""
     when = [
-        f"{step} of {start.get('steps', '?')} steps in {duration(record.seconds)}{f' on {device}' if device else ''}, "
+        f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}{f' on {device}' if device else ''}, "
         f"validations included"
     ]
     when += [f"begun {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
     return [
         "<header>",
-        f"<h1>{clean(record.name)}</h1>",
-        f"<p>{clean(', '.join(words))}</p>",
-        f'<p class="faint">{clean(", ".join(when))}; {clean(state)}</p>',
+        f"<h1>{html_text(record.name)}</h1>",
+        f"<p>{html_text(', '.join(words))}</p>",
+        f'<p class="faint">{html_text(", ".join(when))}; {html_text(state)}</p>',
         '<dl class="tiles">',
-        *(f"<div><dt>{clean(name)}</dt><dd>{clean(value)}</dd></div>" for name, value in _results(record, step)),
+        *(
+            f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
+            for name, value in _results(record, step)
+        ),
         "</dl>",
         "</header>",
     ]
@@ -77,10 +79,10 @@ def _results(record: Record, step: int) -> list[tuple[str, str]]:
             results.append(("the floor: no model can beat it", f"{record.floor:.3f}"))
             results.append(("above the floor", f"{bits - record.floor:.3f}"))
     tokens = step * number(record.start.get("batch_tokens"))
-    results.append(("tokens learnt from", count(tokens)))
+    results.append(("tokens learnt from", format_count(tokens)))
     speeds = [speed for _, speed in record.curve("step", "tokens_per_second") if math.isfinite(speed)]
     if speeds:
-        results.append(("tokens a second, of most steps", count(statistics.median(speeds))))
+        results.append(("tokens a second, of most steps", format_count(statistics.median(speeds))))
     return results
 
 
@@ -101,7 +103,7 @@ def _notices(record: Record) -> list[str]:
     notices = record.kind("notice")
     if not notices:
         return []
-    items = [f'<li class="text">step {event["step"]}: {clean(event.get("text", ""))}</li>' for event in notices]
+    items = [f'<li class="text">step {event["step"]}: {html_text(event.get("text", ""))}</li>' for event in notices]
     return ["<h2>Notices</h2>", "<ul>", *items, "</ul>"]
 
 
@@ -112,7 +114,7 @@ def _samples(record: Record) -> list[str]:
     for i, event in enumerate(samples):
         if i == OPEN_SAMPLES:
             lines.append(f"<details><summary>{len(samples) - i} earlier</summary>")
-        prompt, text = clean(event.get("prompt", "")), clean(event.get("text", ""))
+        prompt, text = html_text(event.get("prompt", "")), html_text(event.get("text", ""))
         lines.append(f'<div class="sample"><span class="faint">step {event["step"]}</span>')
         lines.append(f'<p class="text"><span class="faint">{prompt}</span>{text}</p></div>')
     return [*lines, "</details>"] if len(samples) > OPEN_SAMPLES else lines
@@ -123,9 +125,9 @@ def _config(record: Record) -> list[str]:
     rest = {name: value for name, value in record.config.items() if name not in parts}
     lines = ["<h2>Config</h2>", '<section class="grid config">']
     for name, settings in {**parts, "run": rest}.items():
-        lines.append(f"<table><caption>{clean(name)}</caption>")
+        lines.append(f"<table><caption>{html_text(name)}</caption>")
         lines += [
-            f'<tr><th scope="row">{clean(key)}</th><td>{clean(_json(value))}</td></tr>'
+            f'<tr><th scope="row">{html_text(key)}</th><td>{html_text(_json(value))}</td></tr>'
             for key, value in _flat(settings)
         ]
         lines.append("</table>")

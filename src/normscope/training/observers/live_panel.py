@@ -7,8 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from normscope.render.durations import duration, steady
-from normscope.render.formatting import count, printable, size
+from normscope.render.formatting import format_bytes, format_count, format_duration, format_fixed, printable
 from normscope.runs.events import REASONS
 from normscope.runtime.memory import memory_now, memory_peak
 from normscope.training.observers.log_lines import what_next
@@ -35,7 +34,7 @@ def panel(progress: Progress, width: int, height: int) -> RenderableType:
         parts.append(_sample(progress, inner, lines))
     start = progress.start
     title = "normscope" if start is None else printable(start.facts.get("model", "training"))
-    title += "" if start is None else f", {count(start.parameters)} parameters"
+    title += "" if start is None else f", {format_count(start.parameters)} parameters"
     heading = Text(title, style="bold")
     heading.truncate(inner - 2, overflow="ellipsis")
     folder = None if start is None else Text(printable(start.folder), style="dim")
@@ -59,7 +58,7 @@ def _rows(progress: Progress, room: int) -> list[tuple[str, Text]]:
     if progress.last is not None:
         rows.append(("speed", _speed(progress)))
         rows.append(("learning", _learning(progress)))
-    rows.append(("memory", Text(f"{size(memory_now())} now, {size(memory_peak())} at most")))
+    rows.append(("memory", Text(f"{format_bytes(memory_now())} now, {format_bytes(memory_peak())} at most")))
     if progress.saved is not None:
         rows.append(("saved", Text(f"step {progress.saved.step}")))
     if progress.end is not None and progress.start is not None:
@@ -71,8 +70,8 @@ def _steps(progress: Progress, room: int) -> Text:
     done, steps = progress.step, max(1, progress.steps)
     if progress.end is not None:
         why = REASONS.get(progress.end.reason, printable(progress.end.reason))
-        return Text(f"{done} of {steps}, {why}, in {duration(progress.end.seconds)}", style="bold")
-    left = "" if math.isnan(progress.seconds_left) else f"{duration(progress.seconds_left)} left"
+        return Text(f"{done} of {steps}, {why}, in {format_duration(progress.end.seconds)}", style="bold")
+    left = "" if math.isnan(progress.seconds_left) else f"{format_duration(progress.seconds_left)} left"
     before = f"{done:{len(str(steps))}d} of {steps} "
     after = f" {100 * done // steps:3d} %  {left:<16}"
     return Text.assemble((before, "bold"), _bar(done / steps, room - len(before) - len(after), "cyan"), after)
@@ -115,18 +114,18 @@ def _bits(progress: Progress, room: int) -> Text:
 
 
 def _speed(progress: Progress) -> Text:
-    speed = f"{count(progress.tokens_per_second)} tokens/s"
+    speed = f"{format_count(progress.tokens_per_second)} tokens/s"
     if progress.threads is not None and progress.end is None:
         speed += f" with {progress.threads.threads} of {progress.threads.most} threads, the machine is busy"
     # The end is told in the time of the whole run, of which this may be a part.
-    return Text(speed if progress.end is not None else f"{speed}, {duration(progress.elapsed)} so far")
+    return Text(speed if progress.end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
 
 
 def _learning(progress: Progress) -> Text:
     last = progress.last
     if last is None:
         return Text()
-    return Text(f"rate {last.rate:.2f}, gradient {steady(last.gradient_norm)}, epoch {last.epoch:.2f}")
+    return Text(f"rate {last.rate:.2f}, gradient {format_fixed(last.gradient_norm)}, epoch {last.epoch:.2f}")
 
 
 def _sample(progress: Progress, inner: int, lines: int) -> Panel:

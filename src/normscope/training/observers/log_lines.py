@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from normscope.render.durations import duration, quoted, steady
-from normscope.render.formatting import count, printable
+from normscope.render.formatting import format_count, format_duration, format_fixed, printable, quote
 from normscope.runs.events import REASONS, Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
 from normscope.training.observers.progress import Progress
 
@@ -59,7 +58,7 @@ class PlainLines:
             case Validated():
                 return [f"  {_validation(event, self._progress.floor)}"]
             case Sampled():
-                return [f"  sample at step {event.step}: {quoted(event.prompt + event.text)}"]
+                return [f"  sample at step {event.step}: {quote(event.prompt + event.text)}"]
             case Saved():
                 return [f"  saved step {event.step}"]
             case Noticed():
@@ -81,18 +80,18 @@ class PlainLines:
         parts = [
             f"step {event.step:{width}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
-            f"gradient {steady(event.gradient_norm):>7}",
+            f"gradient {format_fixed(event.gradient_norm):>7}",
             f"rate {event.rate:.2f}",
             f"epoch {event.epoch:.2f}",
-            f"{count(progress.tokens_per_second)} tokens/s",
+            f"{format_count(progress.tokens_per_second)} tokens/s",
         ]
         if math.isfinite(progress.seconds_left):
-            parts.append(f"{duration(progress.seconds_left)} left")
+            parts.append(f"{format_duration(progress.seconds_left)} left")
         return "  ".join(parts)
 
     def _end(self, event: Finished) -> list[str]:
         lines = [f"{REASONS.get(event.reason, printable(event.reason))}: step {event.step} of {self._progress.steps}"]
-        lines[0] += f" in {duration(event.seconds)}"
+        lines[0] += f" in {format_duration(event.seconds)}"
         if self._progress.best is not None:
             lines.append(f"  best {_validation(self._progress.best, self._progress.floor, praise=False)}")
         if self._progress.start is not None:
@@ -121,9 +120,9 @@ def command_name() -> str:
 def _start(event: Started) -> list[str]:
     begins = "training" if event.step == 0 else f"going on from step {event.step}:"
     what = printable(event.facts.get("model", "a model"))
-    lines = [f"{begins} {what}, {count(event.parameters)} parameters"]
+    lines = [f"{begins} {what}, {format_count(event.parameters)} parameters"]
     lines += [f"  {name:<12}{printable(words)}" for name, words in event.facts.items() if name != "model"]
-    lines.append(f"  {'steps':<12}{event.steps} of {count(event.batch_tokens)} tokens each")
+    lines.append(f"  {'steps':<12}{event.steps} of {format_count(event.batch_tokens)} tokens each")
     lines.append(f"  {'vocabulary':<12}{event.vocab_size} tokens, {event.bytes_per_token:.2f} bytes each")
     if event.floor is not None:
         lines.append(f"  {'floor':<12}{event.floor:.3f} bits per byte; no model can beat it")
