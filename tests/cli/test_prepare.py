@@ -14,7 +14,7 @@ from tests.data.texts import contents
 
 
 def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, errors = typed("prepare milk.txt --out tokens --vocab-size 300 --split tail --share 0.2", capsys)
+    code, out, errors = typed("prepare milk.txt --out tokens --vocab-size 300 --split tail --val-fraction 0.2", capsys)
     assert (code, errors) == (0, "")
     record = open_corpus("tokens", verify=True).record
     assert f"{record.train.tokens:,} tokens" in out
@@ -34,7 +34,7 @@ def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.Cap
         ("milk.txt --out tokens --vocab-size 3", "--vocab-size 3"),
         ("milk.txt --out tokens --tokenizer bytes --vocab-size 300", "is for the tokenizer 'bpe'"),
         ("milk.txt --out tokens --tokenizer soup", "there is no tokenizer file soup"),
-        ("milk.txt --out tokens --share 1", "--share 1.0"),
+        ("milk.txt --out tokens --val-fraction 1", "--val-fraction 1.0"),
         ("milk.txt --out tokens --seed -1", "--seed -1"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_special_token_in_the_text_is_text_unless_it_is_allowed(
     assert plain.record.train.documents == 1
     typed(f"{words} special --allow-special", capsys)
     special = open_corpus("special")
-    end = special.tokenizer.end
+    end = special.tokenizer.eos_token_id
     assert special.train.window(0, 8).tolist() == [*b"one", end, *b"two", end]
     assert special.record.train.documents == 2
     parts = special.record.train, special.record.validation

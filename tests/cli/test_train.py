@@ -97,7 +97,7 @@ WRONG = [
     ("--seed 99999999999999999999", "--seed 99999999999999999999"),
     ("--device gpu", "--device 'gpu' cannot be used here"),
     ("--device meta", "--device 'meta' cannot be used here"),
-    ("--share 2", "--share 2.0"),
+    ("--val-fraction 2", "--val-fraction 2.0"),
     ("--tokenizer soup", "there is no tokenizer file soup"),
     ("--vocab-size 300", "--vocab-size would change nothing"),
     ("--model colour", "a setting of the model is a name, '=' and a value"),
@@ -152,7 +152,7 @@ def test_a_wrong_text_is_one_clear_error_and_leaves_nothing(
         assert not Path("runs").exists() or os.listdir("runs") == []
 
 
-@pytest.mark.parametrize(("words", "message"), [("--share 0.2", "--share"), ("--split tail", "--split")])
+@pytest.mark.parametrize(("words", "message"), [("--val-fraction 0.2", "--val-fraction"), ("--split tail", "--split")])
 def test_stories_are_not_split(in_folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     assert f"and {message} would change nothing" in refused(["train", *words.split()], capsys)
 

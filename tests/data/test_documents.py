@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.documents import cut
+from normscope.data.documents import split_documents
 from normscope.data.tokenizers.bpe import train_bpe
 
 seeded = settings(derandomize=True, deadline=None)
@@ -20,8 +20,8 @@ def test_the_pieces_make_the_document_however_it_came(documents: list[str], size
     for text in documents:
         in_steps += [*(text[i : i + steps] for i in range(0, len(text), steps)), None]
     at_once = [piece for text in documents for piece in (text, None)]
-    pieces = list(cut(iter(in_steps), size))
-    assert pieces == list(cut(iter(at_once), size))
+    pieces = list(split_documents(iter(in_steps), size))
+    assert pieces == list(split_documents(iter(at_once), size))
     assert all(piece is None or 0 < len(piece) <= size for piece in pieces)
     joined = "".join("|" if piece is None else piece for piece in pieces)
     assert joined == "".join(f"{text}|" for text in documents)
@@ -30,7 +30,7 @@ def test_the_pieces_make_the_document_however_it_came(documents: list[str], size
 @seeded
 @given(text=texts, size=st.integers(2, 20))
 def test_cuts_are_at_the_best_place(text: str, size: int) -> None:
-    pieces = [piece for piece in cut(iter([text, None]), size) if piece is not None]
+    pieces = [piece for piece in split_documents(iter([text, None]), size) if piece is not None]
     for piece, following in pairwise(pieces):
         ends = [i + 1 for i in range(size // 2, size) if (piece + following + " ")[i] == "\n" and i < len(piece)]
         if not piece.endswith("\n"):
@@ -39,21 +39,25 @@ def test_cuts_are_at_the_best_place(text: str, size: int) -> None:
 
 
 def test_a_short_document_stays_whole() -> None:
-    assert list(cut(iter(["a" * 10, None]), 10)) == ["a" * 10, None]
+    assert list(split_documents(iter(["a" * 10, None]), 10)) == ["a" * 10, None]
 
 
 def test_the_best_line_end_has_no_white_space_after_it() -> None:
     text = "one two three\nfour\n  five six"
-    assert list(cut(iter([text, None]), 20)) == ["one two three\n", "four\n  five six", None]
-    assert list(cut(iter(["one two three\n\nfour five", None]), 20)) == ["one two three\n", "\nfour five", None]
-    assert list(cut(iter(["one two\n three four", None]), 9)) == ["one two\n", " three", " four", None]
+    assert list(split_documents(iter([text, None]), 20)) == ["one two three\n", "four\n  five six", None]
+    assert list(split_documents(iter(["one two three\n\nfour five", None]), 20)) == [
+        "one two three\n",
+        "\nfour five",
+        None,
+    ]
+    assert list(split_documents(iter(["one two\n three four", None]), 9)) == ["one two\n", " three", " four", None]
 
 
 def test_words_are_the_same_in_the_pieces_as_in_the_whole() -> None:
     lines = [f"line {i} has some words, and {i * 7} more.\n" + "\n" * (i % 3) for i in range(200)]
     text = "".join(lines)
     tokenizer = train_bpe([text], vocab_size=400)
-    pieces = [piece for piece in cut(iter([text, None]), 300) if piece is not None]
+    pieces = [piece for piece in split_documents(iter([text, None]), 300) if piece is not None]
     assert len(pieces) > 20
     in_pieces = [token for piece in pieces for token in tokenizer.encode(piece).tolist()]
     assert in_pieces == tokenizer.encode(text).tolist()
@@ -67,7 +71,9 @@ def test_words_are_the_same_in_the_pieces_as_in_the_whole() -> None:
 )
 def test_words_that_are_to_stay_whole_do(parts: list[str], size: int, steps: int) -> None:
     text = "".join(parts)
-    pieces = list(cut(iter([*(text[i : i + steps] for i in range(0, len(text), steps)), None]), size, ["<|end|>"]))
-    assert pieces == list(cut(iter([text, None]), size, ["<|end|>"]))
+    pieces = list(
+        split_documents(iter([*(text[i : i + steps] for i in range(0, len(text), steps)), None]), size, ["<|end|>"])
+    )
+    assert pieces == list(split_documents(iter([text, None]), size, ["<|end|>"]))
     assert "".join(piece for piece in pieces if piece is not None) == text
     assert sum(piece.count("<|end|>") for piece in pieces if piece is not None) == text.count("<|end|>")

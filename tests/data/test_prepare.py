@@ -52,7 +52,7 @@ def test_every_tokenizer_keeps_all_the_text(kind: str, poem: Path, tmp_path: Pat
 
 
 def test_the_tail_of_one_text_is_exact(poem: Path, tmp_path: Path) -> None:
-    corpus = prepare(poem, tmp_path / "out", split="tail", share=0.1)
+    corpus = prepare(poem, tmp_path / "out", split="tail", val_fraction=0.1)
     border = int(len(POEM) * 0.9)
     tokenizer = CharacterTokenizer.of([POEM])
     np.testing.assert_array_equal(corpus.train.window(0, len(corpus.train)), tokenizer.encode(POEM[:border]))
@@ -62,7 +62,7 @@ def test_the_tail_of_one_text_is_exact(poem: Path, tmp_path: Path) -> None:
 
 def test_bpe_learns_from_the_training_text_alone(tmp_path: Path) -> None:
     text = write(tmp_path / "texts", a="the cat sat\n" * 900 + "zyzzyva zyzzyva\n" * 75)
-    corpus = prepare(text, tmp_path / "out", tokenizer="bpe", vocab_size=300, split="tail", share=0.1)
+    corpus = prepare(text, tmp_path / "out", tokenizer="bpe", vocab_size=300, split="tail", val_fraction=0.1)
     assert "zyzzyva" not in text_of(corpus, "train")
     assert len(corpus.tokenizer.encode("the cat sat")) == 3
     assert len(corpus.tokenizer.encode("zyzzyva")) == 7
@@ -118,15 +118,15 @@ def test_the_same_again_and_in_another_process(poem: Path, tmp_path: Path) -> No
 
 
 def test_the_record_says_what_was_asked_for(poem: Path, tmp_path: Path) -> None:
-    prepare(poem, tmp_path / "out", tokenizer="bytes", seed=5, share=0.25)
+    prepare(poem, tmp_path / "out", tokenizer="bytes", seed=5, val_fraction=0.25)
     record = json.loads((tmp_path / "out" / "corpus.json").read_text())
     assert record["settings"] == {
         "tokenizer": "bytes",
         "vocab_size": None,
         "column": "text",
         "seed": 5,
-        "split": "seed",
-        "share": 0.25,
+        "split": "random",
+        "val_fraction": 0.25,
         "allow_special": False,
     }
     assert (record["format"], record["version"], record["tokenizer"]) == ("normscope corpus", 1, "bytes")
@@ -227,7 +227,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer: str, tmp_path: Path) -> N
     ("options", "error", "words"),
     [
         ({"split": "head"}, ConfigError, "split='head'"),
-        ({"share": 2}, ConfigError, "share=2 must be"),
+        ({"val_fraction": 2}, ConfigError, "val_fraction=2 must be"),
         ({"seed": -1}, ConfigError, "seed=-1 must be"),
         ({"column": 3}, ConfigError, "column=3 must be"),
         ({"tokenizer": "bpe", "vocab_size": 100}, ConfigError, "vocab_size=100 must be"),
@@ -244,7 +244,7 @@ def test_mistakes_are_told_before_anything_is_read(
 
 
 def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="all of it is empty\nfix: "):
+    with pytest.raises(CorpusError, match="the sources have no text\nfix: "):
         prepare(write(tmp_path / "empty", a="", b=""), tmp_path / "out")
     with pytest.raises(CorpusError, match="it has 11 bytes, and at least 200 are needed\nfix: "):
         prepare(write(tmp_path / "tiny", a="hello world"), tmp_path / "out")
@@ -259,16 +259,22 @@ def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
         prepare(write(tmp_path / "texts", a=POEM), tmp_path / "file" / "out")
 
 
-@pytest.mark.parametrize("split", ["seed", "tail"])
+@pytest.mark.parametrize("split", ["random", "tail"])
 def test_no_special_name_is_cut(tmp_path: Path, split: Any) -> None:
     """In a text without spaces, which is cut anywhere else: all of them are ends, and nothing of them is text."""
     text = write(tmp_path / "texts", a="猫犬<|endoftext|>" * 4000)
-    for share in (0.1, 0.1001, 0.1002):
+    for val_fraction in (0.1, 0.1001, 0.1002):
         corpus = prepare(
-            text, tmp_path / "out", tokenizer="bpe", vocab_size=270, split=split, share=share, allow_special=True
+            text,
+            tmp_path / "out",
+            tokenizer="bpe",
+            vocab_size=270,
+            split=split,
+            val_fraction=val_fraction,
+            allow_special=True,
         )
         parts = [part.window(0, len(part)) for part in (corpus.train, corpus.validation)]
-        ends = sum((part == corpus.tokenizer.end).sum() for part in parts)
+        ends = sum((part == corpus.tokenizer.eos_token_id).sum() for part in parts)
         assert 4000 <= ends <= 4002  # where the text ends, a part may be in the middle of a document
         assert {corpus.tokenizer.decode(part) for part in parts} <= {"猫犬" * n for n in range(4000)}
         assert "endoftext" not in corpus.tokenizer.to_json()

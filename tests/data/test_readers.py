@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data import readers
-from normscope.data.readers import read
-from normscope.data.sources import Source, find_sources
+from normscope.data.readers import read_documents
+from normscope.data.sources import SourceFile, find_sources
 from normscope.errors import ConfigError, FileError
 
 seeded = settings(derandomize=True, deadline=None)
@@ -23,7 +23,7 @@ pa: Any = importlib.import_module("pyarrow")  # which has no types
 pq: Any = importlib.import_module("pyarrow.parquet")
 
 
-def source(path: Path, column: str = "text") -> Source:
+def source(path: Path, column: str = "text") -> SourceFile:
     return find_sources(path, column=column)[0][0]
 
 
@@ -31,7 +31,7 @@ def documents(path: Path, column: str = "text") -> list[str]:
     """The documents of a file; its bytes have been shown to the watcher, all and in order."""
     digest = hashlib.sha256()
     found, this = [], ""
-    for piece in read(source(path, column), digest.update):
+    for piece in read_documents(source(path, column), digest.update):
         if piece is None:
             found.append(this)
             this = ""
@@ -50,7 +50,7 @@ def fault(path: Path, column: str = "text") -> str:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "CHUNK", 3)
+    monkeypatch.setattr(readers, "CHUNK_BYTES", 3)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_text_file_is_one_document_and_stays_as_it_is(text: str, chunk: int, p
     path = place / "a.txt"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "CHUNK", chunk)
+        patch.setattr(readers, "CHUNK_BYTES", chunk)
         assert documents(path) == [text]
 
 
@@ -82,7 +82,7 @@ def test_a_fault_in_the_text_is_told_with_its_place(before: str, chunk: int, pla
     good = before.encode()
     path.write_bytes(good + b"\xe9tude")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "CHUNK", chunk)
+        patch.setattr(readers, "CHUNK_BYTES", chunk)
         message = fault(path)
     assert f"byte 0xE9 at offset {len(good)}, in line {good.count(10) + 1}, is no part" in message
 
@@ -177,4 +177,4 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_text("x")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(FileError, match=r"cannot read .*a\.txt: Permission denied\nfix: check that you may read it"):
-        list(read(source(path), lambda _: None))
+        list(read_documents(source(path), lambda _: None))

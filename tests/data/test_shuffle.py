@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.shuffle import key_of, mixed, permuted
+from normscope.data.shuffle import hash_key, permute, splitmix64
 
 seeded = settings(derandomize=True, deadline=None)
 
 
 def order(size: int, key: int) -> list[int]:
-    found: list[int] = permuted(np.arange(size), size, np.full(size, key, dtype=np.uint64)).tolist()
+    found: list[int] = permute(np.arange(size), size, np.full(size, key, dtype=np.uint64)).tolist()
     return found
 
 
@@ -23,7 +23,7 @@ def test_every_place_is_taken_once(size: int, key: int) -> None:
 @seeded
 @given(size=st.integers(1, 2**60), place=st.integers(0, 2**60), key=st.integers(0, 2**64 - 1))
 def test_a_place_among_billions_needs_no_table(size: int, place: int, key: int) -> None:
-    got = permuted(np.array([place % size]), size, np.array([key], dtype=np.uint64))
+    got = permute(np.array([place % size]), size, np.array([key], dtype=np.uint64))
     assert 0 <= got[0] < size
 
 
@@ -31,14 +31,14 @@ def test_a_place_among_billions_needs_no_table(size: int, place: int, key: int) 
 @given(places=st.lists(st.integers(0, 999), min_size=1, max_size=20), data=st.data())
 def test_each_place_goes_by_its_own_key(places: list[int], data: st.DataObject) -> None:
     keys = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=len(places), max_size=len(places)))
-    together = permuted(np.array(places), 1000, np.array(keys, dtype=np.uint64))
+    together = permute(np.array(places), 1000, np.array(keys, dtype=np.uint64))
     alone = [order(1000, key)[place] for place, key in zip(places, keys, strict=True)]
     assert together.tolist() == alone
 
 
 def test_it_looks_random() -> None:
     size, tries = 12, 3000
-    orders = np.array([order(size, key_of(i)) for i in range(tries)])
+    orders = np.array([order(size, hash_key(i)) for i in range(tries)])
     for place in range(size):  # each thing is as often in each place as in any other
         counts = np.bincount(orders[:, place], minlength=size)
         chi_square = ((counts - tries / size) ** 2 / (tries / size)).sum()
@@ -48,7 +48,7 @@ def test_it_looks_random() -> None:
 
 
 def test_keys_and_numbers_never_change() -> None:
-    assert key_of("batches", 0) == 2244205681928044770
-    assert mixed(np.array([0, 1], dtype=np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
+    assert hash_key("batches", 0) == 2244205681928044770
+    assert splitmix64(np.array([0, 1], dtype=np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
     assert order(10, 1) == order(10, 1) == [0, 2, 4, 9, 1, 3, 6, 7, 5, 8]
     assert order(10, 2) != order(10, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from normscope.data.prepare import prepare
-from normscope.data.source_fingerprints import Fingerprint, changed_sources
+from normscope.data.source_fingerprints import SourceFingerprint, changed_sources
 from tests.data.texts import POEM, write
 
 
@@ -34,9 +34,11 @@ def test_the_same_bytes_at_another_time_are_the_same(folder: Path, tmp_path: Pat
 def test_the_same_size_and_time_are_trusted(folder: Path) -> None:
     path = folder / "a.txt"
     status = path.stat()
-    trusted = Fingerprint("a", str(path), status.st_size, status.st_mtime_ns, "another checksum")
+    trusted = SourceFingerprint("a", str(path), status.st_size, status.st_mtime_ns, "another checksum")
     assert changed_sources([trusted]) == {}
-    assert changed_sources([Fingerprint("a", str(path), status.st_size, 1, "another checksum")]) == {"a": "changed"}
+    assert changed_sources([SourceFingerprint("a", str(path), status.st_size, 1, "another checksum")]) == {
+        "a": "changed"
+    }
 
 
 def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_is_gone(
@@ -58,7 +60,7 @@ def test_a_file_that_may_not_be_looked_at_is_as_good_as_missing(
         raise PermissionError(13, "Permission denied")
 
     path = folder / "a.txt"
-    was = Fingerprint("a", str(path), path.stat().st_size, 1, "a checksum")
+    was = SourceFingerprint("a", str(path), path.stat().st_size, 1, "a checksum")
     monkeypatch.setattr(Path, name, refuse)
     assert changed_sources([was]) == {"a": "missing"}
 

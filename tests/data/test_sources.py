@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from normscope.data.sources import Source, find_sources
+from normscope.data.sources import SourceFile, find_sources
 from normscope.errors import ConfigError, DtypeError, FileError
 
 
@@ -45,7 +45,7 @@ def test_a_folder_gives_known_files_from_all_depths_sorted(books: Path) -> None:
 
 def test_a_file_that_is_named_may_have_any_ending(books: Path) -> None:
     sources, notices = find_sources(str(books / "h.log"))
-    assert sources == [Source(str(books / "h.log"), books / "h.log", "text")]
+    assert sources == [SourceFile(str(books / "h.log"), books / "h.log", "text")]
     assert notices == []
     assert found(books / ".hidden.txt", books / "README") == [".hidden.txt", "README"]
 
@@ -80,7 +80,7 @@ def test_a_file_is_read_once(books: Path) -> None:
 
 def test_what_is_piped_in_has_a_name(tmp_path: Path) -> None:
     sources, _ = find_sources(["-"], piped=tmp_path / "kept")
-    assert sources == [Source("-", tmp_path / "kept", "text")]
+    assert sources == [SourceFile("-", tmp_path / "kept", "text")]
 
 
 def test_a_column_is_kept(books: Path) -> None:

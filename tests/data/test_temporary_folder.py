@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.data.prepare import prepare
-from normscope.data.temporary_folder import workplace
+from normscope.data.temporary_folder import temporary_folder
 from normscope.errors import FileError
 from tests.data.texts import POEM, contents, write
 
@@ -31,7 +31,7 @@ def places(folder: Path) -> list[Path]:
 
 def test_it_is_gone_after_the_block_and_after_a_fault(tmp_path: Path) -> None:
     def fail() -> None:
-        with workplace(tmp_path / "new") as place:
+        with temporary_folder(tmp_path / "new") as place:
             (place / "half").write_text("half")
             assert place.parent == tmp_path / "new"
             raise KeyboardInterrupt
@@ -42,7 +42,7 @@ def test_it_is_gone_after_the_block_and_after_a_fault(tmp_path: Path) -> None:
 
 
 def test_places_in_the_same_folder_leave_each_other_alone(tmp_path: Path) -> None:
-    with workplace(tmp_path) as one, workplace(tmp_path) as other:
+    with temporary_folder(tmp_path) as one, temporary_folder(tmp_path) as other:
         assert one != other
         assert places(tmp_path) == sorted([one, other])
     assert places(tmp_path) == []
@@ -61,7 +61,7 @@ def test_what_a_killed_preparation_left_is_removed_and_what_a_living_one_holds_i
             assert process.stdout.readline() == "writing\n"
             left = places(out)
             assert len(left) == 2, "what was piped in, and the tokens"
-            with workplace(out):
+            with temporary_folder(out):
                 assert set(left) < set(places(out)), "its process still needs it"
         finally:
             process.kill()
@@ -75,7 +75,7 @@ def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Then nobody can tell whether a place is still needed, and it stays."""
     (tmp_path / ".preparing-old").mkdir()
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    with workplace(tmp_path) as place:
+    with temporary_folder(tmp_path) as place:
         assert place.is_dir()
     assert places(tmp_path) == [tmp_path / ".preparing-old"]
 
@@ -86,5 +86,5 @@ def test_a_folder_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(FileError, match=r"cannot write .*: .* is read-only here\nfix: "), workplace(tmp_path):
+    with pytest.raises(FileError, match=r"cannot write .*: .* is read-only here\nfix: "), temporary_folder(tmp_path):
         pass

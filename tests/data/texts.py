@@ -20,7 +20,7 @@ def text_of(corpus: Corpus, part: str) -> str:
     file = corpus.train if part == "train" else corpus.validation
     tokens = file.window(0, len(file))
     pieces, start = [], 0
-    for place in [*(tokens == corpus.tokenizer.end).nonzero()[0].tolist(), len(tokens)]:
+    for place in [*(tokens == corpus.tokenizer.eos_token_id).nonzero()[0].tolist(), len(tokens)]:
         pieces.append(corpus.tokenizer.decode(tokens[start:place]))
         start = place + 1
     return "|".join(pieces)

@@ -175,11 +175,23 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
         ),
         "start": (
             start,
-            {"folder": "made", "sources": [place / "milk.txt"], "recipe": recipe("sprint"), "share": 0.1, "prompt": ""},
+            {
+                "folder": "made",
+                "sources": [place / "milk.txt"],
+                "recipe": recipe("sprint"),
+                "val_fraction": 0.1,
+                "prompt": "",
+            },
         ),
         "prepare": (
             prepare,
-            {"sources": place / "milk.txt", "folder": "made", "tokenizer": "characters", "seed": 0, "share": 0.1},
+            {
+                "sources": place / "milk.txt",
+                "folder": "made",
+                "tokenizer": "characters",
+                "seed": 0,
+                "val_fraction": 0.1,
+            },
         ),
         "Run.open": (Run.open, {"folder": place / "run"}),
         "explanation": (normscope.explanation, {"topic": "rmsnorm", "tensor": [3.0, 4.0]}),

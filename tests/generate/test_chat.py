@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.chat import Conversation
 from normscope.generate.sampling import SamplingConfig
@@ -88,7 +88,7 @@ def test_a_stop_string_is_not_remembered() -> None:
 @pytest.mark.parametrize("stop", [(), (" the the the",)])
 def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> None:
     """Llama's tokenizer puts a space before whatever it is given, also before what only goes on."""
-    tokenizer = LibraryTokenizer(like_llama())
+    tokenizer = HuggingFaceTokenizer(like_llama())
     model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
     conversation = Conversation(model, tokenizer, TextSettings(stop=stop, max_new_tokens=4))
     for said in ("cat", " at"):
@@ -107,7 +107,7 @@ def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
         list(conversation.say(said))
     ended = [turn for turn in conversation.turns if turn.stopped_by == "end"]
     assert ended
-    assert all(LETTERS.end not in turn.tokens for turn in ended)
+    assert all(LETTERS.eos_token_id not in turn.tokens for turn in ended)
     assert all(LETTERS.decode(turn.tokens) == turn.said + turn.answer for turn in conversation.turns)
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import Generated, TextSettings, generate_text
@@ -43,9 +43,9 @@ def test_the_text_is_that_of_the_tokens(name: str) -> None:
         wanted = slow_continuation(
             model.eval(), LETTERS.encode(text.prompt).tolist(), 30, SamplingConfig(), seed=3, sample=i % 2
         )
-        ended = LETTERS.end in wanted
+        ended = LETTERS.eos_token_id in wanted
         assert text.stopped_by == ("end" if ended else "length")
-        assert text.tokens == (wanted[: wanted.index(LETTERS.end)] if ended else wanted)
+        assert text.tokens == (wanted[: wanted.index(LETTERS.eos_token_id)] if ended else wanted)
 
 
 def bytes_writer() -> GPT:
@@ -73,7 +73,7 @@ def parrot(text: bytes) -> GPT:
             silent.weight.zero_()  # type: ignore[union-attr, operator]
         for parameter in model.final_norm.parameters():
             parameter.fill_(1.0)
-        for one, other in zip((BYTES.end, *text[:-1]), text, strict=True):
+        for one, other in zip((BYTES.eos_token_id, *text[:-1]), text, strict=True):
             head.weight[other, one] = 1.0
     return model
 
@@ -103,7 +103,7 @@ def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
     assert found.text == "\N{REPLACEMENT CHARACTER}a"
     model = parrot(half)
     with torch.no_grad():
-        model.head.weight[BYTES.end, half[-1]] = 1.0  # type: ignore[union-attr]
+        model.head.weight[BYTES.eos_token_id, half[-1]] = 1.0  # type: ignore[union-attr]
     (found,) = generate_text(model, BYTES, "", max_new_tokens=9, temperature=0.0)
     assert (found.text, found.stopped_by) == ("\N{REPLACEMENT CHARACTER}", "end")
 
@@ -164,14 +164,14 @@ def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
 
 def test_an_empty_prompt_begins_after_an_end() -> None:
     (text,) = generate_text(MODEL, LETTERS, "", max_new_tokens=10, temperature=0.0)
-    wanted = slow_continuation(MODEL.eval(), [LETTERS.end], 10, SamplingConfig(temperature=0))
+    wanted = slow_continuation(MODEL.eval(), [LETTERS.eos_token_id], 10, SamplingConfig(temperature=0))
     assert text.prompt == ""
     assert text.tokens == wanted[: len(text.tokens)]
 
 
 def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
     """The end that stands before an empty prompt is no part of the text, so it is not there already."""
-    model = always(LETTERS.vocab_size, LETTERS.end, or_else=0)
+    model = always(LETTERS.vocab_size, LETTERS.eos_token_id, or_else=0)
     for penalty in (1.0, 4.0):
         (text,) = generate_text(model, LETTERS, "", max_new_tokens=3, temperature=0.0, repetition_penalty=penalty)
         assert (text.text, text.stopped_by) == ("", "end")
@@ -179,7 +179,7 @@ def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
 
 def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
     """Llama's tokens carry the space before a word, and the library drops it where a text begins."""
-    tokenizer = LibraryTokenizer(like_llama())
+    tokenizer = HuggingFaceTokenizer(like_llama())
     model = writer("llama", vocab_size=tokenizer.vocab_size)
     for prompt in ("the", "cat", "the 猫", "a "):
         found, pieces = streamed(model, tokenizer, prompt, samples=4, max_new_tokens=12)

@@ -166,7 +166,7 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
 
 @every_refusal(
     ("model", ConfigError, "by a GPT, but got Linear\nfix:", ask(model=torch.nn.Linear(2, 2))),
-    ("nothing", ConfigError, "a prompt has no tokens\nfix: .*tokenizer.end", ask([1], [])),
+    ("nothing", ConfigError, "a prompt has no tokens\nfix: .*tokenizer.eos_token_id", ask([1], [])),
     ("unknown", TokenError, "token id 29 is not in the vocabulary: the model has the ids 0 to 28", ask([29])),
     ("negative", TokenError, "token id -1 is not", ask([-1])),
     ("text", DtypeError, "but got str\nfix: encode text first", ask("hello")),

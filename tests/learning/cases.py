@@ -24,10 +24,10 @@ def near(found: NDArray[Any], expected: Any, digits: int) -> None:
 def wrong(explanation: Explanation) -> list[tuple[str, str, float]]:
     """The checks that do not hold."""
     return [
-        (step.title, check.against, check.difference)
+        (step.title, check.reference, check.difference)
         for step in explanation.steps
         for check in step.checks
-        if not check.agrees
+        if not check.within_tolerance
     ]
 
 

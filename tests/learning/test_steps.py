@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
 from normscope.learning import TOPICS, explanation
-from normscope.learning.lesson import Lesson, difference, step
+from normscope.learning.lesson import Lesson, max_difference, step
 from tests.learning.cases import numbers, wrong
 from tests.support import Refusal, every_refusal, randn
 
@@ -24,7 +24,7 @@ def test_everyone_agrees_on_the_example(topic: str) -> None:
     assert wrong(worked) == []
     assert worked.summary
     assert all(step.words and step.code for step in worked.steps)
-    others = [check.against for step in worked.steps for check in step.checks if "float64" not in check.against]
+    others = [check.reference for step in worked.steps for check in step.checks if "float64" not in check.reference]
     assert others, "somebody else computed it too"
 
 
@@ -115,12 +115,12 @@ def test_a_peer_that_disagrees_is_told() -> None:
     ],
 )
 def test_largest_difference(ours: Any, theirs: Any, expected: float) -> None:
-    assert difference(torch.tensor(ours), torch.tensor(theirs)) == expected
+    assert max_difference(torch.tensor(ours), torch.tensor(theirs)) == expected
 
 
 def test_numbers_that_float32_cannot_square_are_told() -> None:
     worked = explanation("rmsnorm", [1e30, 2e30])
-    told = {(title, against) for title, against, _ in wrong(worked)}
+    told = {(title, reference) for title, reference, _ in wrong(worked)}
     assert ("squares", "the same in float64") in told
     assert ("result", "normscope.RMSNorm") in told  # which is right
     assert ("result", "torch.nn.RMSNorm") not in told  # which is not

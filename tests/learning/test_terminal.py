@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 from rich.console import Console
 
-from normscope.learning import TOPICS, Check, Value, explanation
-from normscope.learning.number_layout import number_lines
+from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explanation
+from normscope.learning.number_layout import format_values
 from normscope.learning.terminal import render, render_rich
 
 
 def drawn(array: Any, digits: int = 4, width: int = 77, **words: tuple[str, ...]) -> list[str]:
-    return number_lines(Value("x", np.asarray(array), **words), digits, width)
+    return format_values(ExplanationValue("x", np.asarray(array), **words), digits, width)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_words_code_numbers_and_checks() -> None:
 )
 def test_a_difference_is_told(difference: float, words: str) -> None:
     worked = explanation("relu2", [1.0])
-    step = replace(worked.steps[0], checks=(Check("torch", difference, 1e-5),))
+    step = replace(worked.steps[0], checks=(ReferenceCheck("torch", difference, 1e-5),))
     text = render(replace(worked, steps=(step,)), width=120)
     assert text.splitlines()[-1].strip() == words
 

@@ -27,7 +27,7 @@ def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) 
     text = folder / "text.txt"
     if not text.exists():
         text.write_text(TEXT)
-    return start(folder / "run", [text], RECIPE, model=model, train=settings, share=0.02)
+    return start(folder / "run", [text], RECIPE, model=model, train=settings, val_fraction=0.02)
 
 
 def train_alone(folder: str, until: int | None = None) -> None:

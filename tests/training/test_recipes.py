@@ -43,5 +43,5 @@ def test_an_unknown_recipe_is_answered_with_those_there_are() -> None:
 def test_only_what_is_given_is_overridden() -> None:
     base = recipe("sprint")
     assert overridden(base, tokenizer=None, split=None) == base
-    assert overridden(base, split="seed", vocab_size=300) != base
-    assert (overridden(base, split="seed").split, base.split) == ("seed", "tail")
+    assert overridden(base, split="random", vocab_size=300) != base
+    assert (overridden(base, split="random").split, base.split) == ("random", "tail")

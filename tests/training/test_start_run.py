@@ -87,7 +87,7 @@ REFUSED: list[tuple[type[NormscopeError], str, dict[str, Any]]] = [
     (ConfigError, "width=15", {"model": {"width": 15}}),
     (CorpusError, "a window of context=100000 needs", {"model": {"context": 100_000}}),
     (TokenError, "'é'", {"prompt": "é"}),
-    (ConfigError, "share=3", {"share": 3.0}),
+    (ConfigError, "val_fraction=3", {"val_fraction": 3.0}),
 ]
 
 
@@ -138,8 +138,8 @@ def test_what_a_kill_left_half_written_is_no_hindrance(tmp_path: Path) -> None:
     text.write_text(TEXT)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/.config.json.0123456789abcdef.part").write_text("{")
-    start(tmp_path / "run", [text], RECIPE, share=0.02)
+    start(tmp_path / "run", [text], RECIPE, val_fraction=0.02)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/.notes.part").write_text("mine")
     with pytest.raises(FileError, match=r"is not empty: it has \.notes\.part"):
-        start(tmp_path / "other", [text], RECIPE, share=0.02)
+        start(tmp_path / "other", [text], RECIPE, val_fraction=0.02)

@@ -9,7 +9,7 @@ import tyro
 
 from normscope.cli.options import Flag, Number, Whole, read_arguments
 from normscope.cli.training_output import preparation
-from normscope.data.output_folder import refuse_taken_folder
+from normscope.data.output_folder import check_output_folder
 from normscope.data.prepare import prepare
 
 
@@ -38,10 +38,10 @@ class Prepare:
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
 
-    split: Literal["seed", "tail"] = "seed"
+    split: Literal["random", "tail"] = "random"
     """What is held out for validation: pieces from everywhere, or the end of the text."""
 
-    share: Number = None
+    val_fraction: Number = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -50,7 +50,7 @@ class Prepare:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Prepare, "prepare", arguments)
-    refuse_taken_folder(command.out)
+    check_output_folder(command.out)
     with preparation() as progress:
         corpus = prepare(
             command.sources,
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
             column=command.column,
             seed=command.seed,
             split=command.split,
-            share=command.share,
+            val_fraction=command.val_fraction,
             allow_special=command.allow_special,
             progress=progress,
         )

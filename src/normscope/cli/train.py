@@ -9,7 +9,7 @@ import tyro
 
 from normscope.cli.options import Flag, Name, Number, Whole, read_arguments
 from normscope.cli.training_output import Watching, preparation, watch_and_train
-from normscope.data.tokenizers.choose import learns_bpe
+from normscope.data.tokenizers.choose import trains_bpe
 from normscope.errors import ConfigError
 from normscope.runs.run import is_run
 from normscope.runtime.precision import Precision
@@ -32,10 +32,12 @@ class Text:
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """Where the text is in .jsonl and .parquet files."""
 
-    split: Annotated[Literal["seed", "tail"] | None, tyro.conf.arg(metavar="{seed,tail}", help_behavior_hint="")] = None
+    split: Annotated[
+        Literal["random", "tail"] | None, tyro.conf.arg(metavar="{random,tail}", help_behavior_hint="")
+    ] = None
     """What is held out for validation: pieces from everywhere, or the end of the text."""
 
-    share: Number = None
+    val_fraction: Number = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
 
     allow_special: Flag = False
@@ -206,7 +208,7 @@ def main(arguments: Sequence[str]) -> int:
         vocab_size=command.text.vocab_size,
         split=command.text.split,
     )
-    if learns_bpe(chosen.tokenizer, command.text.vocab_size):
+    if trains_bpe(chosen.tokenizer, command.text.vocab_size):
         chosen = overridden(chosen, tokenizer="bpe")
     _refuse_idle_settings(command, chosen)
     command.watching.check()
@@ -217,7 +219,7 @@ def main(arguments: Sequence[str]) -> int:
             command.sources,
             chosen,
             column=command.text.column,
-            share=command.text.share,
+            val_fraction=command.text.val_fraction,
             allow_special=command.text.allow_special,
             model=model_settings(command.gpt),
             train=_train_settings(command),
@@ -236,7 +238,7 @@ def _refuse_idle_settings(command: Train, chosen: Recipe) -> None:
         idle = given
     elif not command.sources:
         problem = "the built-in stories have their own validation stories"
-        idle = [name for name in given if name in ("--split", "--share", "--allow-special")]
+        idle = [name for name in given if name in ("--split", "--val-fraction", "--allow-special")]
     else:
         problem, idle = "", []
     if "--vocab-size" in given and chosen.tokenizer != "bpe" and not idle:

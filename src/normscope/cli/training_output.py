@@ -10,7 +10,7 @@ import tyro
 
 from normscope.cli.options import Flag
 from normscope.cli.sampling_options import show_whole
-from normscope.data.text_stream import Progress
+from normscope.data.source_reader import Progress
 from normscope.errors import ConfigError, NotFiniteError
 from normscope.generate.text import generate_text
 from normscope.runs.events import Observer

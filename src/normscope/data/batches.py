@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import check_positive, check_seed, is_whole
-from normscope.data.shuffle import key_of, mixed, permuted
+from normscope.data.shuffle import hash_key, permute, splitmix64
 from normscope.data.token_file import TokenFile
 from normscope.errors import ConfigError, CorpusError, DtypeError
 
@@ -52,7 +52,7 @@ class Batches:
         self.context, self.size, self.seed = int(context), int(batch), int(seed)
         self.starts = len(tokens) - self.context
         """How many positions a window can start at; its last target must be there too."""
-        self._key = key_of("batches", self.seed)
+        self._key = hash_key("batches", self.seed)
 
     def batch(self, number: int) -> Pair:
         """Batch `number`, from 0 on: inputs and targets, (batch, context) each."""
@@ -77,7 +77,7 @@ class Batches:
         windows, sizes = places - cycle.before[epochs], cycle.sizes[epochs]
         for size in np.unique(sizes):  # two at most
             same = sizes == size
-            windows[same] = permuted(windows[same], int(size), cycle.keys[epochs[same]])
+            windows[same] = permute(windows[same], int(size), cycle.keys[epochs[same]])
         starts: NDArray[np.int64] = cycle.offsets[epochs] + windows * self.context
         return starts
 
@@ -93,10 +93,10 @@ class _Cycle(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _cycle(key: int, number: int, context: int, starts: int) -> _Cycle:
-    keys = np.full(context, key_of(key, number), dtype=np.uint64)
-    offsets = permuted(np.arange(context), context, keys)
+    keys = np.full(context, hash_key(key, number), dtype=np.uint64)
+    offsets = permute(np.arange(context), context, keys)
     sizes = (starts - offsets + context - 1) // context  # none, if the text ends before the offset
-    return _Cycle(offsets, sizes, np.cumsum(sizes) - sizes, mixed(keys ^ np.arange(context, dtype=np.uint64)))
+    return _Cycle(offsets, sizes, np.cumsum(sizes) - sizes, splitmix64(keys ^ np.arange(context, dtype=np.uint64)))
 
 
 def windows(tokens: TokenFile | TokenArray, context: int, batch: int) -> Iterator[Pair]:

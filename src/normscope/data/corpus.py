@@ -6,8 +6,8 @@ from pathlib import Path
 
 from normscope.checks import as_path, check_flags
 from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, read_record
-from normscope.data.source_fingerprints import sha256_of
-from normscope.data.split import PARTS, Part
+from normscope.data.source_fingerprints import file_sha256
+from normscope.data.split import PARTS, CorpusPart
 from normscope.data.token_file import TokenFile
 from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.load import load_tokenizer
@@ -16,7 +16,7 @@ from normscope.errors import FileError
 TOKENIZER_NAME = "tokenizer.json"
 
 
-def part_name(part: Part) -> str:
+def part_name(part: CorpusPart) -> str:
     """The file of a part."""
     return f"{part}.bin"
 
@@ -50,7 +50,7 @@ class Corpus:
         return self.record.floor_bits_per_byte
 
 
-def open_corpus(folder: str | Path, *, verify: bool | Collection[Part] = False) -> Corpus:
+def open_corpus(folder: str | Path, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
     """The corpus in a folder that `prepare` wrote.
 
     Sizes are checked always; `verify=True` reads every byte and checks it too, or those of the parts that are named.
@@ -74,7 +74,7 @@ def open_corpus(folder: str | Path, *, verify: bool | Collection[Part] = False) 
 
 def _tokenizer(path: Path, record: CorpusRecord) -> Tokenizer:
     _check_there(path)
-    if sha256_of(path) != record.tokenizer_sha256:
+    if file_sha256(path) != record.tokenizer_sha256:
         raise _not_the_same(path, "its checksum is not the one in")
     tokenizer = load_tokenizer(path)
     if tokenizer.vocab_size != record.vocab_size or tokenizer.dtype.name != record.dtype:
@@ -88,7 +88,7 @@ def _tokens(path: Path, part: PartRecord, dtype: str, verify: bool) -> TokenFile
     if len(file) != part.tokens:
         how = "truncated" if len(file) < part.tokens else "too long"
         raise _not_the_same(path, f"it is {how}: it has {len(file)} tokens, not the {part.tokens} of")
-    if verify and sha256_of(path) != part.sha256:
+    if verify and file_sha256(path) != part.sha256:
         raise _not_the_same(path, "its checksum is not the one in")
     return file
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from normscope.data.source_fingerprints import Fingerprint
+from normscope.data.source_fingerprints import SourceFingerprint
 from normscope.errors import FileError
 from normscope.storage.files import signed
 from normscope.storage.json_files import LARGE, convert, read_json, unsigned
@@ -18,7 +18,7 @@ RECORD_NAME = "corpus.json"
 Dtype = Annotated[str, Meta(pattern="^uint(8|16|32)$")]
 Count = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Setting = str | bool | int | float | None
+SettingValue = str | bool | int | float | None
 _FIX = "prepare the corpus anew"
 
 
@@ -63,8 +63,8 @@ class CorpusRecord:
     tokenizer_sha256: Sha256
     train: PartRecord
     validation: PartRecord
-    sources: tuple[Fingerprint, ...] = ()
-    settings: Mapping[str, Setting]
+    sources: tuple[SourceFingerprint, ...] = ()
+    settings: Mapping[str, SettingValue]
     notices: tuple[str, ...] = ()
     floor_bits_per_byte: float | None = None
     expected_floor_bits_per_byte: float | None = None

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from normscope.data.readers import Pieces
+from normscope.data.readers import TextPieces
 
 
-def cut(pieces: Pieces, size: int, whole: Sequence[str] = ()) -> Pieces:
+def split_documents(pieces: TextPieces, size: int, whole: Sequence[str] = ()) -> TextPieces:
     """The same documents, in pieces of at most `size` characters: a document that is no longer stays whole.
 
     Where it is cut depends on the document alone, and not on the pieces in which it came. A cut is after a line, else
     before a space, else anywhere; but never inside of the words that are to stay whole.
 
-    >>> list(cut(iter(["one two\\nthr", "ee four", None, "five", None]), size=9))
+    >>> list(split_documents(iter(["one two\\nthr", "ee four", None, "five", None]), size=9))
     ['one two\\n', 'three', ' four', None, 'five', None]
     """
     text, ahead = "", max(map(len, whole), default=0)
@@ -20,7 +20,7 @@ def cut(pieces: Pieces, size: int, whole: Sequence[str] = ()) -> Pieces:
         text, room = (text, size) if piece is None else (text + piece, size + ahead)
         start = 0
         while len(text) - start > room:
-            stop = before_words(text, _place(text, start + size // 2, start + size), whole, start)
+            stop = avoid_splitting(text, _place(text, start + size // 2, start + size), whole, start)
             yield text[start:stop]
             start = stop
         text = text[start:]
@@ -31,10 +31,10 @@ def cut(pieces: Pieces, size: int, whole: Sequence[str] = ()) -> Pieces:
             text = ""
 
 
-def before_words(text: str, place: int, words: Sequence[str], start: int = 0) -> int:
+def avoid_splitting(text: str, place: int, words: Sequence[str], start: int = 0) -> int:
     """The place of a cut, moved before a word that it would go through, or behind one that begins at `start`.
 
-    >>> before_words("one<|end|>two", 6, ["<|end|>"]), before_words("<|end|>two", 3, ["<|end|>"])
+    >>> avoid_splitting("one<|end|>two", 6, ["<|end|>"]), avoid_splitting("<|end|>two", 3, ["<|end|>"])
     (3, 7)
     """
     for word in words:

@@ -8,15 +8,15 @@ from normscope.data.split import PARTS
 from normscope.errors import FileError
 
 
-def refuse_taken_folder(folder: str | Path) -> None:
+def check_output_folder(folder: str | Path) -> None:
     """Refuse a folder in which something would be overwritten, or mixed with what belongs to others.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     refuse_taken_folder(folder)
+    ...     check_output_folder(folder)
     ...     size = (Path(folder) / "notes.txt").write_text("mine")
     ...     try:
-    ...         refuse_taken_folder(folder)
+    ...         check_output_folder(folder)
     ...     except FileError as error:
     ...         print(str(error).replace(folder, "FOLDER"))
     FOLDER is not empty: it has notes.txt

@@ -4,13 +4,13 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from normscope.data.sources import Source, column_advice
+from normscope.data.sources import SourceFile, column_advice
 from normscope.errors import ConfigError, FileError
 
 _ROWS_AT_A_TIME = 256
 
 
-def read_parquet(source: Source) -> Iterator[str | None]:
+def read_parquet(source: SourceFile) -> Iterator[str | None]:
     """Each row's text, and a None after each."""
     try:
         arrow: Any = importlib.import_module("pyarrow")
@@ -33,7 +33,7 @@ def read_parquet(source: Source) -> Iterator[str | None]:
         raise FileError(f"{source.name} cannot be read as parquet: {error}\nfix: copy or write it anew") from error
 
 
-def _check_column(source: Source, arrow: Any, schema: Any) -> None:
+def _check_column(source: SourceFile, arrow: Any, schema: Any) -> None:
     if source.column not in schema.names:
         names = ", ".join(map(repr, schema.names))
         raise FileError(

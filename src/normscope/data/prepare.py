@@ -10,13 +10,13 @@ from typing import Literal
 
 from normscope.checks import as_path, brief, check_flags, check_seed
 from normscope.data.corpus import Corpus
-from normscope.data.sources import PIPED, find_sources
-from normscope.data.split import Assigned, check_split, choose_split
-from normscope.data.temporary_folder import workplace
-from normscope.data.text_statistics import Survey, survey
-from normscope.data.text_stream import Progress, Reading
+from normscope.data.source_reader import Progress, SourceReader
+from normscope.data.sources import STDIN, find_sources
+from normscope.data.split import AssignedText, check_split, choose_split
+from normscope.data.temporary_folder import temporary_folder
+from normscope.data.text_statistics import TextStatistics, text_statistics
 from normscope.data.tokenizers.characters import CharacterTokenizer
-from normscope.data.tokenizers.choose import AUTO, check_choice, choose_tokenizer, special_names
+from normscope.data.tokenizers.choose import AUTO, check_tokenizer_option, choose_tokenizer, special_names
 from normscope.data.write_corpus import write_corpus
 from normscope.errors import DtypeError, FileError
 
@@ -31,7 +31,7 @@ def source_names(sources: object) -> list[str | Path]:
         raise DtypeError(f"text is read from paths, each a str or a Path, but got {brief(sources)}")
     names = list(sources)
     for name in names:
-        if name != PIPED:
+        if name != STDIN:
             as_path(name, "a text")
     return names
 
@@ -44,8 +44,8 @@ def prepare(
     vocab_size: int | None = None,
     column: str = "text",
     seed: int = 0,
-    split: Literal["seed", "tail"] = "seed",
-    share: float | None = None,
+    split: Literal["random", "tail"] = "random",
+    val_fraction: float | None = None,
     allow_special: bool = False,
     progress: Progress | None = None,
 ) -> Corpus:
@@ -63,8 +63,8 @@ def prepare(
         vocab_size: how many tokens "bpe" learns; 2048 unless told otherwise.
         column: where the text is in .jsonl and .parquet files.
         seed: decides which pieces are held out.
-        split: "seed" holds out pieces from everywhere, "tail" the end of the text.
-        share: of the text that is held out; by default a tenth, or a megabyte if that is less.
+        split: "random" holds out pieces from everywhere, "tail" the end of the text.
+        val_fraction: of the text that is held out; by default a tenth, or a megabyte if that is less.
         allow_special: whether <|endoftext|> in the text, and the names of other special tokens, stand for these tokens.
         progress: is told how many bytes have been read, of how many.
 
@@ -77,25 +77,25 @@ def prepare(
     (13, 2502)
     """
     check_seed(seed=seed)
-    check_split(split, share)
-    check_choice(tokenizer, vocab_size)
+    check_split(split, val_fraction)
+    check_tokenizer_option(tokenizer, vocab_size)
     check_flags(allow_special=allow_special)
     special = special_names(tokenizer) if allow_special else ()
     as_path(folder, "a corpus")
     names = source_names(sources)
-    with _piped_in(folder) if PIPED in map(str, names) else nullcontext() as piped:
+    with _piped_in(folder) if STDIN in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
-        reading = Reading(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
-        seen = survey(reading.pieces())
-        parts = choose_split(split, seed, share, seen, reading.glance, special)
+        reading = SourceReader(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
+        seen = text_statistics(reading.pieces())
+        parts = choose_split(split, seed, val_fraction, seen, reading.preview, special)
 
-        def texts() -> Assigned:
+        def texts() -> AssignedText:
             return parts.assign(reading.pieces())
 
-        def glance() -> Assigned:
-            return parts.assign(reading.glance())
+        def preview() -> AssignedText:
+            return parts.assign(reading.preview())
 
-        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen, texts, glance, special)
+        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen, texts, preview, special)
         if tokenizer == AUTO and isinstance(chosen, CharacterTokenizer):
             reading.skip()  # there was nothing to learn
         return write_corpus(
@@ -109,7 +109,7 @@ def prepare(
                 "column": column,
                 "seed": seed,
                 "split": split,
-                "share": share,
+                "val_fraction": val_fraction,
                 "allow_special": allow_special,
             },
             sources=reading.fingerprints,
@@ -120,7 +120,7 @@ def prepare(
 @contextmanager
 def _piped_in(folder: str | Path) -> Iterator[Path]:
     """What is piped in, as a file: a text is read more than once, and a pipe cannot be."""
-    with workplace(folder) as place:
+    with temporary_folder(folder) as place:
         path = place / "piped.txt"
         try:
             with path.open("wb") as file:
@@ -130,7 +130,7 @@ def _piped_in(folder: str | Path) -> Iterator[Path]:
         yield path
 
 
-def _if_little(seen: Survey) -> list[str]:
+def _if_little(seen: TextStatistics) -> list[str]:
     if seen.characters >= _LITTLE:
         return []
     return [

@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from normscope.data.parquet import read_parquet
-from normscope.data.sources import Source, column_advice
+from normscope.data.sources import SourceFile, column_advice
 from normscope.errors import FileError
 
-Pieces = Iterator[str | None]
-Watcher = Callable[[bytes], None]
+TextPieces = Iterator[str | None]
+OnBytes = Callable[[bytes], None]
 """Is shown every byte of a file, once and in order: for its checksum, and to see how far the reading has come."""
 
-CHUNK = 2**17
+CHUNK_BYTES = 2**17
 
 
-def read(source: Source, watch: Watcher) -> Pieces:
+def read_documents(source: SourceFile, watch: OnBytes) -> TextPieces:
     """The documents of a file. The text is taken as it is, line ends too; only a byte-order mark is dropped."""
     try:
         with source.path.open("rb") as file:
             if source.format == "jsonl":
                 yield from _read_jsonl(source, file, watch)
             elif source.format == "parquet":
-                while chunk := file.read(CHUNK):
+                while chunk := file.read(CHUNK_BYTES):
                     watch(chunk)
                 yield from read_parquet(source)
             else:
@@ -40,11 +40,11 @@ def read(source: Source, watch: Watcher) -> Pieces:
         ) from error
 
 
-def _read_text(source: Source, file: BinaryIO, watch: Watcher) -> Pieces:
+def _read_text(source: SourceFile, file: BinaryIO, watch: OnBytes) -> TextPieces:
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset, lines, first = 0, 0, True
     while True:
-        chunk = file.read(CHUNK)
+        chunk = file.read(CHUNK_BYTES)
         watch(chunk)
         pending = len(decoder.getstate()[0])  # of a character that the chunk before has cut
         try:
@@ -62,7 +62,7 @@ def _read_text(source: Source, file: BinaryIO, watch: Watcher) -> Pieces:
             return
 
 
-def _not_utf8(source: Source, error: UnicodeDecodeError, offset: int, lines: int) -> FileError:
+def _not_utf8(source: SourceFile, error: UnicodeDecodeError, offset: int, lines: int) -> FileError:
     place, data = error.start, error.object
     line = lines + data[:place].count(b"\n") + 1
     wide = offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -77,7 +77,7 @@ def _not_utf8(source: Source, error: UnicodeDecodeError, offset: int, lines: int
     )
 
 
-def _read_jsonl(source: Source, file: BinaryIO, watch: Watcher) -> Pieces:
+def _read_jsonl(source: SourceFile, file: BinaryIO, watch: OnBytes) -> TextPieces:
     for number, line in enumerate(file, start=1):
         watch(line)
         if number == 1:
@@ -87,7 +87,7 @@ def _read_jsonl(source: Source, file: BinaryIO, watch: Watcher) -> Pieces:
             yield None
 
 
-def _text_of_line(source: Source, number: int, line: bytes) -> str:
+def _text_of_line(source: SourceFile, number: int, line: bytes) -> str:
     try:
         row = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -120,5 +120,5 @@ def _is_binary(data: bytes) -> bool:
     return b"\0" in data or controls > len(data) / 50
 
 
-def _bad_line(source: Source, number: int, problem: str, fix: str) -> FileError:
+def _bad_line(source: SourceFile, number: int, problem: str, fix: str) -> FileError:
     return FileError(f"{source.name}, line {number}: {problem}\nfix: {fix}")

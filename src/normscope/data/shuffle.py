@@ -15,17 +15,17 @@ Numbers = NDArray[np.uint64]
 _ROUNDS = 6
 
 
-def key_of(*parts: object) -> int:
+def hash_key(*parts: object) -> int:
     """A number of 64 bits that depends on these parts alone: on no process, machine or version of Python.
 
-    >>> key_of("epoch", 3) == key_of("epoch", 3), key_of("epoch", 3) == key_of("epoch", 4)
+    >>> hash_key("epoch", 3) == hash_key("epoch", 3), hash_key("epoch", 3) == hash_key("epoch", 4)
     (True, False)
     """
     words = "\0".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")
 
 
-def mixed(values: Numbers) -> Numbers:
+def splitmix64(values: Numbers) -> Numbers:
     """Each number scrambled: inputs that differ in a bit give outputs that have nothing in common.
 
     Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators" (the finaliser of SplitMix64).
@@ -36,11 +36,11 @@ def mixed(values: Numbers) -> Numbers:
     return values ^ (values >> np.uint64(31))
 
 
-def permuted(places: NDArray[np.int64], size: int, keys: Numbers) -> NDArray[np.int64]:
+def permute(places: NDArray[np.int64], size: int, keys: Numbers) -> NDArray[np.int64]:
     """Where each of some places among `size` goes, in the permutation of its key (one key for each place).
 
-    >>> keys = np.full(8, key_of("a seed"), dtype=np.uint64)
-    >>> order = permuted(np.arange(8), 8, keys)
+    >>> keys = np.full(8, hash_key("a seed"), dtype=np.uint64)
+    >>> order = permute(np.arange(8), 8, keys)
     >>> sorted(order.tolist())
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
@@ -57,5 +57,5 @@ def _feistel(values: Numbers, half_bits: np.uint64, keys: Numbers) -> Numbers:
     mask = (np.uint64(1) << half_bits) - np.uint64(1)
     left, right = values >> half_bits, values & mask
     for step in range(_ROUNDS):
-        left, right = right, left ^ (mixed(right ^ mixed(keys + np.uint64(step))) & mask)
+        left, right = right, left ^ (splitmix64(right ^ splitmix64(keys + np.uint64(step))) & mask)
     return (left << half_bits) | right

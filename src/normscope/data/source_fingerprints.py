@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from normscope.data.sources import PIPED
+from normscope.data.sources import STDIN
 
-Change = Literal["changed", "missing"]
+SourceChange = Literal["changed", "missing"]
 
 
 @dataclass(frozen=True)
-class Fingerprint:
+class SourceFingerprint:
     """One source, as it was.
 
     Args:
@@ -31,15 +31,15 @@ class Fingerprint:
     sha256: str
 
 
-def changed_sources(fingerprints: Iterable[Fingerprint]) -> dict[str, Change]:
+def changed_sources(fingerprints: Iterable[SourceFingerprint]) -> dict[str, SourceChange]:
     """The names of the files that are not what they were, and whether they have changed or are missing.
 
     A file of the same size and time is taken to be the same; one of the same size and another time is read. What was
     piped in cannot be looked at again, and never counts as changed.
     """
-    found: dict[str, Change] = {}
+    found: dict[str, SourceChange] = {}
     for was in fingerprints:
-        if was.name == PIPED:
+        if was.name == STDIN:
             continue
         change = _change(Path(was.path), was)
         # Moved together with the prepared folder, a file is still found under the name that it was given. What else
@@ -49,18 +49,18 @@ def changed_sources(fingerprints: Iterable[Fingerprint]) -> dict[str, Change]:
     return found
 
 
-def _change(path: Path, was: Fingerprint) -> Change | None:
+def _change(path: Path, was: SourceFingerprint) -> SourceChange | None:
     try:
         now = path.stat()
         if not stat.S_ISREG(now.st_mode):
             return "missing"
         if now.st_size != was.size:
             return "changed"
-        return None if now.st_mtime_ns == was.mtime_ns or sha256_of(path) == was.sha256 else "changed"
+        return None if now.st_mtime_ns == was.mtime_ns or file_sha256(path) == was.sha256 else "changed"
     except OSError:  # it is not there, or may not be looked at
         return "missing"
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

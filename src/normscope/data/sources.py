@@ -14,7 +14,7 @@ from normscope.errors import ConfigError, DtypeError, FileError
 
 Format = Literal["text", "jsonl", "parquet"]
 
-PIPED = "-"
+STDIN = "-"
 """The name of what is piped in."""
 
 _FORMATS: dict[str, Format] = {
@@ -24,13 +24,13 @@ _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".parquet": "parquet",
 }
-KNOWN = ", ".join(_FORMATS)
+KNOWN_SUFFIXES = ", ".join(_FORMATS)
 _OURS = ({"config.json", "metrics.jsonl"}, {"corpus.json", "train.bin"})
 """The files by which a run and a prepared corpus are known: what normscope wrote itself is not for it to learn from."""
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file to read.
 
     Args:
@@ -51,12 +51,12 @@ class _Finding:
     """What has been found so far."""
 
     column: str
-    files: dict[Path, Source] = field(default_factory=dict)  # by their real path, in the order in which they came
+    files: dict[Path, SourceFile] = field(default_factory=dict)  # by their real path, in the order in which they came
     notices: list[str] = field(default_factory=list)
 
     def add(self, path: Path) -> None:
         check_encodable(path.resolve(), "a text")
-        source = Source(str(path), path, _FORMATS.get(path.suffix.lower(), "text"), self.column)
+        source = SourceFile(str(path), path, _FORMATS.get(path.suffix.lower(), "text"), self.column)
         first = self.files.setdefault(path.resolve(), source)
         if first is not source:
             self.notices.append(f"{source.name} is {first.name}, which is there already, and is read once")
@@ -64,7 +64,7 @@ class _Finding:
 
 def find_sources(
     names: str | Path | Sequence[str | Path], *, column: str = "text", piped: Path | None = None
-) -> tuple[list[Source], list[str]]:
+) -> tuple[list[SourceFile], list[str]]:
     """The files that these names stand for, and what the user should know of it.
 
     They come in the order of their names, those of a folder or a pattern sorted. From a folder come the files with a
@@ -84,8 +84,8 @@ def find_sources(
         if not isinstance(name, str | os.PathLike):
             raise DtypeError(f"a source is a path, but got {name!r}\nfix: give texts as files")
         path = Path(name)
-        if str(name) == PIPED and piped is not None:
-            finding.files[piped] = Source(PIPED, piped, "text")
+        if str(name) == STDIN and piped is not None:
+            finding.files[piped] = SourceFile(STDIN, piped, "text")
         elif path.is_dir():
             _add_folder(finding, path)
         elif path.is_file():
@@ -113,7 +113,7 @@ def _add_folder(finding: _Finding, folder: Path) -> None:
         )
     if not known:
         raise FileError(
-            f"the folder {folder} has no text: no file whose ending is one of {KNOWN}\n"
+            f"the folder {folder} has no text: no file whose ending is one of {KNOWN_SUFFIXES}\n"
             f"fix: name another folder, or name files of another kind one by one or as a pattern: {folder}/*.log"
         )
     for path in known:
@@ -150,7 +150,7 @@ def _add_pattern(finding: _Finding, pattern: str) -> None:
     if not taken:
         raise FileError(
             f"no text file matches {pattern}\n"
-            f"fix: check the pattern; it takes files that end in {KNOWN}, and others if it says so: '*.log'"
+            f"fix: check the pattern; it takes files that end in {KNOWN_SUFFIXES}, and others if it says so: '*.log'"
         )
     for path in taken:
         finding.add(path)
@@ -161,7 +161,7 @@ def _note_skipped(finding: _Finding, name: str, skipped: Sequence[Path]) -> None
     if skipped:
         shown = ", ".join(path.name for path in skipped[:3]) + ", …" * (len(skipped) > 3)
         count = "1 file skipped that does" if len(skipped) == 1 else f"{len(skipped)} files skipped that do"
-        finding.notices.append(f"{name}: {count} not end in {KNOWN}: {shown}")
+        finding.notices.append(f"{name}: {count} not end in {KNOWN_SUFFIXES}: {shown}")
 
 
 def _note_ours(finding: _Finding, folder: Path, ours: Sequence[Path]) -> None:

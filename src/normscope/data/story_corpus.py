@@ -7,13 +7,13 @@ from pathlib import Path
 
 from normscope.checks import SEEDS, check_positive, check_seed
 from normscope.data.corpus import Corpus
-from normscope.data.sources import Source
-from normscope.data.split import PARTS, Assigned
-from normscope.data.stories import floor, stories
-from normscope.data.temporary_folder import workplace
-from normscope.data.text_statistics import survey
-from normscope.data.text_stream import Progress, Reading
-from normscope.data.tokenizers.choose import check_choice, choose_tokenizer
+from normscope.data.source_reader import Progress, SourceReader
+from normscope.data.sources import SourceFile
+from normscope.data.split import PARTS, AssignedText
+from normscope.data.stories import entropy_floor, stories
+from normscope.data.temporary_folder import temporary_folder
+from normscope.data.text_statistics import text_statistics
+from normscope.data.tokenizers.choose import check_tokenizer_option, choose_tokenizer
 from normscope.data.write_corpus import write_corpus
 from normscope.errors import ConfigError
 from normscope.storage.files import AtomicFile
@@ -61,18 +61,20 @@ def prepare_stories(
         raise ConfigError(
             f"seed={seed} must be below 2^63 for the stories: each seed has two series\nfix: a smaller one"
         )
-    check_choice(tokenizer, vocab_size)
-    with workplace(folder) as place:
-        files = [Source(part, place / f"{part}.jsonl", "jsonl") for part in PARTS]
+    check_tokenizer_option(tokenizer, vocab_size)
+    with temporary_folder(folder) as place:
+        files = [SourceFile(part, place / f"{part}.jsonl", "jsonl") for part in PARTS]
         total = size_bytes + validation_bytes
         # Even series are for training and odd ones for validation.
         trained = _tell(files[0].path, 2 * seed, size_bytes, 0, total, progress)
         held_out = _tell(files[1].path, 2 * seed + 1, validation_bytes, trained.bytes, total, progress)
-        seen = survey(Reading(files, passes=1).pieces())
+        seen = text_statistics(SourceReader(files, passes=1).pieces())
 
-        def texts() -> Assigned:
+        def texts() -> AssignedText:
             return (
-                (part, text) for part, file in zip(PARTS, files, strict=True) for text in Reading([file], 1).pieces()
+                (part, text)
+                for part, file in zip(PARTS, files, strict=True)
+                for text in SourceReader([file], 1).pieces()
             )
 
         chosen, notices = choose_tokenizer(tokenizer, vocab_size, seen, texts, texts)
@@ -89,7 +91,7 @@ def prepare_stories(
             },
             notices=tuple(notices),
             floor=held_out.nats / math.log(2) / held_out.bytes,
-            expected_floor=floor().bits_per_byte,
+            expected_floor=entropy_floor().bits_per_byte,
         )
 
 

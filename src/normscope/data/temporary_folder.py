@@ -13,14 +13,14 @@ _PREFIX = ".preparing-"
 
 
 @contextmanager
-def workplace(folder: str | Path) -> Iterator[Path]:
+def temporary_folder(folder: str | Path) -> Iterator[Path]:
     """A hidden folder in this one, and so on the same disk, for as long as the block lasts.
 
     A process that is killed leaves its place behind, and the next one that works here removes it. It knows it by its
     lock: a place is locked as long as its process lives, however that ends.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with workplace(folder) as place:
+    ...     with temporary_folder(folder) as place:
     ...         size = (place / "half.bin").write_bytes(b"half")
     ...     os.listdir(folder)
     []

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from normscope.data.readers import Pieces
+from normscope.data.readers import TextPieces
 from normscope.data.tokenizers.characters import Alphabet
 
 
 @dataclass(frozen=True)
-class Survey:
+class TextStatistics:
     """What there is.
 
     Args:
@@ -24,11 +24,11 @@ class Survey:
     alphabet: str
 
 
-def survey(pieces: Pieces) -> Survey:
+def text_statistics(pieces: TextPieces) -> TextStatistics:
     """Read all the text once.
 
-    >>> survey(iter(["one ", "two", None, "é", None, None]))
-    Survey(documents=2, characters=8, bytes=9, longest=7, alphabet=' enotwé')
+    >>> text_statistics(iter(["one ", "two", None, "é", None, None]))
+    TextStatistics(documents=2, characters=8, bytes=9, longest=7, alphabet=' enotwé')
     """
     alphabet = Alphabet()
     documents = characters = size = longest = this = 0
@@ -42,4 +42,4 @@ def survey(pieces: Pieces) -> Survey:
             this += len(text)
             characters += len(text)
             size += len(text.encode())
-    return Survey(documents, characters, size, longest, str(alphabet))
+    return TextStatistics(documents, characters, size, longest, str(alphabet))

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, Setting
-from normscope.data.source_fingerprints import Fingerprint, sha256_of
-from normscope.data.split import PARTS, Assigned, Part
-from normscope.data.temporary_folder import workplace
-from normscope.data.tokenizers.base import Tokenizer, Tokens, split_at
+from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, SettingValue
+from normscope.data.source_fingerprints import SourceFingerprint, file_sha256
+from normscope.data.split import PARTS, AssignedText, CorpusPart
+from normscope.data.temporary_folder import temporary_folder
+from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
 from normscope.storage.files import AtomicFile, cannot_write, write_atomically
 
 _AT_A_TIME = 2**18
@@ -26,7 +26,7 @@ class _PartWriter:
         self._file = file
         self._digest = hashlib.sha256()
         self._dtype = tokenizer.dtype.newbyteorder("<")
-        self._end = np.array([tokenizer.end])
+        self._end = np.array([tokenizer.eos_token_id])
         self._tokens = self._bytes = self._documents = 0
         self._ended = False
 
@@ -57,12 +57,12 @@ class _PartWriter:
 
 def write_corpus(
     folder: Path,
-    assigned: Assigned,
+    assigned: AssignedText,
     tokenizer: Tokenizer,
     *,
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, SettingValue],
     special: Collection[str] = (),
-    sources: tuple[Fingerprint, ...] = (),
+    sources: tuple[SourceFingerprint, ...] = (),
     notices: tuple[str, ...] = (),
     floor: float | None = None,
     expected_floor: float | None = None,
@@ -71,7 +71,7 @@ def write_corpus(
 
     `special` are names in the text that stand for special tokens.
     """
-    with workplace(folder) as place:
+    with temporary_folder(folder) as place:
         with ExitStack() as files:
             writers = {
                 part: _PartWriter(files.enter_context(AtomicFile(place / part_name(part))), tokenizer) for part in PARTS
@@ -82,7 +82,7 @@ def write_corpus(
             tokenizer=tokenizer.kind,
             vocab_size=tokenizer.vocab_size,
             dtype=tokenizer.dtype.name,
-            tokenizer_sha256=sha256_of(place / TOKENIZER_NAME),
+            tokenizer_sha256=file_sha256(place / TOKENIZER_NAME),
             train=writers["train"].record(),
             validation=writers["validation"].record(),
             sources=sources,
@@ -97,9 +97,9 @@ def write_corpus(
 
 
 def _write_tokens(
-    assigned: Assigned, tokenizer: Tokenizer, writers: Mapping[Part, _PartWriter], special: Collection[str]
+    assigned: AssignedText, tokenizer: Tokenizer, writers: Mapping[CorpusPart, _PartWriter], special: Collection[str]
 ) -> None:
-    waiting: list[tuple[Part, str | None]] = []
+    waiting: list[tuple[CorpusPart, str | None]] = []
     size = 0
     for part, text in assigned:
         waiting.append((part, text))
@@ -111,9 +111,9 @@ def _write_tokens(
 
 
 def _flush(
-    waiting: list[tuple[Part, str | None]],
+    waiting: list[tuple[CorpusPart, str | None]],
     tokenizer: Tokenizer,
-    writers: Mapping[Part, _PartWriter],
+    writers: Mapping[CorpusPart, _PartWriter],
     special: Collection[str],
 ) -> None:
     texts = [text for _, text in waiting if text is not None]
@@ -122,7 +122,7 @@ def _flush(
         if text is None:
             writers[part].end_document()
         else:
-            plain = "".join(part for part in split_at(text, special) if part not in special) if special else text
+            plain = "".join(part for part in split_special(text, special) if part not in special) if special else text
             writers[part].add(next(encoded), plain)
 
 

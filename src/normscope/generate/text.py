@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from normscope.blocks.checks import check_config
 from normscope.checks import brief, check_flags, check_positive, check_seed
-from normscope.data.tokenizers import Ids, Tokenizer
+from normscope.data.tokenizers import TokenIds, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import Weights
 from normscope.generate.sampling import SamplingConfig
@@ -85,7 +85,7 @@ class Writer:
         self,
         model: GPT,
         tokenizer: Tokenizer,
-        prompts: Sequence[Ids],
+        prompts: Sequence[TokenIds],
         settings: TextSettings,
         *,
         samples: int = 1,
@@ -93,12 +93,12 @@ class Writer:
     ) -> None:
         self.generation = Generation(
             model,
-            [prompt if len(prompt) else [tokenizer.end] for prompt in prompts],
+            [prompt if len(prompt) else [tokenizer.eos_token_id] for prompt in prompts],
             max_new_tokens=settings.max_new_tokens,
             sampling=settings.sampling,
             seed=settings.seed,
             samples=samples,
-            stop_tokens=(tokenizer.end,),
+            stop_tokens=(tokenizer.eos_token_id,),
             at_once=at_once,
             weights=settings.weights,
             vocabulary=tokenizer.vocab_size,  # a model may have more, rounded up, that are no text

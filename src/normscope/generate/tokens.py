@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.checks import check_config
 from normscope.checks import brief, check_positive, check_seed, is_whole
-from normscope.data.tokenizers import Ids
+from normscope.data.tokenizers import TokenIds
 from normscope.errors import ConfigError, DtypeError, TokenError
 from normscope.generate.counter_rng import uniform
 from normscope.generate.decoder import Weights
@@ -96,7 +96,7 @@ class Generation:
     def __init__(
         self,
         model: GPT,
-        prompts: Sequence[Ids | Tensor],
+        prompts: Sequence[TokenIds | Tensor],
         *,
         max_new_tokens: int,
         sampling: SamplingConfig | None = None,
@@ -194,7 +194,7 @@ class Generation:
 
 def generate_tokens(
     model: GPT,
-    prompts: Sequence[Ids | Tensor],
+    prompts: Sequence[TokenIds | Tensor],
     *,
     max_new_tokens: int,
     sampling: SamplingConfig | None = None,
@@ -253,7 +253,7 @@ def _has_rows(prompts: object) -> bool:
 def _checked_prompt(tokens: object, vocabulary: int) -> list[int]:
     known = _checked_tokens(tokens, vocabulary)
     if not known:
-        raise ConfigError("a prompt has no tokens\nfix: begin with the token that ends a document, tokenizer.end")
+        raise ConfigError("a prompt has no tokens\nfix: start with tokenizer.eos_token_id")
     return known
 
 

@@ -5,6 +5,6 @@ words, code and numbers cannot drift apart.
 """
 
 from normscope.learning.explain import TOPICS, explanation
-from normscope.learning.explanation import Check, Explanation, Step, Value
+from normscope.learning.explanation import Explanation, ExplanationStep, ExplanationValue, ReferenceCheck
 
-__all__ = ["TOPICS", "Check", "Explanation", "Step", "Value", "explanation"]
+__all__ = ["TOPICS", "Explanation", "ExplanationStep", "ExplanationValue", "ReferenceCheck", "explanation"]

@@ -21,16 +21,16 @@ def check_rank(x: Tensor, layer: str, least: int, most: int | None = None, examp
     )
 
 
-def as_texts(x: Tensor, layer: str) -> Tensor:
+def as_batch(x: Tensor, layer: str) -> Tensor:
     """Texts of tokens, (b, s, d); one text alone, (s, d), is a batch of one."""
     text = x.unsqueeze(0) if x.dim() == 2 else x
     return check_rank(text, layer, least=3, most=3, example="[[[1, 0], [0, 1], [1, 1]]]")
 
 
-def in_full(number: float) -> str:
+def format_number(number: float) -> str:
     """A number of the user's as it was typed; beyond what float32 tells apart, about so.
 
-    >>> in_full(1.5), in_full(1e6), in_full(1e8)
+    >>> format_number(1.5), format_number(1e6), format_number(1e8)
     ('1.5', '1000000', 'about 100000000')
     """
     if not number.is_integer():
@@ -38,18 +38,18 @@ def in_full(number: float) -> str:
     return f"{'about ' if abs(number) > 2**24 else ''}{number:.0f}"
 
 
-def axes_of(x: Tensor, names: str) -> tuple[str, ...]:
+def axis_names(x: Tensor, names: str) -> tuple[str, ...]:
     """The last names for a tensor of few dimensions; none for one of more than there are names."""
     axes = tuple(names.split())
     return axes[len(axes) - x.dim() :] if x.dim() <= len(axes) else ()
 
 
-def axes_of_images(x: Tensor) -> tuple[str, ...]:
+def image_axis_names(x: Tensor) -> tuple[str, ...]:
     """Samples, channels, and what positions are called."""
     return {2: ("n", "c"), 3: ("n", "c", "w"), 4: ("n", "c", "h", "w")}.get(x.dim(), ())
 
 
-def heads_of(width: int, heads: int | None) -> int:
+def resolve_heads(width: int, heads: int | None) -> int:
     """Two heads unless told otherwise, or one where the width is odd."""
     if heads is None:
         return 1 if width % 2 else 2

@@ -8,7 +8,6 @@ from typing import Any
 
 from normscope.errors import ConfigError
 from normscope.learning.explanation import Explanation
-from normscope.learning.fixed_conditions import usual_surroundings
 from normscope.learning.lesson import Lesson
 from normscope.learning.topics.attention import attention_lesson
 from normscope.learning.topics.batch_and_instance_norm import batchnorm, instancenorm
@@ -24,6 +23,7 @@ from normscope.learning.topics.relu_squared import relu2
 from normscope.learning.topics.requires_grad import requires_grad
 from normscope.learning.topics.residual import residual
 from normscope.learning.topics.rms_norm import rmsnorm
+from normscope.learning.torch_state import default_torch_state
 from normscope.learning.user_numbers import as_tensor
 
 
@@ -72,7 +72,7 @@ def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
     ['squares', 'mean_square', 'rms', 'scaled', 'result', 'strength']
     >>> worked.step("rms").code, worked.step("rms").value.content.round(4).tolist()
     ('rms = torch.sqrt(mean_square + eps)', [2.886...])
-    >>> all(check.agrees for step in worked.steps for check in step.checks)
+    >>> all(check.within_tolerance for step in worked.steps for check in step.checks)
     True
     """
     if not isinstance(topic, str) or topic not in TOPICS:
@@ -84,6 +84,6 @@ def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
         if name not in chosen.options:
             others = f"it can be told {' and '.join(chosen.options)}" if chosen.options else "it has no settings"
             raise ConfigError(f"{topic} has no {name}; {others}\nfix: leave {name} out")
-    with usual_surroundings():
+    with default_torch_state():
         own = None if tensor is None else as_tensor(tensor)
         return chosen.lesson(own, **options).explain(topic)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
+NumberArray = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Value:
+class ExplanationValue:
     """Something with a name: an array of numbers, or words for what is none.
 
     Args:
@@ -21,7 +21,7 @@ class Value:
     """
 
     name: str
-    content: Numbers | str
+    content: NumberArray | str
     axes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
 
@@ -31,31 +31,31 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Check:
+class ReferenceCheck:
     """How far a step's numbers are from those of somebody else who computed them.
 
-    >>> Check("torch.nn.LayerNorm", difference=6e-8, tolerance=1e-5).agrees
+    >>> ReferenceCheck("torch.nn.LayerNorm", difference=6e-8, tolerance=1e-5).within_tolerance
     True
     """
 
-    against: str
+    reference: str
     difference: float
     tolerance: float
 
     @property
-    def agrees(self) -> bool:
+    def within_tolerance(self) -> bool:
         return math.isfinite(self.difference) and self.difference <= self.tolerance
 
 
 @dataclass(frozen=True)
-class Step:
+class ExplanationStep:
     """One step: what is done and why, the code that did it, what came out, and who agrees."""
 
     title: str
     words: str
     code: str
-    value: Value
-    checks: tuple[Check, ...]
+    value: ExplanationValue
+    checks: tuple[ReferenceCheck, ...]
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Explanation:
     topic: str
     title: str
     summary: str
-    given: tuple[Value, ...]
-    steps: tuple[Step, ...]
+    given: tuple[ExplanationValue, ...]
+    steps: tuple[ExplanationStep, ...]
     digits: int = 4
 
-    def step(self, title: str) -> Step:
+    def step(self, title: str) -> ExplanationStep:
         """The step of this title."""
         for step in self.steps:
             if step.title == title:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.learning.explanation import Check, Explanation, Step, Value
+from normscope.learning.explanation import Explanation, ExplanationStep, ExplanationValue, ReferenceCheck
 
-Names = Mapping[str, Any]
+Namespace = Mapping[str, Any]
 """What was given, and what the steps before gave, by name."""
 
 TOLERANCE = 1e-5
@@ -26,11 +26,11 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class Work:
+class StepFunction:
     """A step as it is written."""
 
     function: Callable[..., Any]
-    peers: Mapping[str, Callable[..., Any]]
+    references: Mapping[str, Callable[..., Any]]
     axes: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
     tolerance: float | None = None
@@ -39,17 +39,17 @@ class Work:
     def name(self) -> str:
         return self.function.__name__
 
-    def run(self, names: Names) -> Any:
+    def run(self, names: Namespace) -> Any:
         return call(self.function, names)
 
 
 def step(
-    peers: Mapping[str, Callable[..., Any]] | None = None,
+    references: Mapping[str, Callable[..., Any]] | None = None,
     *,
     axes: str | None = None,
     columns: Sequence[str] = (),
     tolerance: float | None = None,
-) -> Callable[[Callable[..., Any]], Work]:
+) -> Callable[[Callable[..., Any]], StepFunction]:
     """Make a function a step.
 
     Args:
@@ -60,7 +60,7 @@ def step(
         tolerance: how far peers may be from each other, where that is not a matter of rounding.
     """
     named = None if axes is None else tuple(axes.split())
-    return lambda function: Work(function, peers or {}, named, tuple(columns), tolerance)
+    return lambda function: StepFunction(function, references or {}, named, tuple(columns), tolerance)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Lesson:
 
     title: str
     summary: str
-    given: Names
-    steps: Sequence[Work]
+    given: Namespace
+    steps: Sequence[StepFunction]
     axes: tuple[str, ...] = ()
     digits: int = 4
     hidden: frozenset[str] = field(default=frozenset())
@@ -91,10 +91,10 @@ class Lesson:
         for work in self.steps:
             names[work.name], wide[work.name] = work.run(names), work.run(wide)
             steps.append(
-                Step(
+                ExplanationStep(
                     title=work.name,
-                    words=words_of(work.function, names),
-                    code=code_of(work.function),
+                    words=describe(work.function, names),
+                    code=source_code(work.function),
                     value=self._value(work.name, names[work.name], work),
                     checks=tuple(_checks(work, names, wide)),
                 )
@@ -102,30 +102,30 @@ class Lesson:
         summary = " ".join(self.summary.split())
         return Explanation(topic, self.title, summary, shown, tuple(steps), self.digits)
 
-    def _value(self, name: str, value: Any, work: Work | None = None) -> Value:
+    def _value(self, name: str, value: Any, work: StepFunction | None = None) -> ExplanationValue:
         axes = self.axes if work is None or work.axes is None else work.axes
         content = _content(value)
         fits = not isinstance(content, str) and content.ndim == len(axes)
-        return Value(name, content, axes if fits else (), work.columns if work else ())
+        return ExplanationValue(name, content, axes if fits else (), work.columns if work else ())
 
 
-def call(function: Callable[..., Any], names: Names) -> Any:
+def call(function: Callable[..., Any], names: Namespace) -> Any:
     """Call a function with what its arguments are called."""
     return function(**{name: names[name] for name in inspect.signature(function).parameters})
 
 
-def words_of(function: Callable[..., Any], names: Names) -> str:
+def describe(function: Callable[..., Any], names: Namespace) -> str:
     """The docstring as one paragraph, with {names} filled in."""
     return " ".join((inspect.getdoc(function) or "").format(**names).split())
 
 
-def code_of(function: Callable[..., Any]) -> str:
+def source_code(function: Callable[..., Any]) -> str:
     """The body of a step as it stands in the source file; what it returns gets the step's name.
 
     >>> def doubled(x: float) -> float:
     ...     '''Twice as much.'''
     ...     return x + x
-    >>> code_of(doubled)
+    >>> source_code(doubled)
     'doubled = x + x'
     """
     source = textwrap.dedent(inspect.getsource(function))
@@ -142,21 +142,23 @@ def code_of(function: Callable[..., Any]) -> str:
     return "\n".join(parts)
 
 
-def _checks(work: Work, names: Names, wide: Names) -> list[Check]:
+def _checks(work: StepFunction, names: Namespace, wide: Namespace) -> list[ReferenceCheck]:
     ours = names[work.name]
-    others = {peer: call(function, names) for peer, function in work.peers.items()}
+    others = {peer: call(function, names) for peer, function in work.references.items()}
     if isinstance(ours, Tensor) and ours.dtype == torch.float32:
         others["the same in float64"] = wide[work.name]
     return [
-        Check(peer, difference(ours, theirs), _tolerance(theirs) if work.tolerance is None else work.tolerance)
+        ReferenceCheck(
+            peer, max_difference(ours, theirs), _tolerance(theirs) if work.tolerance is None else work.tolerance
+        )
         for peer, theirs in others.items()
     ]
 
 
-def difference(ours: Any, theirs: Any) -> float:
+def max_difference(ours: Any, theirs: Any) -> float:
     """The largest difference of two tensors or numbers; equal infinities, and two that are no number, do not differ.
 
-    >>> difference(torch.tensor([1.0, float("-inf")]), torch.tensor([1.5, float("-inf")]))
+    >>> max_difference(torch.tensor([1.0, float("-inf")]), torch.tensor([1.5, float("-inf")]))
     0.5
     """
     ours, theirs = _double(ours), _double(theirs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.learning.explanation import Value
+from normscope.learning.explanation import ExplanationValue
 
 LARGE = 200
 """Tensors of more numbers than this are shown from their ends only."""
@@ -19,11 +19,12 @@ Shown = list[int | None]
 """Places along a dimension that are shown, with None where some are left out."""
 
 
-def number_lines(value: Value, digits: int, width: int) -> list[str]:
+def format_values(value: ExplanationValue, digits: int, width: int) -> list[str]:
     """What a value holds, in lines of about this width at most.
 
-    >>> images = Value("x", np.array([[[0.5, 2.0], [0.25, -4.0]], [[1.0, 1.0], [1.0, 1.0]]]), axes=("c", "h", "w"))
-    >>> print("\\n".join(number_lines(images, digits=2, width=40)))
+    >>> array = np.array([[[0.5, 2.0], [0.25, -4.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    >>> images = ExplanationValue("x", array, axes=("c", "h", "w"))
+    >>> print("\\n".join(format_values(images, digits=2, width=40)))
     c=0             c=1
      0.50   2.00     1.00   1.00
      0.25  -4.00     1.00   1.00

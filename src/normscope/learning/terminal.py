@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from normscope.learning.explanation import Check, Explanation, Step, Value
-from normscope.learning.number_layout import number_lines
+from normscope.learning.explanation import Explanation, ExplanationStep, ExplanationValue, ReferenceCheck
+from normscope.learning.number_layout import format_values
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -75,8 +75,8 @@ def _lines(explanation: Explanation, width: int) -> Iterator[Line]:
             spoilt = True
 
 
-def _given(value: Value, digits: int, width: int) -> Iterator[Line]:
-    lines = number_lines(value, digits, width - len(INDENT))
+def _given(value: ExplanationValue, digits: int, width: int) -> Iterator[Line]:
+    lines = format_values(value, digits, width - len(INDENT))
     if len(lines) > 1 and not isinstance(value.content, str) and (value.content == value.content.flat[0]).all():
         yield f"{value.name}{_shape(value)}  all {value.content.flat[0]:g}", "numbers"
         return
@@ -87,21 +87,21 @@ def _given(value: Value, digits: int, width: int) -> Iterator[Line]:
     yield from ((f"{INDENT}{line}".rstrip(), "numbers") for line in lines)
 
 
-def _step(step: Step, number: int, digits: int, width: int) -> Iterator[Line]:
+def _step(step: ExplanationStep, number: int, digits: int, width: int) -> Iterator[Line]:
     room = width - len(INDENT)
     yield f"{number}. {step.title.replace('_', ' ')}{_shape(step.value)}", "heading"
     for text in textwrap.wrap(step.words, room):
         yield f"{INDENT}{text}", "words"
     for text in step.code.splitlines():
         yield f"{INDENT}> {text}", "code"
-    for text in number_lines(step.value, digits, room):
+    for text in format_values(step.value, digits, room):
         yield f"{INDENT}{text}".rstrip(), "numbers"
     for check in step.checks:
         for text in textwrap.wrap(_check(check), room, subsequent_indent=INDENT):
-            yield f"{INDENT}{text}", "agrees" if check.agrees else "differs"
+            yield f"{INDENT}{text}", "agrees" if check.within_tolerance else "differs"
 
 
-def _has_nan(value: Value) -> bool:
+def _has_nan(value: ExplanationValue) -> bool:
     return not isinstance(value.content, str) and bool(np.isnan(value.content).any())
 
 
@@ -109,14 +109,14 @@ def _is_without_eps(explanation: Explanation) -> bool:
     return any(value.name == "eps" and not np.any(value.content) for value in explanation.given)
 
 
-def _shape(value: Value) -> str:
+def _shape(value: ExplanationValue) -> str:
     return f"  ({' × '.join(map(str, value.shape))})" if len(value.shape) > 1 else ""
 
 
-def _check(check: Check) -> str:
+def _check(check: ReferenceCheck) -> str:
     size = f"{check.difference:.1e}" if check.difference else "0"
-    found = f"largest difference from {check.against}: {size}"
-    if check.agrees:
+    found = f"largest difference from {check.reference}: {size}"
+    if check.within_tolerance:
         return found
     if math.isinf(check.difference):
         return f"{found}, for these numbers go beyond what float32 can hold"

@@ -16,7 +16,7 @@ from normscope.checks import as_path
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.corpus_record import RECORD_NAME, Sha256
 from normscope.data.source_fingerprints import changed_sources
-from normscope.data.split import PARTS, Part
+from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
 from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError, NormscopeError
@@ -141,7 +141,7 @@ class Run:
             problem += "" if "\nfix: " in problem else f"\nfix: {fix}"
             raise ConfigError(f"{path} is not the config of a run: {problem}") from error
 
-    def corpus(self, *, verify: bool | Collection[Part] = False) -> Corpus:
+    def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
         """The tokens, refused if they are not those that the run began with; every byte is read of those to verify."""
         place = self.folder / self.config.corpus
         self._refuse_linked_corpus()

@@ -27,7 +27,7 @@ class Recipe:
     train: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = AUTO
     vocab_size: int = DEFAULT_VOCAB_SIZE
-    split: Literal["seed", "tail"] = "seed"
+    split: Literal["random", "tail"] = "random"
 
 
 def dial(depth: int) -> Recipe:

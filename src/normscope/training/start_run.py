@@ -14,9 +14,9 @@ from normscope.data.batches import Batches, windows
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.corpus_record import RECORD_NAME
 from normscope.data.prepare import prepare, source_names
+from normscope.data.source_reader import Progress
 from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
-from normscope.data.text_stream import Progress
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.lock import LOCK_NAME, locked
@@ -39,7 +39,7 @@ def start(
     recipe: Recipe,
     *,
     column: str = "text",
-    share: float | None = None,
+    val_fraction: float | None = None,
     allow_special: bool = False,
     model: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
@@ -52,7 +52,7 @@ def start(
         folder: the run's, which must not hold one yet.
         sources: files, folders and patterns; or one folder that `prepare` wrote; nothing for the built-in stories.
         recipe: the settings.
-        column, share, allow_special: see `prepare`.
+        column, val_fraction, allow_special: see `prepare`.
         model, train: settings that override the recipe's.
         prompt: what samples during the training begin with.
         progress: is told how many bytes have been read, of how many.
@@ -77,7 +77,7 @@ def start(
     refuse_too_large(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # how many tokens, the text says
     refuse_run(folder)
     with _claimed(folder):
-        corpus = _corpus(folder, sources, recipe, training.seed, column, share, allow_special, progress)
+        corpus = _corpus(folder, sources, recipe, training.seed, column, val_fraction, allow_special, progress)
         corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
@@ -137,7 +137,7 @@ def _corpus(
     recipe: Recipe,
     seed: int,
     column: str,
-    share: float | None,
+    val_fraction: float | None,
     allow_special: bool,
     progress: Progress | None,
 ) -> Corpus:
@@ -155,7 +155,7 @@ def _corpus(
         column=column,
         seed=seed,
         split=recipe.split,
-        share=share,
+        val_fraction=val_fraction,
         allow_special=allow_special,
         progress=progress,
     )

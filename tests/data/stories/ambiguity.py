@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Recall, Step, Write
+from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, SlotNode, TextNode
 from normscope.data.stories.vocabulary import Word
 
 
@@ -18,7 +18,7 @@ from normscope.data.stories.vocabulary import Word
 class Way:
     """Letters that are still to be written, by which step; the step after it goes on."""
 
-    step: Step
+    step: GrammarNode
     letters: str
 
 
@@ -29,34 +29,34 @@ class Proof:
         self.grammar = grammar
         self.held: defaultdict[str, set[Word]] = defaultdict(set)
         for step in reversed(grammar.steps):  # the owner of a list is drawn before the list is drawn from
-            if isinstance(step, Draw):
+            if isinstance(step, DrawNode):
                 self.held[step.slot].update(self.drawn(step))
 
-    def drawn(self, step: Draw) -> list[Word]:
+    def drawn(self, step: DrawNode) -> list[Word]:
         if step.table is not None:
             return list(step.table.words)
         assert step.other is not None
         assert step.list is not None
         return [word for owner in self.held[step.other] for word in owner.list(step.list).words]
 
-    def ways(self, step: Step) -> Iterator[Way]:
+    def ways(self, step: GrammarNode) -> Iterator[Way]:
         """All ways to write the next letters; twice the same, if there are two ways to come to it without a letter."""
-        if isinstance(step, End):
+        if isinstance(step, EndNode):
             yield Way(step, "\0")
-        elif isinstance(step, Fork):
+        elif isinstance(step, BranchNode):
             for way in step.ways.options:
                 yield from self.ways(way)
-        elif isinstance(step, Write):
+        elif isinstance(step, TextNode):
             yield Way(step, step.text)
         else:
-            words = self.drawn(step) if isinstance(step, Draw) else self.held[step.slot]
+            words = self.drawn(step) if isinstance(step, DrawNode) else self.held[step.slot]
             for letters in sorted({word.form(step.form) for word in words}):
                 yield Way(step, letters)
 
     def further(self, way: Way) -> list[Way]:
-        if way.letters or isinstance(way.step, End):
+        if way.letters or isinstance(way.step, EndNode):
             return [way]
-        assert isinstance(way.step, Write | Recall | Draw)
+        assert isinstance(way.step, TextNode | SlotNode | DrawNode)
         return list(self.ways(way.step.next))
 
     def meetings(self) -> Iterator[str]:
@@ -64,7 +64,7 @@ class Proof:
         pairs = [
             (one, other, "")
             for step in self.grammar.steps
-            if not isinstance(step, Write | End)
+            if not isinstance(step, TextNode | EndNode)
             for one, other in combinations(self.ways(step), 2)
             if one.letters[:1] == other.letters[:1]
         ]

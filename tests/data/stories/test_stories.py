@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.stories import NotAStoryError, derivations, floor, nats, stories, story_grammar
+from normscope.data.stories import NotAStoryError, derivations, entropy_floor, nats, stories, story_grammar
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from tests.data.stories.ambiguity import meetings
 from tests.support import every_refusal
@@ -73,8 +73,8 @@ def test_no_text_can_be_made_in_two_ways() -> None:
 def test_the_floor_is_what_stories_need_on_average() -> None:
     told = list(islice(stories(seed=1), 4000))
     for expected, seen in (
-        (floor().bits_per_story, [story.nats / math.log(2) for story in told]),
-        (floor().bytes_per_story, [len(story.text.encode()) for story in told]),
+        (entropy_floor().bits_per_story, [story.nats / math.log(2) for story in told]),
+        (entropy_floor().bytes_per_story, [len(story.text.encode()) for story in told]),
     ):
         error = statistics.stdev(seen) / math.sqrt(len(seen))
         assert abs(statistics.mean(seen) - expected) < 4 * error
@@ -82,7 +82,7 @@ def test_the_floor_is_what_stories_need_on_average() -> None:
 
 
 def test_the_floor_has_not_moved_unnoticed() -> None:
-    assert round(floor().bits_per_byte, 3) == 0.222
+    assert round(entropy_floor().bits_per_byte, 3) == 0.222
 
 
 @seeded

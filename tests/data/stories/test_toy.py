@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from normscope.data.stories.expectation import expect
-from normscope.data.stories.generate import tell_all
+from normscope.data.stories.entropy import compute_entropy
+from normscope.data.stories.generate import generate_stories
 from normscope.data.stories.grammar import Grammar
 from normscope.data.stories.parse import NotAStoryError, derivations, nats
 from normscope.data.stories.vocabulary import Word
@@ -30,7 +30,7 @@ def test_reading_gives_the_probability_of_each_text(text: str) -> None:
 
 
 def test_telling_gives_each_text_as_often_as_it_should() -> None:
-    told = list(islice(tell_all(TOY, seed=3), 6000))
+    told = list(islice(generate_stories(TOY, seed=3), 6000))
     assert {story.text for story in told} == TEXTS.keys()
     for story in told[:200]:
         assert math.isclose(story.nats, -math.log(TEXTS[story.text]), rel_tol=1e-12)
@@ -40,7 +40,7 @@ def test_telling_gives_each_text_as_often_as_it_should() -> None:
 
 
 def test_the_expectation_is_the_mean_over_all_texts() -> None:
-    floor = expect(TOY)
+    floor = compute_entropy(TOY)
     entropy = -math.fsum(p * math.log2(p) for p in TEXTS.values())
     length = math.fsum(p * len(text) for text, p in TEXTS.items())
     assert math.isclose(floor.bits_per_story, entropy, rel_tol=1e-12)
@@ -49,7 +49,7 @@ def test_the_expectation_is_the_mean_over_all_texts() -> None:
 
 
 def test_length_is_counted_in_bytes() -> None:
-    assert expect(Grammar({"start": ["caf\u00e9"]}, {}, "start")).bytes_per_story == 5
+    assert compute_entropy(Grammar({"start": ["caf\u00e9"]}, {}, "start")).bytes_per_story == 5
 
 
 def test_a_text_that_can_be_made_in_two_ways_has_the_sum_of_both() -> None:
@@ -107,15 +107,20 @@ def grammar(*texts: str, **rules: list[str]) -> Grammar:
     ("unknown table", ConfigError, "there is no table 'pets'\nfix: use one of pet", lambda: grammar("{x=pets}")),
     ("endless", ConfigError, "the rule <more> comes back to itself", lambda: grammar("<more>", more=["", "a <more>"])),
     ("looks at two", ConfigError, "looks at x and at y", lambda: grammar("{x=pet} {y=pet} {z=x.foods not y}")),
-    ("never drawn", ConfigError, "without a x\nfix: draw it", lambda: expect(grammar("{x}"))),
-    ("drawn on one way only", ConfigError, "without a x", lambda: expect(grammar("[{x=pet}|nobody] and {x}"))),
-    ("other never drawn", ConfigError, "without a y", lambda: expect(grammar("{x=pet not y}"))),
-    ("unknown form", ConfigError, "the word 'cat' has no form 'name'", lambda: expect(grammar("{x=pet} {x.name}"))),
+    ("never drawn", ConfigError, "without a x\nfix: draw it", lambda: compute_entropy(grammar("{x}"))),
+    ("drawn on one way only", ConfigError, "without a x", lambda: compute_entropy(grammar("[{x=pet}|nobody] and {x}"))),
+    ("other never drawn", ConfigError, "without a y", lambda: compute_entropy(grammar("{x=pet not y}"))),
+    (
+        "unknown form",
+        ConfigError,
+        "the word 'cat' has no form 'name'",
+        lambda: compute_entropy(grammar("{x=pet} {x.name}")),
+    ),
     (
         "unknown list",
         ConfigError,
         "has no list 'toys'\nfix: use one of foods",
-        lambda: expect(grammar("{x=pet}{y=x.toys}")),
+        lambda: compute_entropy(grammar("{x=pet}{y=x.toys}")),
     ),
 )
 def test_grammars_that_cannot_be(error: type[NormscopeError], words: str, mistake: object) -> None:

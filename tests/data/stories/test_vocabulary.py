@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.stories.notation import Choice, Drawn, Named, Plain, Recalled, read
-from normscope.data.stories.probabilities import Odds
-from normscope.data.stories.vocabulary import Table, Word
+from normscope.data.stories.categorical import Categorical
+from normscope.data.stories.template import (
+    Alternatives,
+    PlainText,
+    RuleReference,
+    SlotDraw,
+    SlotReference,
+    parse_template,
+)
+from normscope.data.stories.vocabulary import Word, WordTable
 from normscope.errors import ConfigError
 
 seeded = settings(derandomize=True, deadline=None)
@@ -17,7 +24,7 @@ seeded = settings(derandomize=True, deadline=None)
 @seeded
 @given(st.integers(1, 40), st.data())
 def test_odds_are_probabilities(count: int, data: st.DataObject) -> None:
-    odds = Odds(range(count))
+    odds = Categorical(range(count))
     assert math.isclose(math.fsum(odds.probabilities), 1.0, rel_tol=1e-12)
     assert list(odds.probabilities) == sorted(odds.probabilities, reverse=True)
     assert math.isclose(odds.probabilities[0], odds.probabilities[-1] * (count + 2) / 3, rel_tol=1e-12)
@@ -31,7 +38,7 @@ def test_odds_are_probabilities(count: int, data: st.DataObject) -> None:
 @seeded
 @given(st.integers(1, 40), st.floats(0, 1, exclude_max=True))
 def test_a_number_picks_the_option_whose_stretch_it_lies_in(count: int, number: float) -> None:
-    odds = Odds(range(count))
+    odds = Categorical(range(count))
     place, option = odds.pick(number)
     assert place == option
     assert math.fsum(odds.probabilities[:place]) - 1e-12 <= number <= math.fsum(odds.probabilities[: place + 1]) + 1e-12
@@ -46,10 +53,10 @@ def test_a_word_has_its_article_and_its_capitals() -> None:
 
 def test_another_word_keeps_its_share() -> None:
     cat, owl, dog = words = [Word("cat"), Word("owl"), Word("dog")]
-    odds = Table(words).odds(unlike=owl)
+    odds = WordTable(words).odds(unlike=owl)
     assert odds.options == (cat, dog)
     assert math.isclose(odds.probabilities[0] / odds.probabilities[1], 5 / 3, rel_tol=1e-12)
-    assert Table(words).odds(unlike=Word("owl")).options == (
+    assert WordTable(words).odds(unlike=Word("owl")).options == (
         cat,
         owl,
         dog,
@@ -58,24 +65,24 @@ def test_another_word_keeps_its_share() -> None:
 
 def test_two_words_that_read_the_same_are_refused() -> None:
     with pytest.raises(ConfigError, match="several words of a table read 'cat'"):
-        Table([Word("cat"), Word("cat")])
-    table = Table([Word("Lily", he="she"), Word("Mia", he="she")])
+        WordTable([Word("cat"), Word("cat")])
+    table = WordTable([Word("Lily", he="she"), Word("Mia", he="she")])
     with pytest.raises(ConfigError, match="several words of a table read 'she'\nfix: draw them by a form that differs"):
         table.check_distinct("he")
 
 
 def test_the_notation() -> None:
-    assert read("A{x}{x.he}{x=t}{y=x.f as a}{z=t as b not x}<r 1>[|b[c]]") == (
-        Plain("A"),
-        Recalled("x", ""),
-        Recalled("x", "he"),
-        Drawn("x", "t", "", None),
-        Drawn("y", "x.f", "a", None),
-        Drawn("z", "t", "b", "x"),
-        Named("r 1"),
-        Choice(((), (Plain("b"), Choice(((Plain("c"),),))))),
+    assert parse_template("A{x}{x.he}{x=t}{y=x.f as a}{z=t as b not x}<r 1>[|b[c]]") == (
+        PlainText("A"),
+        SlotReference("x", ""),
+        SlotReference("x", "he"),
+        SlotDraw("x", "t", "", None),
+        SlotDraw("y", "x.f", "a", None),
+        SlotDraw("z", "t", "b", "x"),
+        RuleReference("r 1"),
+        Alternatives(((), (PlainText("b"), Alternatives(((PlainText("c"),),))))),
     )
-    assert read("") == ()
+    assert parse_template("") == ()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,6 @@ def test_the_notation() -> None:
 )
 def test_faults_of_the_notation_are_pointed_at(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read(text)
+        parse_template(text)
     assert words in str(caught.value)
     assert "\nfix: " in str(caught.value)

@@ -7,7 +7,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.data.tokenizers.bpe import train_bpe
-from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 
 TEXT = "Die Katze läßt das Mausen nicht. 猫は寝る 🐈\u200d⬛ e\u0301 the cat sat on the mat, and the hat\n\n"
 
@@ -55,9 +55,9 @@ def every_tokenizer() -> dict[str, Tokenizer]:
         "characters": CharacterTokenizer.of([TEXT]),
         "bytes": ByteTokenizer(),
         "bpe": train_bpe([TEXT] * 5, vocab_size=300),
-        "gpt2": LibraryTokenizer(like_gpt2()),
-        "llama": LibraryTokenizer(like_llama()),
-        "bert": LibraryTokenizer(like_bert()),
+        "gpt2": HuggingFaceTokenizer(like_gpt2()),
+        "llama": HuggingFaceTokenizer(like_llama()),
+        "bert": HuggingFaceTokenizer(like_bert()),
     }
 
 

@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from normscope.data.prepare import prepare
-from normscope.data.text_statistics import Survey, survey
+from normscope.data.text_statistics import TextStatistics, text_statistics
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
-from normscope.data.tokenizers.choose import BYTES_A_TOKEN, FEWEST_TOKENS, MOST_CHARACTERS, suitable_vocab_size
+from normscope.data.tokenizers.choose import BYTES_PER_TOKEN, MAX_ALPHABET, MIN_BPE_TOKENS, default_vocab_size
 
 HAN = [chr(0x4E00 + i) for i in range(1000)]
 
 
-def made(letters: list[str], size: int) -> Survey:
+def made(letters: list[str], size: int) -> TextStatistics:
     """A text of so many bytes, from these letters."""
     rng = random.Random(0)
     text = "".join(rng.choices(letters, k=size // len(letters[0].encode())))
-    return survey(iter([text, None]))
+    return text_statistics(iter([text, None]))
 
 
 @pytest.mark.parametrize(
     ("letters", "size", "tokens"),
     [
         (list("the cat "), 5_000, None),
-        (list("the cat "), BYTES_A_TOKEN * FEWEST_TOKENS - 1, None),
-        (list("the cat "), BYTES_A_TOKEN * FEWEST_TOKENS, FEWEST_TOKENS),
+        (list("the cat "), BYTES_PER_TOKEN * MIN_BPE_TOKENS - 1, None),
+        (list("the cat "), BYTES_PER_TOKEN * MIN_BPE_TOKENS, MIN_BPE_TOKENS),
         (list("the cat "), 50_000, 781),
         (list("the cat "), 500_000, DEFAULT_VOCAB_SIZE),
         (HAN, 5_000, None),
@@ -36,21 +36,21 @@ def made(letters: list[str], size: int) -> Survey:
     ],
 )
 def test_by_size_and_characters(letters: list[str], size: int, tokens: int | None) -> None:
-    found, why = suitable_vocab_size(made(letters, size))
+    found, why = default_vocab_size(made(letters, size))
     assert found == tokens
     assert bool(why) == (tokens != DEFAULT_VOCAB_SIZE)
 
 
 def test_a_few_emoji_do_not_decide() -> None:
     emoji = [chr(0x1F300 + i) for i in range(700)]
-    english = Survey(1, 1_000_000, 1_100_000, 0, "".join([*map(chr, range(32, 127)), *emoji]))
-    assert suitable_vocab_size(english) == (DEFAULT_VOCAB_SIZE, "")
+    english = TextStatistics(1, 1_000_000, 1_100_000, 0, "".join([*map(chr, range(32, 127)), *emoji]))
+    assert default_vocab_size(english) == (DEFAULT_VOCAB_SIZE, "")
 
 
 def test_no_model_gets_a_table_of_all_of_unicode() -> None:
-    many = "".join(map(chr, range(0x4E00, 0x4E00 + MOST_CHARACTERS + 1)))
-    assert suitable_vocab_size(Survey(1, 10**7, 3 * 10**7, 0, many))[0] == DEFAULT_VOCAB_SIZE
-    assert suitable_vocab_size(Survey(1, 10**4, 10**4, 0, many))[0] == FEWEST_TOKENS
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + MAX_ALPHABET + 1)))
+    assert default_vocab_size(TextStatistics(1, 10**7, 3 * 10**7, 0, many))[0] == DEFAULT_VOCAB_SIZE
+    assert default_vocab_size(TextStatistics(1, 10**4, 10**4, 0, many))[0] == MIN_BPE_TOKENS
 
 
 def test_the_choice_is_told_and_can_be_overruled(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from normscope.data.tokenizers import load_tokenizer
 from normscope.data.tokenizers.bpe import train_bpe
-from normscope.data.tokenizers.byte_alphabet import bytes_of, letters
-from normscope.data.tokenizers.huggingface import LibraryTokenizer
+from normscope.data.tokenizers.byte_alphabet import bytes_to_unicode, token_bytes
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, FileError, TokenError
 from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
 
 
 def test_letters_are_those_of_the_library() -> None:
-    assert sorted(letters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(bytes_to_unicode()) == sorted(pre_tokenizers.ByteLevel.alphabet())
     text = "".join(map(chr, range(0x250))) + "猫🐈"
-    word = "".join(letters()[byte] for byte in text.encode())
-    assert bytes_of(word).decode() == text
+    word = "".join(bytes_to_unicode()[byte] for byte in text.encode())
+    assert token_bytes(word).decode() == text
     assert decoders.ByteLevel().decode([word]) == text
 
 
@@ -69,20 +69,20 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused(wrong: int) -> None:
 def test_the_end_is_found_by_the_names_that_others_use(name: str) -> None:
     library = Library(models.WordLevel({"a": 0, name: 1, "[UNK]": 2}, unk_token="[UNK]"))
     library.add_special_tokens([name])
-    tokenizer = LibraryTokenizer(library)
-    assert (tokenizer.end, tokenizer.vocab_size, tokenizer.notices) == (1, 3, ())
+    tokenizer = HuggingFaceTokenizer(library)
+    assert (tokenizer.eos_token_id, tokenizer.vocab_size, tokenizer.notices) == (1, 3, ())
 
 
 def test_an_end_is_added_where_there_is_none_and_stays(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(saved(like_bert(), tmp_path))
-    assert tokenizer.end == 9
+    assert tokenizer.eos_token_id == 9
     assert tokenizer.vocab_size == 10
     assert tokenizer.notices == (
         "the tokenizer has no token that ends a document, so <|end|> was added to its vocabulary",
     )
     tokenizer.save(tmp_path / "ours.json")
     again = load_tokenizer(tmp_path / "ours.json")
-    assert (again.end, again.notices) == (9, ())
+    assert (again.eos_token_id, again.notices) == (9, ())
 
 
 def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) 
     with pytest.raises(FileError, match=r"their-tokenizer\.json is not a tokenizer: .* the id 3, .*'b'\nfix: "):
         load_tokenizer(path)
     path = saved(Library(models.WordLevel({**words, "</s>": 7}, unk_token="[UNK]")), tmp_path)
-    assert load_tokenizer(path).end == 7
+    assert load_tokenizer(path).eos_token_id == 7
 
 
 def test_unknown_words_are_refused_by_name(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_bytes_that_a_vocabulary_lacks_are_refused_and_not_lost() -> None:
     library = Library(models.BPE(vocab={"a": 0, "Ġ": 1, "Ã": 2}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
-    tokenizer = LibraryTokenizer(library)
+    tokenizer = HuggingFaceTokenizer(library)
     assert tokenizer.decode(tokenizer.encode("a a")) == "a a"
     with pytest.raises(TokenError, match="no token for 'é' at position 2 of the text: 'a é'"):
         tokenizer.encode("a é")
@@ -116,21 +116,21 @@ def test_settings_that_would_change_the_text_are_turned_off() -> None:
     library.enable_truncation(3)
     library.enable_padding(length=50)
     library.model.dropout = 0.9
-    tokenizer = LibraryTokenizer(library)
-    np.testing.assert_array_equal(tokenizer.encode(TEXT), LibraryTokenizer(like_gpt2()).encode(TEXT))
+    tokenizer = HuggingFaceTokenizer(library)
+    np.testing.assert_array_equal(tokenizer.encode(TEXT), HuggingFaceTokenizer(like_gpt2()).encode(TEXT))
 
 
 def test_what_the_library_decodes_is_what_is_decoded_here() -> None:
     for library in (like_gpt2(), like_llama()):
-        tokenizer = LibraryTokenizer(library)
+        tokenizer = HuggingFaceTokenizer(library)
         tokens = tokenizer.encode(TEXT).tolist()
         assert tokenizer.decode(tokens) == library.decode(tokens) == TEXT
 
 
 def test_the_end_may_have_any_number_and_gaps_count() -> None:
     library = Library(models.WordLevel({"a": 0, "</s>": 70_000, "[UNK]": 5}, unk_token="[UNK]"))
-    tokenizer = LibraryTokenizer(library)
-    assert (tokenizer.vocab_size, tokenizer.end, tokenizer.dtype.name) == (70_001, 70_000, "uint32")
+    tokenizer = HuggingFaceTokenizer(library)
+    assert (tokenizer.vocab_size, tokenizer.eos_token_id, tokenizer.dtype.name) == (70_001, 70_000, "uint32")
     assert tokenizer.decode([0, 70_000, 0]) == tokenizer.decode([0, 0])
 
 
@@ -138,7 +138,7 @@ def test_the_end_may_have_any_number_and_gaps_count() -> None:
 def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token: int) -> None:
     library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match=f"it has the token id {token:,}, and ids must be below 4,194,304\nfix: "):
-        LibraryTokenizer(library)
+        HuggingFaceTokenizer(library)
     # Written by hand: the library would go through every id up to this one.
     content = json.loads(Library(models.WordLevel({"a": 0}, unk_token="[UNK]")).to_str())
     content["model"]["vocab"]["</s>"] = token
@@ -148,7 +148,7 @@ def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token:
 
 
 def test_a_vocabulary_that_lacks_its_own_unknown_token_is_told_when_it_is_needed() -> None:
-    tokenizer = LibraryTokenizer(Library(models.WordPiece({"a": 0}, unk_token="[UNK]")))
+    tokenizer = HuggingFaceTokenizer(Library(models.WordPiece({"a": 0}, unk_token="[UNK]")))
     with pytest.raises(TokenError, match=r"cannot encode the text: .*\[UNK\].*\nfix: use another tokenizer"):
         tokenizer.encode("zebra")
 

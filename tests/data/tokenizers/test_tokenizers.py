@@ -31,7 +31,7 @@ def test_any_text_comes_back(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(text)
     assert tokens.dtype == tokenizer.dtype
-    assert tokenizer.end not in tokens
+    assert tokenizer.eos_token_id not in tokens
     assert tokenizer.decode(tokens) == text
 
 
@@ -84,7 +84,7 @@ def test_a_stream_goes_on_from_the_tokens_before_it(name: str, text: str, data: 
 def test_a_stream_after_an_end_begins_a_text(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode("the cat").tolist()
-    stream = tokenizer.stream([tokenizer.end])
+    stream = tokenizer.stream([tokenizer.eos_token_id])
     assert "".join([*map(stream.push, tokens), stream.finish()]) == "the cat"
 
 
@@ -101,9 +101,9 @@ def test_text_comes_as_soon_as_it_is_whole(name: str) -> None:
 @each
 def test_the_end_is_a_token_without_text(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    assert 0 <= tokenizer.end < tokenizer.vocab_size
+    assert 0 <= tokenizer.eos_token_id < tokenizer.vocab_size
     words = tokenizer.encode("the cat")
-    assert tokenizer.decode([*words, tokenizer.end]) == "the cat"
+    assert tokenizer.decode([*words, tokenizer.eos_token_id]) == "the cat"
     assert tokenizer.decode([]) == ""
     assert len(tokenizer.encode("")) == 0
 
@@ -113,7 +113,7 @@ def test_the_end_is_a_token_without_text(name: str) -> None:
 def test_the_name_of_a_special_token_is_text_like_any_other(name: str, word: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(f"the {word} cat")
-    assert tokenizer.end not in tokens
+    assert tokenizer.eos_token_id not in tokens
     assert tokenizer.decode(tokens) == f"the {word} cat"
 
 
@@ -122,7 +122,11 @@ def test_a_saved_tokenizer_is_the_same(name: str, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[name]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
-    assert (again.kind, again.vocab_size, again.end) == (tokenizer.kind, tokenizer.vocab_size, tokenizer.end)
+    assert (again.kind, again.vocab_size, again.eos_token_id) == (
+        tokenizer.kind,
+        tokenizer.vocab_size,
+        tokenizer.eos_token_id,
+    )
     text = "the cat sat" if name == "bert" else TEXT
     np.testing.assert_array_equal(again.encode(text), tokenizer.encode(text))
     tokens = list(range(tokenizer.vocab_size))
@@ -186,9 +190,14 @@ def test_the_name_of_a_special_token_stands_for_it_where_that_is_allowed(name: s
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(f"the{word}{word}cat", allow_special=True)
     assert tokens.dtype == tokenizer.dtype
-    assert tokens.tolist() == [*tokenizer.encode("the"), tokenizer.end, tokenizer.end, *tokenizer.encode("cat")]
+    assert tokens.tolist() == [
+        *tokenizer.encode("the"),
+        tokenizer.eos_token_id,
+        tokenizer.eos_token_id,
+        *tokenizer.encode("cat"),
+    ]
     assert tokenizer.decode(tokens).replace(" ", "") == "thecat"  # some put a space where a text begins
-    assert tokenizer.encode(word, allow_special=True).tolist() == [tokenizer.end]
+    assert tokenizer.encode(word, allow_special=True).tolist() == [tokenizer.eos_token_id]
 
 
 @each
@@ -202,14 +211,14 @@ def test_a_text_without_special_names_is_encoded_alike(name: str, texts: list[st
 
 def test_characters_need_no_letters_for_a_special_name() -> None:
     tokenizer = CharacterTokenizer("abc")
-    assert tokenizer.encode("ab<|endoftext|>c", allow_special=True).tolist() == [0, 1, tokenizer.end, 2]
+    assert tokenizer.encode("ab<|endoftext|>c", allow_special=True).tolist() == [0, 1, tokenizer.eos_token_id, 2]
     with pytest.raises(TokenError, match="'<'"):
         tokenizer.encode("ab<|endoftext|>c")
 
 
 def test_the_special_tokens_of_a_vocabulary_go_by_their_own_names() -> None:
     special = TOKENIZERS["llama"].special_tokens
-    assert special["</s>"] == TOKENIZERS["llama"].end == special["<|end|>"]
+    assert special["</s>"] == TOKENIZERS["llama"].eos_token_id == special["<|end|>"]
     assert TOKENIZERS["llama"].encode("<s>cat", allow_special=True)[0] == special["<s>"]
 
 

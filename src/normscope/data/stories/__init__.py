@@ -18,17 +18,26 @@ True
 from collections.abc import Iterator
 from functools import cache
 
-from normscope.data.stories import expectation
+from normscope.data.stories import entropy as expectation
 from normscope.data.stories import generate as telling
 from normscope.data.stories import parse as reading
-from normscope.data.stories.expectation import Floor
+from normscope.data.stories.entropy import EntropyFloor
 from normscope.data.stories.generate import Story
 from normscope.data.stories.grammar import Grammar
 from normscope.data.stories.parse import NotAStoryError
 from normscope.data.stories.plots import RULES
 from normscope.data.stories.word_lists import TABLES
 
-__all__ = ["Floor", "NotAStoryError", "Story", "derivations", "floor", "nats", "stories", "story_grammar"]
+__all__ = [
+    "EntropyFloor",
+    "NotAStoryError",
+    "Story",
+    "derivations",
+    "entropy_floor",
+    "nats",
+    "stories",
+    "story_grammar",
+]
 
 
 @cache
@@ -39,7 +48,7 @@ def story_grammar() -> Grammar:
 
 def stories(seed: int, start: int = 0) -> Iterator[Story]:
     """Stories without end, from number `start` on; a story depends on the seed and on its number alone."""
-    return telling.tell_all(story_grammar(), seed, start)
+    return telling.generate_stories(story_grammar(), seed, start)
 
 
 def nats(text: str) -> float:
@@ -58,10 +67,10 @@ def derivations(text: str) -> int:
 
 
 @cache
-def floor() -> Floor:
+def entropy_floor() -> EntropyFloor:
     """The entropy of the stories and their mean length, exactly.
 
-    >>> round(floor().bits_per_byte, 2), round(floor().bytes_per_story)
+    >>> round(entropy_floor().bits_per_byte, 2), round(entropy_floor().bytes_per_story)
     (0.22, 588)
     """
-    return expectation.expect(story_grammar())
+    return expectation.compute_entropy(story_grammar())

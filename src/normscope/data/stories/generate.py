@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from normscope.checks import SEEDS, check_seed
-from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Step, Write
+from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, TextNode
 from normscope.data.stories.vocabulary import Word
 
 
@@ -17,21 +17,21 @@ class Story:
     nats: float
 
 
-def tell(grammar: Grammar, number: Callable[[], float]) -> Story:
+def generate_story(grammar: Grammar, number: Callable[[], float]) -> Story:
     """Walk the grammar once, asking for a number from [0, 1) at every choice."""
     words: list[str] = []
     memory: dict[str, Word] = {}
     nats = 0.0
-    step: Step = grammar.start
-    while not isinstance(step, End):
-        if isinstance(step, Write):
+    step: GrammarNode = grammar.start
+    while not isinstance(step, EndNode):
+        if isinstance(step, TextNode):
             words.append(step.text)
             step = step.next
-        elif isinstance(step, Fork):
+        elif isinstance(step, BranchNode):
             place, way = step.ways.pick(number())
             nats += step.ways.nats[place]
             step = way
-        elif isinstance(step, Draw):
+        elif isinstance(step, DrawNode):
             odds = step.odds(None if step.other is None else memory[step.other])
             place, word = odds.pick(number())
             nats += odds.nats[place]
@@ -44,7 +44,7 @@ def tell(grammar: Grammar, number: Callable[[], float]) -> Story:
     return Story("".join(words), nats)
 
 
-def tell_all(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
+def generate_stories(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
     """Stories one after the other. Number i depends on the seed and on i alone, so that any can be the first."""
     check_seed(seed=seed, start=start)
     return _tell_from(grammar, int(seed), int(start))
@@ -54,4 +54,4 @@ def _tell_from(grammar: Grammar, seed: int, index: int) -> Iterator[Story]:
     random = Random()
     for number in range(index, SEEDS):
         random.seed(seed * SEEDS + number)  # Python promises the same numbers for a whole number, in every version
-        yield tell(grammar, random.random)
+        yield generate_story(grammar, random.random)

@@ -6,40 +6,48 @@ Telling a story, reading one and knowing what to expect of all are three ways to
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.data.stories.notation import Choice, Drawn, Named, Plain, Recalled, Text, read
-from normscope.data.stories.probabilities import Odds
-from normscope.data.stories.vocabulary import Table, Word
+from normscope.data.stories.categorical import Categorical
+from normscope.data.stories.template import (
+    Alternatives,
+    PlainText,
+    RuleReference,
+    SlotDraw,
+    SlotReference,
+    Template,
+    parse_template,
+)
+from normscope.data.stories.vocabulary import Word, WordTable
 from normscope.errors import ConfigError
 
-Memory = Mapping[str, Word]
+SlotValues = Mapping[str, Word]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Write:
+class TextNode:
     """Words that are always there."""
 
     text: str
-    next: "Step"
+    next: "GrammarNode"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Recall:
+class SlotNode:
     """A form of a word that is remembered."""
 
     slot: str
     form: str
-    next: "Step"
+    next: "GrammarNode"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Fork:
+class BranchNode:
     """One of several ways to go on."""
 
-    ways: Odds["Step"]
+    ways: Categorical["GrammarNode"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Draw:
+class DrawNode:
     """A word from a table, to be written and remembered.
 
     At most one earlier slot has a say, either as the owner of the table (`list` is one of its lists) or as the word
@@ -48,12 +56,12 @@ class Draw:
 
     slot: str
     form: str
-    table: Table | None
+    table: WordTable | None
     other: str | None
     list: str | None
-    next: "Step"
+    next: "GrammarNode"
 
-    def odds(self, other: Word | None) -> Odds[Word]:
+    def odds(self, other: Word | None) -> Categorical[Word]:
         """How likely each word is, given the word in the slot `other`, if there is one."""
         if self.table is not None:
             return self.table.odds(unlike=other)
@@ -63,11 +71,11 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class End:
+class EndNode:
     """Here a story is over."""
 
 
-Step = Write | Recall | Fork | Draw | End
+GrammarNode = TextNode | SlotNode | BranchNode | DrawNode | EndNode
 
 
 class Grammar:
@@ -81,41 +89,41 @@ class Grammar:
     >>> pets = [Word("owl"), Word("hen")]
     >>> grammar = Grammar({"start": ["A [cat|dog] met {pet=pets as a}."]}, {"pets": pets}, start="start")
     >>> type(grammar.start).__name__, len(grammar.steps)
-    ('Write', 8)
+    ('TextNode', 8)
     """
 
     def __init__(self, rules: Mapping[str, Sequence[str]], tables: Mapping[str, Sequence[Word]], start: str) -> None:
-        self._rules = {name: tuple(read(text) for text in texts) for name, texts in rules.items()}
-        self._tables = {name: Table(words) for name, words in tables.items()}
-        self.steps: list[Step] = []
+        self._rules = {name: tuple(parse_template(text) for text in texts) for name, texts in rules.items()}
+        self._tables = {name: WordTable(words) for name, words in tables.items()}
+        self.steps: list[GrammarNode] = []
         """Every step, each after all those that can follow it."""
-        self.start = self._named(start, self._add(End()), ())
+        self.start = self._named(start, self._add(EndNode()), ())
 
-    def _add(self, step: Step) -> Step:
+    def _add(self, step: GrammarNode) -> GrammarNode:
         self.steps.append(step)
         return step
 
-    def _text(self, text: Text, after: Step, within: tuple[str, ...]) -> Step:
+    def _text(self, text: Template, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
         """The steps of a text, laid from its end to its beginning; `within` are the rules that it stands in."""
         for part in reversed(text):
             match part:
-                case Plain(words):
-                    after = self._add(Write(words, after))
-                case Recalled(slot, form):
-                    after = self._add(Recall(slot, form, after))
-                case Drawn():
+                case PlainText(words):
+                    after = self._add(TextNode(words, after))
+                case SlotReference(slot, form):
+                    after = self._add(SlotNode(slot, form, after))
+                case SlotDraw():
                     after = self._add(self._draw(part, after))
-                case Choice(options):
+                case Alternatives(options):
                     after = self._fork(options, after, within)
-                case Named(rule):
+                case RuleReference(rule):
                     after = self._named(rule, after, within)
         return after
 
-    def _fork(self, options: Sequence[Text], after: Step, within: tuple[str, ...]) -> Step:
+    def _fork(self, options: Sequence[Template], after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
         ways = [self._text(option, after, within) for option in options]
-        return ways[0] if len(ways) == 1 else self._add(Fork(Odds(ways)))
+        return ways[0] if len(ways) == 1 else self._add(BranchNode(Categorical(ways)))
 
-    def _named(self, rule: str, after: Step, within: tuple[str, ...]) -> Step:
+    def _named(self, rule: str, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
         if not self._rules.get(rule):
             raise ConfigError(f"there is no rule <{rule}>\nfix: use one of {', '.join(sorted(self._rules))}")
         if rule in within:
@@ -124,17 +132,17 @@ class Grammar:
             )
         return self._fork(self._rules[rule], after, (*within, rule))
 
-    def _draw(self, part: Drawn, after: Step) -> Draw:
+    def _draw(self, part: SlotDraw, after: GrammarNode) -> DrawNode:
         owner, _, name = part.source.rpartition(".")
         if not owner:
             if name not in self._tables:
                 raise ConfigError(f"there is no table {name!r}\nfix: use one of {', '.join(sorted(self._tables))}")
             table = self._tables[name]
             table.check_distinct(part.form)
-            return Draw(part.slot, part.form, table, part.unlike, None, after)
+            return DrawNode(part.slot, part.form, table, part.unlike, None, after)
         if part.unlike is not None:
             raise ConfigError(
                 f"{{{part.slot}={part.source}}} looks at {owner} and at {part.unlike}\n"
                 f"fix: let it look at one earlier word only, so that the floor can be computed"
             )
-        return Draw(part.slot, part.form, None, owner, name, after)
+        return DrawNode(part.slot, part.form, None, owner, name, after)

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
-from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Memory, Recall, Step, Write
+from normscope.data.stories.grammar import (
+    BranchNode,
+    DrawNode,
+    EndNode,
+    Grammar,
+    GrammarNode,
+    SlotNode,
+    SlotValues,
+    TextNode,
+)
 from normscope.errors import DtypeError, NormscopeError
 
 
@@ -25,9 +34,9 @@ class NotAStoryError(NormscopeError, ValueError):
 class _Thread(NamedTuple):
     """One way to have come so far: where the grammar stands, where the text, what is remembered, what it cost."""
 
-    step: Step
+    step: GrammarNode
     place: int
-    memory: Memory
+    memory: SlotValues
     nats: float
 
 
@@ -43,7 +52,7 @@ def derivations(grammar: Grammar, text: str) -> list[float]:
     threads = [_Thread(grammar.start, 0, {}, 0.0)]
     while threads:
         thread = threads.pop()
-        if isinstance(thread.step, End):
+        if isinstance(thread.step, EndNode):
             if thread.place == len(text):
                 found.append(thread.nats)
             else:
@@ -70,15 +79,15 @@ def nats(grammar: Grammar, text: str) -> float:
 def _ways_on(thread: _Thread) -> Iterator[tuple[str, _Thread]]:
     """The words that can come next, each with where they lead."""
     step, place, memory, cost = thread.step, thread.place, thread.memory, thread.nats
-    if isinstance(step, Fork):
+    if isinstance(step, BranchNode):
         for way, more in zip(step.ways.options, step.ways.nats, strict=True):
             yield "", _Thread(way, place, memory, cost + more)
-    elif isinstance(step, Write):
+    elif isinstance(step, TextNode):
         yield step.text, _Thread(step.next, place + len(step.text), memory, cost)
-    elif isinstance(step, Recall):
+    elif isinstance(step, SlotNode):
         words = memory[step.slot].form(step.form)
         yield words, _Thread(step.next, place + len(words), memory, cost)
-    elif isinstance(step, Draw):
+    elif isinstance(step, DrawNode):
         odds = step.odds(None if step.other is None else memory[step.other])
         for word, more in zip(odds.options, odds.nats, strict=True):
             words = word.form(step.form)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from normscope.data.stories.probabilities import Odds
+from normscope.data.stories.categorical import Categorical
 from normscope.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ class Word:
         capitals = {name.capitalize(): form[0].upper() + form[1:] for name, form in texts.items() if name}
         self._forms: Mapping[str, str] = MappingProxyType(capitals | texts)
         self._lists = {
-            name: Table([Word(item) for item in form]) for name, form in forms.items() if not isinstance(form, str)
+            name: WordTable([Word(item) for item in form]) for name, form in forms.items() if not isinstance(form, str)
         }
 
     def form(self, name: str) -> str:
@@ -37,7 +37,7 @@ class Word:
             )
         return self._forms[name]
 
-    def list(self, name: str) -> "Table":
+    def list(self, name: str) -> "WordTable":
         """The words that go with this one."""
         if name not in self._lists:
             raise ConfigError(
@@ -53,21 +53,21 @@ class Word:
         return ", ".join(name for name in mapping if name) or "none: it has none"
 
 
-class Table:
+class WordTable:
     """Words to draw from, the frequent ones first.
 
-    >>> table = Table([Word("owl"), Word("fox"), Word("bear")])
+    >>> table = WordTable([Word("owl"), Word("fox"), Word("bear")])
     >>> table.odds(unlike=table.words[0]).options
     (Word('fox'), Word('bear'))
     """
 
     def __init__(self, words: Sequence[Word]) -> None:
-        self._all = Odds(words)
+        self._all = Categorical(words)
         self._others = {word: self._all.without(i) for i, word in enumerate(words)} if len(words) > 1 else {}
         self.words = self._all.options
         self.check_distinct("")
 
-    def odds(self, unlike: Word | None = None) -> Odds[Word]:
+    def odds(self, unlike: Word | None = None) -> Categorical[Word]:
         """How likely each word is; with `unlike`, how likely each other word is."""
         return self._all if unlike is None else self._others.get(unlike, self._all)
 

@@ -4,7 +4,7 @@ A tokenizer that is learnt (`bpe.train_bpe`) or read from elsewhere (`library.Li
 library, which is loaded with those files and not before.
 """
 
-from normscope.data.tokenizers.base import Ids, TextStream, Tokenizer, Tokens
+from normscope.data.tokenizers.base import DecodeStream, TokenIds, Tokenizer, Tokens
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import Alphabet, CharacterTokenizer
 from normscope.data.tokenizers.load import load_tokenizer
@@ -13,8 +13,8 @@ __all__ = [
     "Alphabet",
     "ByteTokenizer",
     "CharacterTokenizer",
-    "Ids",
-    "TextStream",
+    "DecodeStream",
+    "TokenIds",
     "Tokenizer",
     "Tokens",
     "load_tokenizer",

@@ -13,20 +13,20 @@ from normscope.checks import is_whole
 from normscope.errors import DtypeError, TokenError
 from normscope.storage.files import write_atomically
 
-END = "<|end|>"
+EOS_TOKEN = "<|end|>"
 """How the token that ends a document is called."""
 
-END_NAMES = (END, "<|endoftext|>")
+EOS_NAMES = (EOS_TOKEN, "<|endoftext|>")
 """What a text may call the end of a document; the second is what most corpora have between their texts."""
 
 DEFAULT_VOCAB_SIZE = 2048
 """How many tokens byte-pair encoding learns, unless told otherwise."""
 
-Ids = Sequence[int] | NDArray[np.integer]
+TokenIds = Sequence[int] | NDArray[np.integer]
 Tokens = NDArray[np.unsignedinteger]
 
 
-class TextStream(ABC):
+class DecodeStream(ABC):
     """Tokens in, one by one; text out as soon as it is whole.
 
     A character whose bytes are spread over several tokens comes out with the last of them. All that `push` and
@@ -62,7 +62,7 @@ class Tokenizer(ABC):
 
     kind: str
     vocab_size: int
-    end: int
+    eos_token_id: int
     notices: tuple[str, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ class Tokenizer(ABC):
     @property
     def special_tokens(self) -> dict[str, int]:
         """Special tokens by the names that they have in a text; the end goes by all of END_NAMES."""
-        return dict.fromkeys(END_NAMES, self.end)
+        return dict.fromkeys(EOS_NAMES, self.eos_token_id)
 
     def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
         """The tokens of a text, without an end.
@@ -90,7 +90,7 @@ class Tokenizer(ABC):
         if not allow_special:
             return self._encode_many(texts)
         special = self.special_tokens
-        parts = [split_at(text, special) for text in texts]
+        parts = [split_special(text, special) for text in texts]
         plain = iter(self._encode_many([part for one in parts for part in one if part not in special]))
         return [
             np.concatenate([np.array([special[part]], self.dtype) if part in special else next(plain) for part in one])
@@ -105,11 +105,11 @@ class Tokenizer(ABC):
         """The tokens of a text in which nothing is special."""
 
     @abstractmethod
-    def decode(self, tokens: Ids) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         """The text of some tokens; bytes that are no character become U+FFFD."""
 
     @abstractmethod
-    def stream(self, after: Ids = ()) -> TextStream:
+    def stream(self, after: TokenIds = ()) -> DecodeStream:
         """A new stream, for text that is made token by token.
 
         Args:
@@ -131,7 +131,7 @@ class Tokenizer(ABC):
             raise TokenError(f"{token!r} is not a token: the vocabulary has the ids 0 to {self.vocab_size - 1}")
         return int(token)
 
-    def check_tokens(self, tokens: Ids) -> NDArray[np.int64]:
+    def check_tokens(self, tokens: TokenIds) -> NDArray[np.int64]:
         """Refuse what is not tokens of this vocabulary; returns them as one array."""
         ids = np.asarray(tokens)
         if ids.size == 0:
@@ -146,10 +146,10 @@ class Tokenizer(ABC):
         return ids.astype(np.int64)
 
 
-def split_at(text: str, names: Iterable[str]) -> list[str]:
+def split_special(text: str, names: Iterable[str]) -> list[str]:
     """The text in parts: names are parts of their own, the longer one where two begin at one place.
 
-    >>> split_at("one<|end|>two", ["<|end|>"]), split_at("", ["<|end|>"])
+    >>> split_special("one<|end|>two", ["<|end|>"]), split_special("", ["<|end|>"])
     (['one', '<|end|>', 'two'], [''])
     """
     check_text(text)
@@ -167,7 +167,7 @@ def smallest_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.min_scalar_type(vocab_size - 1)
 
 
-def utf8(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """The bytes of a text; half a surrogate pair, which Python's texts can hold, is no character and is refused."""
     check_text(text)
     try:
@@ -175,7 +175,7 @@ def utf8(text: str) -> bytes:
     except UnicodeEncodeError as error:
         raise TokenError(
             f"the text has half a character at position {error.start}: U+{ord(text[error.start]):04X} in "
-            f"{around(text, error.start)}\nfix: text.encode('utf-8', 'replace').decode() puts '?' in its place"
+            f"{excerpt(text, error.start)}\nfix: text.encode('utf-8', 'replace').decode() puts '?' in its place"
         ) from None
 
 
@@ -184,18 +184,18 @@ def check_text(text: object) -> None:
         raise DtypeError(f"text is a str, but got {type(text).__name__}\nfix: decode bytes first: data.decode('utf-8')")
 
 
-def around(text: str, place: int, reach: int = 20) -> str:
+def excerpt(text: str, place: int, reach: int = 20) -> str:
     """The words around a place in a text, for a message."""
     start, stop = max(0, place - reach), place + reach
-    return f"{'…' * (start > 0)}{ascii_safe(text[start:stop])}{'…' * (stop < len(text))}"
+    return f"{'…' * (start > 0)}{printable_repr(text[start:stop])}{'…' * (stop < len(text))}"
 
 
-def ascii_safe(text: str) -> str:
+def printable_repr(text: str) -> str:
     """A text in quotes that can be printed, whatever is in it."""
     return repr(text).encode("utf-8", "backslashreplace").decode()
 
 
-class ByteStream(TextStream):
+class ByteDecodeStream(DecodeStream):
     """Text from tokens that are bytes of UTF-8."""
 
     def __init__(self, tokenizer: Tokenizer, table: Sequence[bytes]) -> None:
@@ -210,6 +210,6 @@ class ByteStream(TextStream):
         return "" if cut else self._decoder.decode(b"", final=True)
 
 
-def joined(table: Sequence[bytes], tokens: Iterable[int]) -> str:
+def decode_bytes(table: Sequence[bytes], tokens: Iterable[int]) -> str:
     """The text of tokens that are bytes of UTF-8, at once."""
     return b"".join([table[token] for token in tokens]).decode("utf-8", "replace")

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from normscope.checks import is_whole
-from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, END
-from normscope.data.tokenizers.huggingface import LibraryTokenizer, on_all_cores
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_TOKEN
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, parallel_tokenization
 from normscope.errors import ConfigError
 
 _SMALLEST = 257  # each byte, and the end
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> LibraryTokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> HuggingFaceTokenizer:
     """A byte-level tokenizer for these texts: it knows every text, and is shortest on such as these.
 
     The texts are read once and not kept. The same texts give the same tokenizer. Short texts may have fewer tokens
@@ -31,13 +31,13 @@ def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> Lib
     library.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END],
+        special_tokens=[EOS_TOKEN],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    with on_all_cores():
+    with parallel_tokenization():
         library.train_from_iterator(iter(texts), trainer)
-    return LibraryTokenizer(library)
+    return HuggingFaceTokenizer(library)
 
 
 def check_vocab_size(vocab_size: int) -> None:

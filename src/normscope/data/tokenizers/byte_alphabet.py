@@ -10,10 +10,10 @@ _PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), 
 
 
 @cache
-def letters() -> tuple[str, ...]:
+def bytes_to_unicode() -> tuple[str, ...]:
     """The letter of each byte.
 
-    >>> letters()[ord("a")], letters()[ord(" ")], letters()[0]
+    >>> bytes_to_unicode()[ord("a")], bytes_to_unicode()[ord(" ")], bytes_to_unicode()[0]
     ('a', 'Ġ', 'Ā')
     """
     others = iter(range(0x100, 0x200))
@@ -22,17 +22,17 @@ def letters() -> tuple[str, ...]:
 
 
 @cache
-def _byte_of_letter() -> dict[str, int]:
-    return {letter: byte for byte, letter in enumerate(letters())}
+def _unicode_to_bytes() -> dict[str, int]:
+    return {letter: byte for byte, letter in enumerate(bytes_to_unicode())}
 
 
-def bytes_of(word: str) -> bytes:
+def token_bytes(word: str) -> bytes:
     """The bytes of a word of the vocabulary; a word with other characters, which users have added, is itself.
 
-    >>> bytes_of("Ġcaf" + "Ã" + "©").decode(), bytes_of("two words").decode()
+    >>> token_bytes("Ġcaf" + "Ã" + "©").decode(), token_bytes("two words").decode()
     (' café', 'two words')
     """
-    table = _byte_of_letter()
+    table = _unicode_to_bytes()
     if all(letter in table for letter in word):
         return bytes(table[letter] for letter in word)
     return word.encode()

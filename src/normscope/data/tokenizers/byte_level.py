@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from normscope.data.tokenizers.base import ByteStream, Ids, TextStream, Tokenizer, Tokens, utf8
+from normscope.data.tokenizers.base import ByteDecodeStream, DecodeStream, TokenIds, Tokenizer, Tokens, encode_utf8
 
 _BYTES = 256
 _TABLE = (*(bytes([byte]) for byte in range(_BYTES)), b"")
@@ -23,18 +23,18 @@ class ByteTokenizer(Tokenizer):
 
     kind = "bytes"
     vocab_size = _BYTES + 1
-    end = _BYTES
+    eos_token_id = _BYTES
 
     def _encode(self, text: str) -> Tokens:
-        return np.frombuffer(utf8(text), dtype=np.uint8).astype(self.dtype)
+        return np.frombuffer(encode_utf8(text), dtype=np.uint8).astype(self.dtype)
 
-    def decode(self, tokens: Ids) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         ids = self.check_tokens(tokens)
-        data: bytes = ids[ids != self.end].astype(np.uint8).tobytes()
+        data: bytes = ids[ids != self.eos_token_id].astype(np.uint8).tobytes()
         return data.decode("utf-8", "replace")
 
-    def stream(self, after: Ids = ()) -> TextStream:
-        return ByteStream(self, _TABLE)
+    def stream(self, after: TokenIds = ()) -> DecodeStream:
+        return ByteDecodeStream(self, _TABLE)
 
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind}) + "\n"

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.data.tokenizers.base import Ids, TextStream, Tokenizer, Tokens, around, ascii_safe, utf8
+from normscope.data.tokenizers.base import (
+    DecodeStream,
+    TokenIds,
+    Tokenizer,
+    Tokens,
+    encode_utf8,
+    excerpt,
+    printable_repr,
+)
 from normscope.errors import ConfigError, TokenError
 
 
@@ -37,7 +45,7 @@ class CharacterTokenizer(Tokenizer):
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
     >>> tokenizer.vocab_size, tokenizer.encode("hello")
     (9, array([3, 2, 4, 4, 5], dtype=uint8))
-    >>> tokenizer.decode([3, 2, 4, 4, 5, tokenizer.end])
+    >>> tokenizer.decode([3, 2, 4, 4, 5, tokenizer.eos_token_id])
     'hello'
     """
 
@@ -49,14 +57,14 @@ class CharacterTokenizer(Tokenizer):
                 f"an alphabet is each character once, in the order of Unicode, but got {alphabet!r:.80}\n"
                 f"fix: CharacterTokenizer.of([text]) makes one"
             )
-        utf8(alphabet)
+        encode_utf8(alphabet)
         self.alphabet = alphabet
         self.vocab_size = len(alphabet) + 1
-        self.end = len(alphabet)
+        self.eos_token_id = len(alphabet)
         self._codes = code_points(alphabet)
         # No character has the token `end`, so it can stand for "unknown" in the table. The last entry is unknown, and
         # serves all that lie beyond it.
-        self._table = np.full(int(self._codes[-1]) + 2, self.end, dtype=self.dtype)
+        self._table = np.full(int(self._codes[-1]) + 2, self.eos_token_id, dtype=self.dtype)
         self._table[self._codes] = np.arange(len(alphabet))
 
     @classmethod
@@ -70,17 +78,17 @@ class CharacterTokenizer(Tokenizer):
     def _encode(self, text: str) -> Tokens:
         codes = code_points(text)
         ids: Tokens = self._table[np.minimum(codes, len(self._table) - 1)]
-        unknown = ids == self.end
+        unknown = ids == self.eos_token_id
         if unknown.any():
             raise self._unknown(text, int(unknown.argmax()))
         return ids
 
-    def decode(self, tokens: Ids) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         ids = self.check_tokens(tokens)
-        return _text_of(self._codes[ids[ids != self.end]])
+        return _text_of(self._codes[ids[ids != self.eos_token_id]])
 
-    def stream(self, after: Ids = ()) -> TextStream:
-        return _CharacterStream(self)
+    def stream(self, after: TokenIds = ()) -> DecodeStream:
+        return _CharacterDecodeStream(self)
 
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind, "alphabet": self.alphabet}, ensure_ascii=False) + "\n"
@@ -89,20 +97,20 @@ class CharacterTokenizer(Tokenizer):
         character = text[place]
         name = unicodedata.name(character, "a character without a name")
         return TokenError(
-            f"{ascii_safe(character)} (U+{ord(character):04X}, {name}) is not in the tokenizer's alphabet of "
-            f"{len(self.alphabet)} characters; it is at position {place} of the text: {around(text, place)}\n"
+            f"{printable_repr(character)} (U+{ord(character):04X}, {name}) is not in the tokenizer's alphabet of "
+            f"{len(self.alphabet)} characters; it is at position {place} of the text: {excerpt(text, place)}\n"
             f"fix: leave it out, add text that has it to the corpus, or use the tokenizer 'bytes' or 'bpe', which know "
             f"every character"
         )
 
 
-class _CharacterStream(TextStream):
+class _CharacterDecodeStream(DecodeStream):
     def __init__(self, tokenizer: CharacterTokenizer) -> None:
         self._tokenizer = tokenizer
 
     def push(self, token: int) -> str:
         token = self._tokenizer.check_token(token)
-        return "" if token == self._tokenizer.end else self._tokenizer.alphabet[token]
+        return "" if token == self._tokenizer.eos_token_id else self._tokenizer.alphabet[token]
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
@@ -110,7 +118,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
     try:
         return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     except (UnicodeEncodeError, AttributeError):
-        utf8(text)  # says what is wrong
+        encode_utf8(text)  # says what is wrong
         raise
 
 

@@ -11,22 +11,22 @@ import numpy as np
 import tokenizers
 
 from normscope.data.tokenizers.base import (
-    END,
-    ByteStream,
-    Ids,
-    TextStream,
+    EOS_TOKEN,
+    ByteDecodeStream,
+    DecodeStream,
+    TokenIds,
     Tokenizer,
     Tokens,
-    around,
-    ascii_safe,
-    joined,
-    utf8,
+    decode_bytes,
+    encode_utf8,
+    excerpt,
+    printable_repr,
 )
-from normscope.data.tokenizers.byte_alphabet import bytes_of, letters
+from normscope.data.tokenizers.byte_alphabet import bytes_to_unicode, token_bytes
 from normscope.errors import ConfigError, TokenError
 
-_ENDS = (
-    END,
+_KNOWN_EOS_NAMES = (
+    EOS_TOKEN,
     "<|endoftext|>",
     "</s>",
     "<|end_of_text|>",
@@ -38,7 +38,7 @@ _ENDS = (
 )
 """What others call the token that ends a document, first choice first."""
 
-MOST_TOKENS = 2**22
+MAX_TOKEN_IDS = 2**22
 """The largest vocabularies have about a million tokens; tables as long as the largest id must fit in memory."""
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
@@ -49,7 +49,7 @@ os.environ.setdefault(_PARALLELISM, "false")
 
 
 @contextmanager
-def on_all_cores() -> Iterator[None]:
+def parallel_tokenization() -> Iterator[None]:
     """Let the library use its threads meanwhile, unless its user has decided; in a fork they are dead."""
     if _CHOSEN_BY_USER or os.getpid() != _THIS_PROCESS:
         yield
@@ -61,7 +61,7 @@ def on_all_cores() -> Iterator[None]:
         os.environ[_PARALLELISM] = "false"
 
 
-class LibraryTokenizer(Tokenizer):
+class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer of the library's.
 
     The end of a document is the token that others use for it (`<|end|>`, `<|endoftext|>`, `</s>`, ...). If there is
@@ -85,7 +85,7 @@ class LibraryTokenizer(Tokenizer):
         if settings["model"].get("dropout"):
             library.model.dropout = None  # the same text has the same tokens
         self.kind = str(settings["model"].get("type", "BPE")).lower()
-        self.end = self._find_end()
+        self.eos_token_id = self._find_eos()
         self.vocab_size = max(library.get_vocab().values()) + 1  # there may be gaps
         self._special = {token for token, added in library.get_added_tokens_decoder().items() if added.special}
         self._unknown = _unknown_token(settings["model"], library)
@@ -103,7 +103,7 @@ class LibraryTokenizer(Tokenizer):
         for text in texts:
             self._check(text)
         try:
-            with on_all_cores():
+            with parallel_tokenization():
                 encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # the library raises no narrower one
             raise TokenError(f"the tokenizer cannot encode the text: {error}\nfix: use another tokenizer") from error
@@ -115,19 +115,19 @@ class LibraryTokenizer(Tokenizer):
                     raise self._cannot(text, *encoding.offsets[encoding.ids.index(self._unknown)])
         return found
 
-    def decode(self, tokens: Ids) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         ids = self.check_tokens(tokens).tolist()
         if self._in_bytes:
-            return joined(self._bytes, ids)
+            return decode_bytes(self._bytes, ids)
         # Word by word too: what a word looks like may hang on those after it, so all at once could differ from that.
         stream = self.stream()
         return "".join([*map(stream.push, ids), stream.finish()])
 
-    def stream(self, after: Ids = ()) -> TextStream:
+    def stream(self, after: TokenIds = ()) -> DecodeStream:
         if self._in_bytes:
-            return ByteStream(self, self._bytes)
+            return ByteDecodeStream(self, self._bytes)
         before = [token for token in self.check_tokens(after).tolist() if token not in self._special]
-        return _WordStream(self, self._library, self._special, before)
+        return _WordDecodeStream(self, self._library, self._special, before)
 
     def to_json(self) -> str:
         return self._library.to_str(pretty=True) + "\n"
@@ -137,17 +137,17 @@ class LibraryTokenizer(Tokenizer):
         """The bytes of each token, if the tokens are bytes that are written as letters."""
         table = [b""] * self.vocab_size
         for word, token in self._library.get_vocab().items():
-            table[token] = b"" if token in self._special else bytes_of(word)
+            table[token] = b"" if token in self._special else token_bytes(word)
         return table
 
     @cached_property
     def _missing(self) -> frozenset[int]:
         """The bytes that a vocabulary of bytes does not have; most have all of them."""
-        have = self._library.get_vocab() if self._in_bytes else letters()
-        return frozenset(byte for byte, letter in enumerate(letters()) if letter not in have)
+        have = self._library.get_vocab() if self._in_bytes else bytes_to_unicode()
+        return frozenset(byte for byte, letter in enumerate(bytes_to_unicode()) if letter not in have)
 
     def _check(self, text: str) -> None:
-        data = utf8(text)
+        data = encode_utf8(text)
         if self._missing and not self._missing.isdisjoint(data):  # the library would leave them out without a word
             places = (i for i, character in enumerate(text) if not self._missing.isdisjoint(character.encode()))
             place = next(places)
@@ -155,15 +155,17 @@ class LibraryTokenizer(Tokenizer):
 
     def _cannot(self, text: str, start: int, stop: int) -> TokenError:
         return TokenError(
-            f"the tokenizer has no token for {ascii_safe(text[start:stop])} at position {start} of the text: "
-            f"{around(text, start)}\nfix: leave it out, or use the tokenizer 'bytes' or 'bpe', which know all"
+            f"the tokenizer has no token for {printable_repr(text[start:stop])} at position {start} of the text: "
+            f"{excerpt(text, start)}\nfix: leave it out, or use the tokenizer 'bytes' or 'bpe', which know all"
         )
 
-    def _find_end(self) -> int:
-        name = next((name for name in _ENDS if self._library.token_to_id(name) is not None), None)
+    def _find_eos(self) -> int:
+        name = next((name for name in _KNOWN_EOS_NAMES if self._library.token_to_id(name) is not None), None)
         if name is None:
-            name = END
-            self.notices = (f"the tokenizer has no token that ends a document, so {END} was added to its vocabulary",)
+            name = EOS_TOKEN
+            self.notices = (
+                f"the tokenizer has no token that ends a document, so {EOS_TOKEN} was added to its vocabulary",
+            )
         self._library.add_special_tokens([name])  # also one that is there: some files forget to say that it is special
         token = self._library.token_to_id(name)
         assert token is not None
@@ -172,12 +174,12 @@ class LibraryTokenizer(Tokenizer):
         if same:
             raise ConfigError(
                 f"the token {name}, which ends a document, would have the id {token}, and so has {same[0]!r}\n"
-                f"fix: give each word an id of its own, from 0 on and without gaps; {END} among them"
+                f"fix: give each word an id of its own, from 0 on and without gaps; {EOS_TOKEN} among them"
             )
         return token
 
 
-class _WordStream(TextStream):
+class _WordDecodeStream(DecodeStream):
     """Text from tokens whose looks hang on their neighbours: the space before a word, or bytes that make a character.
 
     It decodes the newest token together with those of the text before, and gives what that adds.
@@ -234,8 +236,8 @@ def _unknown_token(model: dict[str, Any], library: tokenizers.Tokenizer) -> int 
 def _check_ids(library: tokenizers.Tokenizer) -> None:
     """Refuse ids that no table could be made for. The library itself goes through all ids to write its settings."""
     largest = max(library.get_vocab().values(), default=0)
-    if largest >= MOST_TOKENS:
+    if largest >= MAX_TOKEN_IDS:
         raise ConfigError(
-            f"it has the token id {largest:,}, and ids must be below {MOST_TOKENS:,}\n"
+            f"it has the token id {largest:,}, and ids must be below {MAX_TOKEN_IDS:,}\n"
             f"fix: give the tokens ids from 0 on"
         )

@@ -58,7 +58,7 @@ def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
 def _library_tokenizer(path: Path, text: str) -> Tokenizer:
     import tokenizers
 
-    from normscope.data.tokenizers.huggingface import LibraryTokenizer
+    from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 
     try:
         library = tokenizers.Tokenizer.from_str(text)
@@ -67,7 +67,7 @@ def _library_tokenizer(path: Path, text: str) -> Tokenizer:
             raise
         raise _refusal(path, f"the tokenizers library cannot read it: {error}") from None
     try:
-        return LibraryTokenizer(library)
+        return HuggingFaceTokenizer(library)
     except ConfigError as error:
         raise FileError(f"{path} is not a tokenizer: {error}") from None
 

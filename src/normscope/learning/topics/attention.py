@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from normscope.blocks.attention import Attention
 from normscope.errors import ShapeError
-from normscope.learning.checks import as_texts, heads_of
-from normscope.learning.fixed_conditions import seeded
+from normscope.learning.checks import as_batch, resolve_heads
 from normscope.learning.lesson import Lesson, step
+from normscope.learning.torch_state import seeded
 
 TOKENS = (((1.0, 0.0, 1.0, 0.0), (0.0, 2.0, 0.0, 1.0), (1.0, 1.0, -1.0, 0.0)),)
 """A text of three tokens of width four."""
@@ -102,9 +102,9 @@ def result(joined: Tensor, out_weight: Tensor) -> Tensor:
 
 def attention_lesson(x: Tensor | None, heads: int | None = None) -> Lesson:
     own = x is not None
-    x = torch.tensor(TOKENS) if x is None else as_texts(x, "attention")
+    x = torch.tensor(TOKENS) if x is None else as_batch(x, "attention")
     width = x.shape[-1]
-    heads = heads_of(width, heads)
+    heads = resolve_heads(width, heads)
     if x.shape[0] * heads * x.shape[1] ** 2 > LARGEST:
         raise ShapeError(
             f"{x.shape[1]} tokens have too many pairs to show, in {x.shape[0]} texts with {heads} heads"

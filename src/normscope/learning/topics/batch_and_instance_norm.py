@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from normscope.blocks.norm import BatchNorm, InstanceNorm
 from normscope.errors import ShapeError
-from normscope.learning.checks import axes_of_images, check_eps, check_rank
+from normscope.learning.checks import check_eps, check_rank, image_axis_names
 from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import Peers, four_steps, how_many
+from normscope.learning.topics.layer_norm import References, count_along, standardization_steps
 
 IMAGES = (
     (((0.1, 0.2), (0.3, 0.4)), ((1.0, 0.9), (1.2, -1.1)), ((1.1, 0.3), (-0.6, 0.2))),
@@ -48,14 +48,14 @@ def alone(x: Tensor, over: tuple[int, ...], eps: float) -> Tensor:
 def batchnorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     x = torch.tensor(IMAGES) if x is None else check_rank(x, "BatchNorm", 2, example="[[1, 2], [3, 4]]")
     over = (0, *range(2, x.dim()))
-    steps = four_steps(
+    steps = standardization_steps(
         {"torch.nn.functional.batch_norm": lambda x, eps: F.batch_norm(x, None, None, training=True, eps=eps)},
         {
             **_layer_of_torch(BATCH.get(x.dim())),
             "normscope.BatchNorm": lambda x, eps: BatchNorm(x.shape[1], eps)(x),
         },
     )
-    has_positions = how_many(x, over[1:]) > 1
+    has_positions = count_along(x, over[1:]) > 1
     return Lesson(
         title="BatchNorm, over [n] c [...]",
         summary="""Every channel is centred and scaled by its mean and variance over all the samples of the batch
@@ -63,7 +63,7 @@ def batchnorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
         is large enough to tell, and a memory for the day when there is only one sample.""",
         given=_given(x, over, eps, "BatchNorm"),
         steps=[*steps, running_mean, running_var, *([alone] if has_positions else [])],
-        axes=axes_of_images(x),
+        axes=image_axis_names(x),
         digits=6,
     )
 
@@ -71,7 +71,7 @@ def batchnorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
 def instancenorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     x = torch.tensor(IMAGES) if x is None else check_rank(x, "InstanceNorm", least=3)
     over = tuple(range(2, x.dim()))
-    steps = four_steps(
+    steps = standardization_steps(
         {"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)},
         {
             **_layer_of_torch(INSTANCE.get(x.dim())),
@@ -85,7 +85,7 @@ def instancenorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
         bias are off unless affine=True asks for them.)""",
         given=_given(x, over, eps, "InstanceNorm"),
         steps=steps,
-        axes=axes_of_images(x),
+        axes=image_axis_names(x),
         digits=6,
         hidden=frozenset({"count"}),
     )
@@ -93,7 +93,7 @@ def instancenorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
 
 def _given(x: Tensor, over: tuple[int, ...], eps: float, layer: str) -> dict[str, object]:
     check_eps(eps)
-    count = how_many(x, over)
+    count = count_along(x, over)
     if count < 2:
         raise ShapeError(
             f"{layer} needs more than one number for each mean, but a tensor of shape {tuple(x.shape)} has one, whose "
@@ -114,7 +114,7 @@ def _more(x: Tensor) -> str:
     return "[[1, 2], [3, 4]]" if x.dim() == 2 else "[[[1, 2], [3, 4]]]"
 
 
-def _layer_of_torch(layer: type[nn.Module] | None) -> Peers:
+def _layer_of_torch(layer: type[nn.Module] | None) -> References:
     if layer is None:
         return {}
     return {f"torch.nn.{layer.__name__}": lambda x, eps: layer(x.shape[1], eps, affine=True)(x)}

@@ -6,10 +6,10 @@ from torch import Tensor
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import Branch
-from normscope.learning.checks import as_texts, check_eps, heads_of
-from normscope.learning.fixed_conditions import seeded
+from normscope.learning.checks import as_batch, check_eps, resolve_heads
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.topics.mlp import TOKENS
+from normscope.learning.torch_state import seeded
 
 
 @step({"normscope's norm": lambda x, block: block.norms[0](x)})
@@ -76,5 +76,5 @@ def block(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> Less
 
 def stream(x: Tensor | None, heads: int | None) -> tuple[Tensor, int]:
     """A residual stream, (b, s, d), and a number of heads that fits its width."""
-    x = torch.tensor(TOKENS) if x is None else as_texts(x, "a block")
-    return x, heads_of(x.shape[-1], heads)
+    x = torch.tensor(TOKENS) if x is None else as_batch(x, "a block")
+    return x, resolve_heads(x.shape[-1], heads)

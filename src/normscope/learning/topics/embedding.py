@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from normscope.blocks.linear import Embedding
 from normscope.errors import ShapeError, TokenError
-from normscope.learning.checks import in_full
-from normscope.learning.fixed_conditions import seeded
+from normscope.learning.checks import format_number
 from normscope.learning.lesson import Lesson, step
+from normscope.learning.torch_state import seeded
 
 WIDTH, VOCABULARY = 4, 6
 LARGEST = 65536
@@ -71,7 +71,7 @@ def _tokens(x: Tensor) -> Tensor:
         raise TokenError(f"tokens are whole numbers, but got {wrong:g}\nfix: --input 1,2,4")
     if bool((x < 0).any() | (x > LARGEST).any()):
         wrong = x[(x < 0) | (x > LARGEST)].flatten()[0].item()
-        raise TokenError(f"a token is 0 to {LARGEST} here, but got {in_full(wrong)}\nfix: --input 1,2,4")
+        raise TokenError(f"a token is 0 to {LARGEST} here, but got {format_number(wrong)}\nfix: --input 1,2,4")
     if x.dim() == 0:
         raise ShapeError("an embedding takes a row of tokens at least, but got a single number\nfix: --input 1,2,4")
     return x.long()

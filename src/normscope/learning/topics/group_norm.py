@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from normscope.blocks.norm import GroupNorm
 from normscope.checks import is_whole
 from normscope.errors import ConfigError, ShapeError
-from normscope.learning.checks import axes_of_images, check_eps, check_rank
+from normscope.learning.checks import check_eps, check_rank, image_axis_names
 from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import Axes, how_many, result
+from normscope.learning.topics.layer_norm import Axes, count_along, result
 
 GROUPED = "n g c h w"
 
@@ -78,7 +78,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
         "torch.nn.GroupNorm": lambda x, groups, eps: nn.GroupNorm(groups, x.shape[1], eps)(x),
         "normscope.GroupNorm": lambda x, groups, eps: GroupNorm(groups, x.shape[1], eps)(x),
     }
-    has_positions = how_many(x, tuple(range(2, x.dim()))) > 1
+    has_positions = count_along(x, tuple(range(2, x.dim()))) > 1
     return Lesson(
         title="GroupNorm, over n (g [c]) [...]",
         summary="""The channels of each sample are cut into groups, and every group is centred and scaled by its
@@ -92,7 +92,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
             "bias": torch.zeros(beside_channels),
             "eps": eps,
             "over": over,
-            "count": how_many(x, tuple(range(1, x.dim()))) // groups,
+            "count": count_along(x, tuple(range(1, x.dim()))) // groups,
         },
         steps=[
             grouped,
@@ -103,7 +103,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
             *([every_channel_alone] if has_positions else []),
             all_in_one,
         ],
-        axes=axes_of_images(x),
+        axes=image_axis_names(x),
         hidden=frozenset({"count"}),
     )
 

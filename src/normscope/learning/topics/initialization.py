@@ -9,9 +9,9 @@ from torch import Tensor
 from normscope.blocks.initialization import truncation_shrinkage
 from normscope.blocks.linear import Linear
 from normscope.errors import ShapeError
-from normscope.learning.checks import in_full
-from normscope.learning.fixed_conditions import seeded
+from normscope.learning.checks import format_number
 from normscope.learning.lesson import Lesson, step
+from normscope.learning.torch_state import seeded
 
 EXAMPLE = (768.0, 3072.0)
 """The first layer of GPT-2's MLP."""
@@ -164,7 +164,9 @@ def _sizes(x: Tensor) -> tuple[int, int]:
         )
     d_in, d_out = (float(size) for size in x)
     if not (d_in.is_integer() and d_out.is_integer() and min(d_in, d_out) >= 1):
-        raise ShapeError(f"sizes are whole numbers above zero, but got {in_full(d_in)} and {in_full(d_out)}\n{fix}")
+        raise ShapeError(
+            f"sizes are whole numbers above zero, but got {format_number(d_in)} and {format_number(d_out)}\n{fix}"
+        )
     if d_in * d_out > LARGEST or max(d_in, d_out) > LARGEST_SIDE:
-        raise ShapeError(f"{in_full(d_in)} by {in_full(d_out)} weights are too many to draw here\n{fix}")
+        raise ShapeError(f"{format_number(d_in)} by {format_number(d_out)} weights are too many to draw here\n{fix}")
     return int(d_in), int(d_out)

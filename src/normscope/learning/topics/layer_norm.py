@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import LayerNorm
-from normscope.learning.checks import axes_of, check_eps, check_rank
-from normscope.learning.lesson import Lesson, Work, step
+from normscope.learning.checks import axis_names, check_eps, check_rank
+from normscope.learning.lesson import Lesson, StepFunction, step
 
 Axes = tuple[int, ...]
-Peers = Mapping[str, Callable[..., Tensor]]
+References = Mapping[str, Callable[..., Tensor]]
 
 
 def mean(x: Tensor, over: Axes) -> Tensor:
@@ -38,7 +38,7 @@ def result(standardised: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return standardised * weight + bias
 
 
-def four_steps(bare: Peers, layers: Peers) -> list[Work]:
+def standardization_steps(bare: References, layers: References) -> list[StepFunction]:
     """Mean, variance, standardise, affine, with who else computes the last two."""
     return [
         step({"torch.var_mean": lambda x, over: torch.var_mean(x, over, correction=0, keepdim=True)[1]})(mean),
@@ -48,7 +48,7 @@ def four_steps(bare: Peers, layers: Peers) -> list[Work]:
     ]
 
 
-def how_many(x: Tensor, over: Axes) -> int:
+def count_along(x: Tensor, over: Axes) -> int:
     """How many numbers share a mean."""
     return math.prod(x.shape[axis] for axis in over)
 
@@ -70,7 +70,7 @@ def layernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     check_eps(eps)
     features, over = x.shape[-1], (-1,)
     remark = "" if own else " Watch the second row come out as the first, and the third survive its variance of 0."
-    steps = four_steps(
+    steps = standardization_steps(
         {"torch.nn.functional.layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps)},
         {
             "torch.nn.LayerNorm": lambda x, eps: nn.LayerNorm(x.shape[-1], eps)(x),
@@ -88,9 +88,9 @@ def layernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
             "bias": torch.zeros(features),
             "eps": eps,
             "over": over,
-            "count": how_many(x, over),
+            "count": count_along(x, over),
         },
         steps=[*steps, spread],
-        axes=axes_of(x, "b s d"),
+        axes=axis_names(x, "b s d"),
         hidden=frozenset({"count"}),
     )

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from normscope.blocks.linear import Linear
 from normscope.learning.checks import check_rank
-from normscope.learning.fixed_conditions import seeded
 from normscope.learning.lesson import Lesson, step
+from normscope.learning.torch_state import seeded
 
 PEOPLE = ((1.8, 80.0), (1.6, 50.0))
 """Two people: height in metres and weight in kilograms."""

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from normscope.blocks.mlp import MLP
 from normscope.blocks.mlp import relu2 as real_relu2
-from normscope.learning.checks import axes_of, check_rank
-from normscope.learning.fixed_conditions import seeded
+from normscope.learning.checks import axis_names, check_rank
 from normscope.learning.lesson import Lesson, step
+from normscope.learning.torch_state import seeded
 
 TOKENS = (((0.5, -1.2, 2.0, -0.1), (1.0, 0.0, 3.0, -5.0)),)
 """A text of two tokens of width four."""
@@ -63,6 +63,6 @@ def mlp(x: Tensor | None) -> Lesson:
             "hidden": layer.up.out_features,
         },
         steps=[up, relu, activated, result],
-        axes=axes_of(x, "b s d"),
+        axes=axis_names(x, "b s d"),
         hidden=frozenset({"mlp", "width", "hidden"}),
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.norm import PowerNorm
-from normscope.learning.checks import axes_of, check_eps, check_rank
+from normscope.learning.checks import axis_names, check_eps, check_rank
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.topics.layer_norm import Axes
 from normscope.learning.topics.layer_norm import result as affine
@@ -129,5 +129,5 @@ def powernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
             second_result,
             second_gradient_of_x,
         ],
-        axes=axes_of(x, "b s d"),
+        axes=axis_names(x, "b s d"),
     )

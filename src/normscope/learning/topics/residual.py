@@ -7,9 +7,9 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import WIRINGS, Branch
 from normscope.learning.checks import check_eps
-from normscope.learning.fixed_conditions import seeded
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.topics.block import stream
+from normscope.learning.torch_state import seeded
 
 
 @step()

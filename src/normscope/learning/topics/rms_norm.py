@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import RMSNorm
-from normscope.learning.checks import axes_of, check_eps, check_rank
+from normscope.learning.checks import axis_names, check_eps, check_rank
 from normscope.learning.lesson import Lesson, step
 from normscope.ops.norm_reference import default_eps
 
@@ -78,6 +78,6 @@ def rmsnorm(x: Tensor | None, eps: float | None = None) -> Lesson:
             "count": x.shape[-1],
         },
         steps=[squares, mean_square, rms, scaled, result, strength],
-        axes=axes_of(x, "b s d"),
+        axes=axis_names(x, "b s d"),
         hidden=frozenset({"count"}),
     )

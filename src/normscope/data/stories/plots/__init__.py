@@ -1,4 +1,4 @@
-"""How stories go. One file a plot; each is a handful of rules, in the notation of `normscope.data.stories.notation`.
+"""How stories go. One file a plot; each is a handful of rules, in the notation of `normscope.data.stories.template`.
 
 To add a sentence, write it where it belongs in the order of frequency. To add a plot, write a file with its rules,
 name it here, and add a line to <story>. The tests tell whether a new sentence could be read in two ways.

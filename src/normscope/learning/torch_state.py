@@ -17,7 +17,7 @@ def seeded(make: Callable[[], Made], seed: int = 0) -> Made:
 
 
 @contextmanager
-def usual_surroundings() -> Iterator[None]:
+def default_torch_state() -> Iterator[None]:
     """Gradients on, float32, and random numbers that leave the user's alone; afterwards all is as it was."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)

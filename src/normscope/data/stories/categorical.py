@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Odds(Generic[T]):
+class Categorical(Generic[T]):
     """Options in the order of how often they are taken: the r-th weighs 1 / (r + 2), as Zipf saw with words.
 
     So nobody has to write weights down, and whoever adds a sentence only decides where it stands.
 
-    >>> odds = Odds(["often", "at times", "seldom"])
+    >>> odds = Categorical(["often", "at times", "seldom"])
     >>> [round(p, 3) for p in odds.probabilities]
     [0.426, 0.319, 0.255]
     >>> odds.pick(0.5)  # by a number between 0 and 1
@@ -41,7 +41,7 @@ class Odds(Generic[T]):
         place = bisect_right(self._thresholds, number)
         return place, self.options[place]
 
-    def without(self, place: int) -> "Odds[T]":
+    def without(self, place: int) -> "Categorical[T]":
         """The odds once this option is out of the question; the others keep their proportions."""
         kept = [i for i in range(len(self.options)) if i != place]
-        return Odds([self.options[i] for i in kept], [self.probabilities[i] for i in kept])
+        return Categorical([self.options[i] for i in kept], [self.probabilities[i] for i in kept])

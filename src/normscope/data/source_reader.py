@@ -3,16 +3,16 @@
 import hashlib
 from collections.abc import Callable, Sequence
 
-from normscope.data.readers import Pieces, read
-from normscope.data.source_fingerprints import Fingerprint
-from normscope.data.sources import Source
+from normscope.data.readers import TextPieces, read_documents
+from normscope.data.source_fingerprints import SourceFingerprint
+from normscope.data.sources import SourceFile
 from normscope.errors import FileError
 
 Progress = Callable[[int, int], None]
 """Is told how many bytes have been read, of how many in all passes together."""
 
 
-class Reading:
+class SourceReader:
     """Reads the sources, one after the other, as often as it is asked to.
 
     The first pass takes the fingerprints, and later ones check that no file has changed meanwhile.
@@ -23,20 +23,20 @@ class Reading:
         progress: is told how far it has come.
     """
 
-    def __init__(self, sources: Sequence[Source], passes: int, progress: Progress | None = None) -> None:
+    def __init__(self, sources: Sequence[SourceFile], passes: int, progress: Progress | None = None) -> None:
         self._sources = sources
         self._progress = progress
         self._sizes = [_status(source)[0] for source in sources]
         self._total = passes * sum(self._sizes)
         self._done = 0
-        self._fingerprints: dict[Source, Fingerprint] = {}
+        self._fingerprints: dict[SourceFile, SourceFingerprint] = {}
 
     @property
-    def fingerprints(self) -> tuple[Fingerprint, ...]:
+    def fingerprints(self) -> tuple[SourceFingerprint, ...]:
         """The fingerprint of each source, after the first pass."""
         return tuple(self._fingerprints.values())
 
-    def pieces(self) -> Pieces:
+    def pieces(self) -> TextPieces:
         """One whole pass."""
         for source in self._sources:
             size, written = _status(source)
@@ -47,20 +47,20 @@ class Reading:
                 digest.update(data)
                 self._done += len(data)
 
-            for piece in read(source, watch):
+            for piece in read_documents(source, watch):
                 self._tell()
                 yield piece
-            now = Fingerprint(source.name, str(source.path.resolve()), size, written, digest.hexdigest())
+            now = SourceFingerprint(source.name, str(source.path.resolve()), size, written, digest.hexdigest())
             if self._fingerprints.setdefault(source, now).sha256 != now.sha256 or self._done - counted != size:
                 raise FileError(
                     f"{source.name} changed while it was being read\nfix: wait until it is whole, and start again"
                 )
             self._tell()
 
-    def glance(self) -> Pieces:
+    def preview(self) -> TextPieces:
         """A pass that need not come to its end, and that nobody is told of."""
         for source in self._sources:
-            yield from read(source, lambda _: None)
+            yield from read_documents(source, lambda _: None)
 
     def skip(self) -> None:
         """A pass that turned out not to be needed: for `progress` it is done."""
@@ -71,7 +71,7 @@ class Reading:
             self._progress(min(self._done, self._total), self._total)
 
 
-def _status(source: Source) -> tuple[int, int]:
+def _status(source: SourceFile) -> tuple[int, int]:
     try:
         status = source.path.stat()
     except OSError as error:

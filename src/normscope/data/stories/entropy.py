@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from normscope.data.stories.grammar import Draw, End, Fork, Grammar, Recall, Step, Write
+from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, SlotNode, TextNode
 from normscope.data.stories.vocabulary import Word
 from normscope.errors import ConfigError
 
@@ -18,7 +18,7 @@ Masses = dict[Word, float]
 
 
 @dataclass(frozen=True)
-class Floor:
+class EntropyFloor:
     """The least that any model can need for the stories, on average: their entropy.
 
     `bits_per_byte` is the entropy of an endless row of stories, whose borders are known, for each of its bytes.
@@ -54,34 +54,34 @@ class _Arrivals:
         return masses
 
 
-def expect(grammar: Grammar) -> Floor:
+def compute_entropy(grammar: Grammar) -> EntropyFloor:
     """Follow all stories at once, step by step."""
-    arrivals: defaultdict[Step, _Arrivals] = defaultdict(_Arrivals)
+    arrivals: defaultdict[GrammarNode, _Arrivals] = defaultdict(_Arrivals)
     arrivals[grammar.start].mass = 1.0
     nats, length = [], []
     for step in reversed(grammar.steps):  # all ways to a step come before it
         here = arrivals.pop(step, _Arrivals())
-        if isinstance(step, End):
+        if isinstance(step, EndNode):
             continue
-        if isinstance(step, Fork):
+        if isinstance(step, BranchNode):
             nats.append(here.mass * step.ways.entropy)
             for way, share in zip(step.ways.options, step.ways.probabilities, strict=True):
                 arrivals[way].add(here, share)
             continue
-        if isinstance(step, Write):
+        if isinstance(step, TextNode):
             length.append(here.mass * _bytes(step.text))
-        elif isinstance(step, Recall):
+        elif isinstance(step, SlotNode):
             length += [mass * _bytes(word.form(step.form)) for word, mass in here.words(step.slot).items()]
-        elif isinstance(step, Draw):
+        elif isinstance(step, DrawNode):
             cost, drawn = _draw(step, here)
             nats.append(cost)
             length += [mass * _bytes(word.form(step.form)) for word, mass in drawn.items()]
             here.slots[step.slot] = drawn
         arrivals[step.next].add(here, 1.0)
-    return Floor(math.fsum(nats) / math.log(2), math.fsum(length))
+    return EntropyFloor(math.fsum(nats) / math.log(2), math.fsum(length))
 
 
-def _draw(step: Draw, here: _Arrivals) -> tuple[float, Masses]:
+def _draw(step: DrawNode, here: _Arrivals) -> tuple[float, Masses]:
     """What a draw costs on average, and what it leaves in its slot."""
     cost, drawn = 0.0, defaultdict[Word, float](float)
     others = {None: here.mass} if step.other is None else here.words(step.other)

@@ -15,14 +15,14 @@ from normscope.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainText:
     """Words as they stand."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SlotDraw:
     """`{slot=source as form not unlike}`: the source is a table, or `other.list` of an earlier slot."""
 
     slot: str
@@ -32,7 +32,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Recalled:
+class SlotReference:
     """`{slot.form}`"""
 
     slot: str
@@ -40,21 +40,21 @@ class Recalled:
 
 
 @dataclass(frozen=True)
-class Named:
+class RuleReference:
     """`<rule>`"""
 
     rule: str
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternatives:
     """`[one|other]`"""
 
-    options: tuple["Text", ...]
+    options: tuple["Template", ...]
 
 
-Part = Plain | Drawn | Recalled | Named | Choice
-Text = tuple[Part, ...]
+TemplatePart = PlainText | SlotDraw | SlotReference | RuleReference | Alternatives
+Template = tuple[TemplatePart, ...]
 
 _TOKEN = re.compile(
     r"(?P<plain>[^][{}<>|]+)"
@@ -65,15 +65,15 @@ _TOKEN = re.compile(
 )
 
 
-def read(text: str) -> Text:
+def parse_template(text: str) -> Template:
     """Read one text of the notation.
 
-    >>> read("{hero} sat [down|still].")
-    (Recalled(slot='hero', form=''), Plain(text=' sat '), Choice(options=((Plain(text='down'),), \
-(Plain(text='still'),))), Plain(text='.'))
+    >>> parse_template("{hero} sat [down|still].")
+    (SlotReference(slot='hero', form=''), PlainText(text=' sat '), Alternatives(options=((PlainText(text='down'),), \
+(PlainText(text='still'),))), PlainText(text='.'))
     """
-    open_choices: list[list[list[Part]]] = []  # for each '[' that is open, the options so far
-    parts: list[Part] = []
+    open_choices: list[list[list[TemplatePart]]] = []  # for each '[' that is open, the options so far
+    parts: list[TemplatePart] = []
     place = 0
     while place < len(text):
         token = _TOKEN.match(text, place)
@@ -90,7 +90,7 @@ def read(text: str) -> Text:
             parts = []
             if token["mark"] == "]":
                 before, *options = open_choices.pop()
-                parts = [*before, Choice(tuple(tuple(option) for option in options))]
+                parts = [*before, Alternatives(tuple(tuple(option) for option in options))]
         else:
             parts.append(_part(token))
     if open_choices:
@@ -98,18 +98,18 @@ def read(text: str) -> Text:
     return tuple(parts)
 
 
-def _part(token: re.Match[str]) -> Part:
+def _part(token: re.Match[str]) -> TemplatePart:
     if token["plain"] is not None:
-        return Plain(token["plain"])
+        return PlainText(token["plain"])
     if token["rule"] is not None:
-        return Named(token["rule"])
+        return RuleReference(token["rule"])
     if token["slot"] is not None:
-        return Recalled(token["slot"], token["recalled"] or "")
-    return Drawn(token["drawn"], token["source"], token["form"] or "", token["unlike"])
+        return SlotReference(token["slot"], token["recalled"] or "")
+    return SlotDraw(token["drawn"], token["source"], token["form"] or "", token["unlike"])
 
 
 def _fault(text: str, place: int, problem: str, what: str | None = None) -> ConfigError:
     got = what or repr(text[place : place + 12])
     return ConfigError(
-        f"{got} {problem}, at character {place} of {text!r}\nfix: write it as normscope.data.stories.notation tells"
+        f"{got} {problem}, at character {place} of {text!r}\nfix: write it as normscope.data.stories.template tells"
     )
