@@ -64,7 +64,7 @@ def test_what_is_piped_in_is_read(
     assert entered(["train", "-", *SMALL, "1"], capsys)[0] == 0
     assert Path("runs/run/config.json").is_file()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
-    assert "there is no text" in refused(["train", "-", *SMALL, "1"], capsys)
+    assert "the sources have no text" in refused(["train", "-", *SMALL, "1"], capsys)
 
 
 def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_a_wrong_setting_is_one_clear_error_and_leaves_nothing(
     [
         ("gone.txt", None, "there is no file or folder gone.txt"),
         ("milk.tx", None, "did you mean 'milk.txt'?"),
-        ("empty.txt", b"", "all of it is empty"),
+        ("empty.txt", b"", "the sources have no text"),
         ("tiny.txt", b"hello", "at least 200 are needed"),
         ("binary.txt", bytes(range(256)) * 9, "is not text"),
         ("short.txt", b"a few words. " * 20, None),
