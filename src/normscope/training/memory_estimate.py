@@ -30,9 +30,9 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
         else "a smaller --depth, --width or --context"
     )
     raise ConfigError(
-        f"there is not enough memory: weights, gradients and optimiser of {format_count(model.parameter_count())} parameters "
-        f"take {format_bytes(fixed)}, and {at_once} windows of {model.context} tokens {format_bytes(at_once * window)} at least, "
-        f"but {format_bytes(free)} are free\nfix: {fix}"
+        f"there is not enough memory: weights, gradients and optimiser of {format_count(model.parameter_count())} "
+        f"parameters take {format_bytes(fixed)}, and {at_once} windows of {model.context} tokens "
+        f"{format_bytes(at_once * window)} at least, but {format_bytes(free)} are free\nfix: {fix}"
     )
 
 

@@ -141,7 +141,7 @@ def _tuning(outcome: Outcome) -> list[str]:
             f"<b>{format_number(losses[rate])}</b>" if rate == best else format_number(losses.get(rate))
             for rate in rates
         ]
-        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in (clean(name), *cells, f'{taken:g}'))}</tr>")
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in (html_text(name), *cells, f'{taken:g}'))}</tr>")
     return [
         "<details><summary>Learning rates: what each gave, with other seeds, and which was taken</summary>",
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{"".join(rows)}</table></div>',

@@ -50,8 +50,8 @@ def _head(record: Record) -> list[str]:
     facts = start.get("facts")
     device = facts.get("device", "") if isinstance(facts, Mapping) else ""
     when = [
-        f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}{f' on {device}' if device else ''}, "
-        f"validations included"
+        f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}"
+        f"{f' on {device}' if device else ''}, validations included"
     ]
     when += [f"begun {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
     return [
