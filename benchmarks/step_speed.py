@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import normscope
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from normscope.runtime.allocator import hold_memory
 from timing import medians
 
@@ -67,7 +67,7 @@ def step(model: normscope.GPT, tokens: Tensor) -> Callable[[], object]:
 
 def without_kernels(work: Callable[[], object]) -> Callable[[], object]:
     def run() -> object:
-        with only_steps():
+        with reference_kernels():
             return work()
 
     return run
@@ -92,7 +92,7 @@ def answer(preset: str, sizes: dict[str, int]) -> list[str]:
     plain = in_plain_torch(normscope.GPT(PRESETS[preset](**sizes)))
     assert isinstance(plain, normscope.GPT)
     tokens = torch.randint(sizes["vocab_size"], (BATCH[sizes["width"]], sizes["context"] + 1))
-    with only_steps():
+    with reference_kernels():
         expected = plain.loss(tokens[:, :-1], tokens[:, 1:])
     torch.testing.assert_close(model.loss(tokens[:, :-1], tokens[:, 1:]), expected)
     ours = step(model, tokens)

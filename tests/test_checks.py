@@ -7,48 +7,48 @@ import numpy as np
 import pytest
 
 from normscope.checks import (
-    LARGEST,
-    SEEDS,
-    check_above_zero,
-    check_count,
+    MAX_SIZE,
+    SEED_LIMIT,
     check_flags,
-    check_positive,
+    check_non_negative,
+    check_positive_int,
+    check_positive_number,
     check_seed,
+    is_integer,
     is_number,
-    is_whole,
 )
 from normscope.errors import ConfigError
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3)])
 def test_whole_numbers(value: Any) -> None:
-    assert is_whole(value)
-    check_positive(size=value)
+    assert is_integer(value)
+    check_positive_int(size=value)
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, [1], math.nan], ids=repr)
 def test_what_is_no_size(value: Any) -> None:
-    assert not is_whole(value)
+    assert not is_integer(value)
     with pytest.raises(ConfigError, match=r"size=.* must be a whole number above zero"):
-        check_positive(size=value)
+        check_positive_int(size=value)
 
 
 def test_the_least_can_be_less() -> None:
-    assert is_whole(0, least=0)
-    assert is_whole(-3, least=-3)
-    assert not is_whole(-4, least=-3)
+    assert is_integer(0, least=0)
+    assert is_integer(-3, least=-3)
+    assert not is_integer(-4, least=-3)
 
 
 @pytest.mark.parametrize("value", [0.5, 2, np.float32(0.5)])
 def test_numbers_above_zero(value: Any) -> None:
     assert is_number(value)
-    check_above_zero(rate=value)
+    check_positive_number(rate=value)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, True, "1", None], ids=repr)
 def test_what_is_not_above_zero(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"rate=.* must be a finite number above zero"):
-        check_above_zero(rate=value)
+        check_positive_number(rate=value)
 
 
 @pytest.mark.parametrize("value", ["no", 0, 1, None], ids=repr)
@@ -58,24 +58,24 @@ def test_what_is_neither_true_nor_false(value: Any) -> None:
         check_flags(bias=True, tied=value)
 
 
-@pytest.mark.parametrize("seed", [-1, SEEDS, 1.0, True, None, "7"])
+@pytest.mark.parametrize("seed", [-1, SEED_LIMIT, 1.0, True, None, "7"])
 def test_what_is_no_seed_is_refused(seed: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a whole number from 0 to 2\^64 - 1\nfix: seed=0"):
         check_seed(seed=seed)
 
 
 def test_the_largest_seed_is_one() -> None:
-    check_seed(seed=SEEDS - 1)
+    check_seed(seed=SEED_LIMIT - 1)
 
 
 def test_what_no_float_or_json_could_hold_is_refused_in_few_words() -> None:
-    for check in (check_positive, check_count):
-        check(size=LARGEST)
+    for check in (check_positive_int, check_non_negative):
+        check(size=MAX_SIZE)
         with pytest.raises(ConfigError, match=r"^size=9007199254740993 must be at most 2\^53"):
-            check(size=LARGEST + 1)
+            check(size=MAX_SIZE + 1)
         with pytest.raises(ConfigError, match=r"^size=a number of 5001 digits must be"):
             check(size=10**5000)
     with pytest.raises(ConfigError, match=r"rate=a number of 401 digits must be a finite number"):
-        check_above_zero(rate=10**400)
+        check_positive_number(rate=10**400)
     with pytest.raises(ConfigError, match=r"^size='x{79}\.\.\. must be"):
-        check_positive(size="x" * 10**6)  # type: ignore[arg-type]
+        check_positive_int(size="x" * 10**6)  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from normscope.blocks.attention import Attention as Attention
     from normscope.blocks.block import Block as Block
     from normscope.blocks.block import BlockConfig as BlockConfig
-    from normscope.blocks.cache import Cache as Cache
-    from normscope.blocks.initialization import Initialisation as Initialisation
-    from normscope.blocks.initialization import initialise as initialise
+    from normscope.blocks.cache import KVCache as KVCache
+    from normscope.blocks.initialization import Initialization as Initialization
+    from normscope.blocks.initialization import initialize as initialize
     from normscope.blocks.linear import Embedding as Embedding
     from normscope.blocks.linear import Linear as Linear
     from normscope.blocks.mlp import MLP as MLP
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "normscope.blocks.attention": "Attention",
     "normscope.blocks.block": "Block BlockConfig",
-    "normscope.blocks.cache": "Cache",
+    "normscope.blocks.cache": "KVCache",
     "normscope.blocks.initialization": "Initialisation initialise",
     "normscope.blocks.linear": "Embedding Linear",
     "normscope.blocks.mlp": "MLP",

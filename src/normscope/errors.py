@@ -80,7 +80,7 @@ class CheckpointError(NormscopeError, ValueError):
     """A checkpoint that is not whole, not what it was when it was written, or of another run."""
 
 
-class NotFiniteError(NormscopeError, ArithmeticError):
+class NonFiniteError(NormscopeError, ArithmeticError):
     """A loss or a gradient that is infinite or not a number."""
 
 

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.blocks.attention import Attention
-from normscope.blocks.cache import Cache
+from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
 from normscope.ops.fused import attention as loops
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.blocks.slow_attention import slow_attention
 from tests.ops.recording import recorded
 from tests.support import every_refusal, randn, real_tokens, scramble
@@ -194,7 +194,7 @@ def test_the_kernel_serves_a_plain_pass_and_nothing_else(monkeypatch: pytest.Mon
         attention = made(**FORMS[form]).float()
         y = attention(x)
         assert calls == ["kernel"]
-        with only_steps():
+        with reference_kernels():
             torch.testing.assert_close(y, attention(x))
         attention(x, mask)
         attention.double()(x.double())
@@ -204,6 +204,6 @@ def test_the_kernel_serves_a_plain_pass_and_nothing_else(monkeypatch: pytest.Mon
     dropping(x)
     assert calls == []
     torch.testing.assert_close(dropping.eval()(x), made().float()(x))
-    cache = Cache(1, 2, HEADS, 8, WIDTH // HEADS, x)
+    cache = KVCache(1, 2, HEADS, 8, WIDTH // HEADS, x)
     torch.testing.assert_close(dropping(x, cache=cache.layers[0]), dropping(x))
     assert calls == 3 * ["kernel"]

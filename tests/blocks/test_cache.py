@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.cache import Cache, LayerCache
+from normscope.blocks.cache import KVCache, LayerCache
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from tests.blocks.test_attention import WIDTH, made
 from tests.support import every_refusal, randn
@@ -61,8 +61,8 @@ def layer(batch: Any, heads: Any, capacity: Any, head_dim: Any, like: Any = LIKE
     ("head-size", ConfigError, r"head_dim=1\.5 must be", layer(2, 4, 8, 1.5)),
     ("like", DtypeError, "a cache takes a tensor, but got str", layer(2, 4, 8, 4, like="cpu")),
     ("like-whole", DtypeError, "a cache holds floats", layer(2, 4, 8, 4, like=LIKE.long())),
-    ("no-layers", ConfigError, "layers=0 must be", lambda: Cache(0, 2, 4, 8, 4, LIKE)),
-    ("layers", ConfigError, "layers=None must be", lambda: Cache(None, 2, 4, 8, 4, LIKE)),  # type: ignore[arg-type]
+    ("no-layers", ConfigError, "layers=0 must be", lambda: KVCache(0, 2, 4, 8, 4, LIKE)),
+    ("layers", ConfigError, "layers=None must be", lambda: KVCache(None, 2, 4, 8, 4, LIKE)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

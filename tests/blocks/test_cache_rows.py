@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normscope.blocks.cache import BORDER, LayerCache
+from normscope.blocks.cache import ALIGNMENT, LayerCache
 from normscope.blocks.rotary import Rotary
 from tests.blocks.test_attention import FORMS, WIDTH, every_form, made
 from tests.support import randn
@@ -83,7 +83,7 @@ def test_every_head_of_every_row_begins_at_a_border(dtype: torch.dtype, capacity
     cache = LayerCache(3, 4, capacity, head_dim, LIKE.to(dtype))
     for tensor in (cache.keys, cache.values):
         assert tensor.shape == (3, 4, capacity, head_dim)
-        assert {tensor[i, h].data_ptr() % BORDER for i in range(3) for h in range(4)} == {0}
+        assert {tensor[i, h].data_ptr() % ALIGNMENT for i in range(3) for h in range(4)} == {0}
 
 
 @pytest.mark.parametrize("made_inside", [True, False])

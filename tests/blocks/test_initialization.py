@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.initialization import (
-    INITIALISATIONS,
-    Initialisation,
+    INITIALIZATIONS,
+    Initialization,
     Role,
-    initialise,
-    named_initialisation,
-    truncation_shrinkage,
+    get_initialization,
+    initialize,
+    truncated_normal_std,
 )
 from normscope.blocks.linear import Embedding, Linear
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
@@ -26,7 +26,7 @@ GLOROT = math.sqrt(2 / (FAN_OUT + FAN_IN))
 
 def drawn(init: str, role: Role, fan_out: int = FAN_OUT, fan_in: int = FAN_IN) -> Tensor:
     weight = torch.empty(fan_out, fan_in)
-    named_initialisation(init).fill_(weight, role, DEPTH)
+    get_initialization(init).fill_(weight, role, DEPTH)
     return weight.double()
 
 
@@ -92,7 +92,7 @@ def test_layers_pass_their_role_and_depth_on() -> None:
     has_std(Linear(1024, 512).weight.detach().double(), CUT_AT_3 * math.sqrt(2 / 1536))
     has_std(Embedding(1024, 512).weight.detach().double(), CUT_AT_3)
     assert not Linear(64, 32, init="nanochat", role="head").weight.any()
-    for name in INITIALISATIONS:
+    for name in INITIALIZATIONS:
         assert torch.equal(Linear(8, 4, init=name).bias, torch.zeros(4)), name
 
 
@@ -108,7 +108,7 @@ def test_the_spread_is_right_in_every_float_type(dtype: torch.dtype) -> None:
 def test_what_is_cut_off_is_drawn_again(cut: float) -> None:
     """Not put on the border, and not left: between the borders the shape is the normal's, bin by bin."""
     weight = torch.empty(1000, 1000)
-    Initialisation("cut", lambda *_: 0.5, cut=cut).fill_(weight)
+    Initialization("cut", lambda *_: 0.5, cut=cut).fill_(weight)
     z = (weight / 0.5).double()
     assert z.abs().max().item() <= cut * (1 + 1e-6)
     edges = torch.linspace(-cut, cut, 21, dtype=torch.float64)
@@ -134,14 +134,14 @@ def test_the_shrinkage_is_the_integral(cut: float) -> None:
     x = torch.linspace(-cut, cut, 200_001, dtype=torch.float64)
     density = torch.exp(-x.square() / 2)
     variance = torch.trapezoid(x.square() * density, x) / torch.trapezoid(density, x)
-    assert truncation_shrinkage(cut) == pytest.approx(variance.sqrt().item(), rel=1e-9)
+    assert truncated_normal_std(cut) == pytest.approx(variance.sqrt().item(), rel=1e-9)
 
 
 def test_an_initialisation_of_ones_own_passes_through() -> None:
     def by_depth(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
         return 0.5 / depth
 
-    init = Initialisation("by-depth", by_depth)
+    init = Initialization("by-depth", by_depth)
     has_std(Linear(1024, 512, init=init, depth=5).weight.detach().double(), 0.1)
     assert repr(Linear(2, 3, init=init)) == "Linear(d_in=2, d_out=3, bias=True, init=by-depth)"
 
@@ -151,7 +151,7 @@ def test_initialise_draws_what_the_constructor_would() -> None:
     torch.manual_seed(7)
     fresh = Linear(8, 4)
     torch.manual_seed(7)
-    initialise(layer)
+    initialize(layer)
     assert torch.equal(layer.weight, fresh.weight)
 
 
@@ -160,14 +160,14 @@ def test_initialise_draws_what_the_constructor_would() -> None:
     ("not-a-name", ConfigError, "no initialisation", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
     ("role", ConfigError, "role='output': choose one of input", lambda: Linear(2, 2, role="output")),  # type: ignore[arg-type]
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),
-    ("cut", ConfigError, "cut=0 must be", lambda: Initialisation("cut", lambda *_: 1.0, cut=0)),
-    ("vector", ShapeError, r"got shape \(3,\)", lambda: INITIALISATIONS["gpt2"].fill_(torch.empty(3))),
-    ("list", DtypeError, "got list", lambda: INITIALISATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
-    ("whole", DtypeError, "torch.int64", lambda: INITIALISATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),
-    ("std", ConfigError, "std=3 must be a function", lambda: Initialisation("x", 3)),  # type: ignore[arg-type]
-    ("negative", ConfigError, "'x' gave std=-1.0", lambda: Linear(2, 2, init=Initialisation("x", lambda *_: -1.0))),
-    ("nan", ConfigError, "gave std=nan", lambda: Linear(2, 2, init=Initialisation("x", lambda *_: math.nan))),
-    ("model", DtypeError, "initialise takes a model.* but got int", lambda: initialise(3)),  # type: ignore[arg-type]
+    ("cut", ConfigError, "cut=0 must be", lambda: Initialization("cut", lambda *_: 1.0, cut=0)),
+    ("vector", ShapeError, r"got shape \(3,\)", lambda: INITIALIZATIONS["gpt2"].fill_(torch.empty(3))),
+    ("list", DtypeError, "got list", lambda: INITIALIZATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
+    ("whole", DtypeError, "torch.int64", lambda: INITIALIZATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),
+    ("std", ConfigError, "std=3 must be a function", lambda: Initialization("x", 3)),  # type: ignore[arg-type]
+    ("negative", ConfigError, "'x' gave std=-1.0", lambda: Linear(2, 2, init=Initialization("x", lambda *_: -1.0))),
+    ("nan", ConfigError, "gave std=nan", lambda: Linear(2, 2, init=Initialization("x", lambda *_: math.nan))),
+    ("model", DtypeError, "initialise takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.initialization import initialise
+from normscope.blocks.initialization import initialize
 from normscope.blocks.linear import Embedding, Linear
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn, safe_bfloat16
@@ -96,7 +96,7 @@ def test_on_the_meta_device_nothing_is_drawn_and_later_all_of_it() -> None:
         assert Linear(5, 3).weight.is_meta
     layer.to_empty(device="cpu")
     torch.manual_seed(3)
-    initialise(layer)
+    initialize(layer)
     torch.manual_seed(3)
     assert torch.equal(layer.weight, Linear(5, 3).weight)
 

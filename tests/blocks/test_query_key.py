@@ -12,11 +12,11 @@ from torch.nn.modules import module as torch_module
 import normscope as ns
 from normscope.blocks.attention import Attention
 from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.positions import Start
-from normscope.blocks.query_key import prepare
+from normscope.blocks.positions import StartPosition
+from normscope.blocks.query_key import norm_and_rotate
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.ops.rotary_cases import record_calls
 from tests.support import gradients, randn, real_tokens, scramble
 
@@ -53,7 +53,7 @@ def same_as_steps(attention: Attention, mask: Tensor | None = None) -> None:
     found = run(attention, mask)
     assert attention.rotary is not None
     handle = attention.rotary.register_forward_hook(lambda *_: None)
-    with only_steps():
+    with reference_kernels():
         wanted = run(attention, mask)
     handle.remove()
     assert found.keys() == wanted.keys()
@@ -74,7 +74,7 @@ def test_an_rms_norm_of_each_head_and_the_turn_are_one_pass(name: str, calls: li
     attention = made(ONE_PASS[name])
     same_as_steps(attention)
     # Queries and keys.
-    assert calls == ["normalize_and_turn"] * 2 + ["normalize_and_turn_backward"] * 2
+    assert calls == ["rms_norm_rotary"] * 2 + ["rms_norm_rotary_backward"] * 2
 
 
 ONE_AFTER_THE_OTHER: dict[str, NormSpec | str | None] = {
@@ -95,12 +95,12 @@ ONE_AFTER_THE_OTHER: dict[str, NormSpec | str | None] = {
 def test_other_norms_come_one_after_the_other(name: str, calls: list[str]) -> None:
     attention = made(ONE_AFTER_THE_OTHER[name])
     same_as_steps(attention)
-    assert calls == ["turn"] * 4
+    assert calls == ["apply_rotary"] * 4
 
 
 def test_with_a_mask_too(calls: list[str]) -> None:
     same_as_steps(made(bias=True), real_tokens([7, 4], 7))
-    assert set(calls) == {"turn"}
+    assert set(calls) == {"apply_rotary"}
 
 
 class _Doubled(ns.Norm):
@@ -109,7 +109,7 @@ class _Doubled(ns.Norm):
 
 
 class _Still(Rotary):
-    def forward(self, x: Tensor, start: Start) -> Tensor:
+    def forward(self, x: Tensor, start: StartPosition) -> Tensor:
         return x
 
 
@@ -119,14 +119,14 @@ def test_what_was_put_in_the_place_of_a_norm_is_called(calls: list[str]) -> None
     doubled = _Doubled("b s h [e]", statistic="rms", e=E)
     replaced = copy.deepcopy(ours)
     replaced.forward = lambda input, mask=None: 2 * ours(input)  # type: ignore[method-assign]
-    wanted = 2 * prepare(heads, ours, rotary, None, 0)
-    assert calls.pop() == "normalize_and_turn"
+    wanted = 2 * norm_and_rotate(heads, ours, rotary, None, 0)
+    assert calls.pop() == "rms_norm_rotary"
     for norm in (doubled, replaced):
-        torch.testing.assert_close(prepare(heads, norm, rotary, None, 0), wanted, rtol=1e-6, atol=1e-6)
-    assert torch.equal(prepare(heads, ours, _Still(E, 12), None, 0), ours(heads))
-    assert calls == ["turn", "turn"]
-    prepare(heads, ns.RMSNorm(E), rotary, None, 0)
-    assert calls[2:] == ["normalize_and_turn"]
+        torch.testing.assert_close(norm_and_rotate(heads, norm, rotary, None, 0), wanted, rtol=1e-6, atol=1e-6)
+    assert torch.equal(norm_and_rotate(heads, ours, _Still(E, 12), None, 0), ours(heads))
+    assert calls == ["apply_rotary", "apply_rotary"]
+    norm_and_rotate(heads, ns.RMSNorm(E), rotary, None, 0)
+    assert calls[2:] == ["rms_norm_rotary"]
 
 
 Hook = Callable[[nn.Module, Callable[..., None]], Any]
@@ -147,7 +147,7 @@ HOOKS: dict[str, Hook] = {
 def test_hooks_see_both_modules(name: str, place: str, calls: list[str]) -> None:
     attention, seen = made(), []
     unwatched = run(attention)
-    assert "turn" not in calls
+    assert "apply_rotary" not in calls
     watched = getattr(attention, place)
     handle = HOOKS[name](watched, lambda module, *_: seen.append(module))
     try:
@@ -155,12 +155,12 @@ def test_hooks_see_both_modules(name: str, place: str, calls: list[str]) -> None
     finally:
         handle.remove()
     assert any(module is watched for module in seen)
-    assert "turn" in calls
+    assert "apply_rotary" in calls
     for key, value in found.items():
         torch.testing.assert_close(value, unwatched[key], rtol=1e-4, atol=1e-5, msg=key)
     calls.clear()
     run(attention)
-    assert "turn" not in calls  # once nobody watches any more
+    assert "apply_rotary" not in calls  # once nobody watches any more
 
 
 def test_a_place_that_is_not_there_is_refused() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm.spec import TEXT_NORMS, NoNorm
-from normscope.blocks.residual import WIRINGS, named_wiring
+from normscope.blocks.residual import WIRINGS, get_wiring
 from normscope.errors import ConfigError
 from tests.support import randn, scramble
 
@@ -106,7 +106,7 @@ def test_only_what_is_added_to_the_stream_starts_at_zero() -> None:
 def test_a_wiring_knows_whether_the_stream_leaves_it_normalized(wiring: str) -> None:
     y = made(wiring, norm=TEXT_NORMS["rms-plain"])(randn(2, 5, WIDTH))
     normalized = torch.isclose(y.square().mean(-1), torch.ones(2, 5, dtype=torch.float64)).all().item()
-    assert named_wiring(wiring).ends_normalized == normalized
+    assert get_wiring(wiring).ends_normalized == normalized
 
 
 def test_post_with_dropout_is_the_encoder_block() -> None:
@@ -139,4 +139,4 @@ def test_in_eval_mode_dropout_does_nothing() -> None:
 
 def test_an_unknown_wiring_is_refused() -> None:
     with pytest.raises(ConfigError, match="no wiring 'prenorm'; choose one of pre, post, sandwich"):
-        named_wiring("prenorm")
+        get_wiring("prenorm")

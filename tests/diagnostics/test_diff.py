@@ -15,7 +15,7 @@ from normscope.diagnostics.report.diff import render_difference
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.support import randn, random_tokens, safe_bfloat16, scramble
 
 SIZES: dict[str, Any] = {"vocab_size": 31, "context": 24, "depth": 3, "width": 16, "heads": 2}
@@ -179,7 +179,7 @@ def test_what_is_made_between_the_modules_is_said_to_be() -> None:
 def test_fused_kernels_and_readable_steps_do_not_diverge(name: str) -> None:
     model = new_gpt(name)
     fused = whole(model)
-    with only_steps():
+    with reference_kernels():
         steps = whole(model)
     found = compare(fused, steps)
     assert not found.diverges
@@ -226,7 +226,7 @@ def test_float32_and_bfloat16_do_not_diverge_at_the_tolerance_of_bfloat16(name: 
 def test_gradients_that_only_rounding_keeps_from_zero_do_not_count() -> None:
     model = new_gpt()  # the gradient of the keys' bias is zero but for rounding
     fused = whole(model)
-    with only_steps():
+    with reference_kernels():
         steps = whole(model)
     sizes = {p.name: p.gradient.rms for p in fused["blocks.0.attention.k"].parameters if p.gradient is not None}
     assert sizes["bias"] < 1e-5 * sizes["weight"]

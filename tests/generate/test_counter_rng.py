@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.checks import SEEDS
+from normscope.checks import SEED_LIMIT
 from normscope.generate.counter_rng import uniform
 
-whole = st.integers(0, SEEDS - 1)
+whole = st.integers(0, SEED_LIMIT - 1)
 
 
 @given(seed=whole, sample=whole, place=whole)

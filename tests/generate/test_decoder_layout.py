@@ -81,7 +81,7 @@ def _other_eps(model: Any) -> None:
 
 def _other_statistic(model: Any) -> None:
     for norm in (model.final_norm, *(norm for block in model.blocks for norm in block.norms)):
-        norm.statistic = "standardise"
+        norm.statistic = "standardize"
 
 
 def _normed_heads(model: Any) -> None:

@@ -27,9 +27,9 @@ from normscope.generate.decoder import layout_of
 from normscope.generate.decoder_support import can_decode
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 from normscope.ops.fused import decode_step as loops
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.generate.writers import FORMS, VOCABULARY, writer
 from tests.support import safe_bfloat16, scramble
 
@@ -78,7 +78,7 @@ def test_configs_that_it_does_not_know(config: str) -> None:
     model = single(**CONFIGS[config]).eval()
     assert not can_decode(model)
     assert layout_of(model, "float32") is None
-    with only_steps():
+    with reference_kernels():
         wanted = texts(model)
     assert texts(model) == wanted
 
@@ -165,7 +165,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "no-norm-here": lambda model: model.blocks[1].norms.__setitem__(0, NoNorm()),
     "another-norm-here": lambda model: model.blocks[1].norms.__setitem__(0, _scrambled(LayerNorm(12))),
     "eps": _set("blocks.1.norms.1.eps", lambda _: 0.3),
-    "statistic": _set("final_norm.statistic", lambda _: "standardise"),
+    "statistic": _set("final_norm.statistic", lambda _: "standardize"),
     "wiring": _set("blocks.1.wiring", lambda _: WIRINGS["post"]),
     "window": _set("blocks.1.attention.window", lambda _: 2),
     "no-rotary-here": _set("blocks.1.attention.rotary", lambda _: None),
@@ -191,7 +191,7 @@ def test_parts_that_it_does_not_know(change: str) -> None:
     assert layout_of(model, "float32") is None
     if change == "rotary-in-doubles":
         return  # the model itself mixes the types
-    with only_steps():
+    with reference_kernels():
         wanted = texts(model)
     assert texts(model) == wanted
 
@@ -248,8 +248,8 @@ def test_hooks_see_every_token() -> None:
 
 @pytest.mark.parametrize(
     "surroundings",
-    [only_steps, lambda: torch.autocast("cpu", dtype=torch.bfloat16), Counter],
-    ids=["only-steps", "autocast", "counter"],
+    [reference_kernels, lambda: torch.autocast("cpu", dtype=torch.bfloat16), Counter],
+    ids=["reference", "autocast", "counter"],
 )
 def test_surroundings_in_which_the_model_is_called(surroundings: Callable[[], AbstractContextManager[Any]]) -> None:
     model = single().eval()
@@ -261,14 +261,14 @@ def test_surroundings_in_which_the_model_is_called(surroundings: Callable[[], Ab
 
 @pytest.fixture
 def kernels_on(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(switch, "_on", True)
+    monkeypatch.setattr(kernel_mode, "_on", True)
     return monkeypatch
 
 
 def test_the_switch(kernels_on: pytest.MonkeyPatch) -> None:
     model = single()
     wanted = texts(model)
-    kernels_on.setattr(switch, "_on", False)
+    kernels_on.setattr(kernel_mode, "_on", False)
     assert not can_decode(model)
     assert texts(model) == wanted
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from normscope.errors import ConfigError, NormscopeError, NotFiniteError
+from normscope.errors import ConfigError, NonFiniteError, NormscopeError
 from normscope.generate.counter_rng import uniform
 from normscope.generate.sampling import SamplingConfig, choose, draw, probabilities
 from tests.support import every_refusal
@@ -146,10 +146,10 @@ def of(*logits: float, **settings: Any) -> Any:
     ("p-much", ConfigError, r"top_p=95 must be.*\nfix: top_p=0\.95", make(top_p=95)),
     ("min-p", ConfigError, r"min_p=1\.01 must be.*\nfix: min_p=0\.05", make(min_p=1.01)),
     ("penalty", ConfigError, "repetition_penalty=0 must be", make(repetition_penalty=0)),
-    ("nan", NotFiniteError, "logits are infinite or not numbers.*\nfix:", of(0.0, math.nan)),
-    ("inf", NotFiniteError, "logits are infinite", of(math.inf, 0.0)),
-    ("nothing", NotFiniteError, "logits are infinite", of(-math.inf, -math.inf)),
-    ("penalised-away", NotFiniteError, "logits are infinite", of(1e10, 0.0, repetition_penalty=1e-305)),
+    ("nan", NonFiniteError, "logits are infinite or not numbers.*\nfix:", of(0.0, math.nan)),
+    ("inf", NonFiniteError, "logits are infinite", of(math.inf, 0.0)),
+    ("nothing", NonFiniteError, "logits are infinite", of(-math.inf, -math.inf)),
+    ("penalised-away", NonFiniteError, "logits are infinite", of(1e10, 0.0, repetition_penalty=1e-305)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 import normscope
 from normscope.errors import DtypeError
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.interop.foreign import OtherNorm, rms
 from tests.support import close_all, gradients, randn, scramble
 
@@ -292,7 +292,7 @@ def test_what_cannot_be_proven_is_left_with_the_reason(name: str) -> None:
 
 def test_nothing_is_fused_without_kernels() -> None:
     model = nn.Sequential(nn.LayerNorm(8), OtherNorm(rms, "weight"))
-    with only_steps():
+    with reference_kernels():
         report = normscope.fuse(model)
     assert [entry.why for entry in report.left] == ["the fused kernels are turned off"] * 2
     assert [type(module) for module in model] == [nn.LayerNorm, OtherNorm]

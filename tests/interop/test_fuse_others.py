@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.interop.fuse.fused_class import FORM, Fused
 from normscope.interop.fuse.row_norm import RowNorm
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.interop import foreign
 from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
 from tests.support import randn, random_tokens, scramble
@@ -162,9 +162,9 @@ KNOWN: dict[str, tuple[Callable[[], OtherNorm], str]] = {
         lambda: OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=2e-3),
         "rms, scale, eps=0.002",
     ),
-    "bias first": (lambda: OtherNorm(foreign.bias_first, "beta", "gamma"), "standardise, gamma, beta, eps=0.0003"),
+    "bias first": (lambda: OtherNorm(foreign.bias_first, "beta", "gamma"), "standardize, gamma, beta, eps=0.0003"),
     "no parameters": (lambda: OtherNorm(foreign.no_parameters), "rms, eps=0.001"),
-    "one width": (lambda: OtherNorm(foreign.of_one_width, width_of_a_row=16), "standardise, eps=0.0001"),
+    "one width": (lambda: OtherNorm(foreign.of_one_width, width_of_a_row=16), "standardize, eps=0.0001"),
 }
 
 
@@ -207,15 +207,15 @@ def test_a_setting_that_is_changed_afterwards_counts(name: str) -> None:
 
 LEFT: dict[str, tuple[Callable[[], OtherNorm], str]] = {
     "eps outside": (lambda: OtherNorm(foreign.eps_outside, "weight"), "not for small ones"),
-    "no root of d": (lambda: OtherNorm(foreign.no_root_of_d, "weight"), "neither rms nor standardise"),
-    "unbiased": (lambda: OtherNorm(foreign.unbiased, "weight"), "neither rms nor standardise"),
-    "clipped": (lambda: OtherNorm(foreign.clipped, "weight"), "neither rms nor standardise"),
-    "gain without sign": (lambda: OtherNorm(foreign.gain_without_sign, "weight"), "neither rms nor standardise"),
-    "gain with limits": (lambda: OtherNorm(foreign.gain_with_limits, "weight"), "neither rms nor standardise"),
+    "no root of d": (lambda: OtherNorm(foreign.no_root_of_d, "weight"), "neither rms nor standardize"),
+    "unbiased": (lambda: OtherNorm(foreign.unbiased, "weight"), "neither rms nor standardize"),
+    "clipped": (lambda: OtherNorm(foreign.clipped, "weight"), "neither rms nor standardize"),
+    "gain without sign": (lambda: OtherNorm(foreign.gain_without_sign, "weight"), "neither rms nor standardize"),
+    "gain with limits": (lambda: OtherNorm(foreign.gain_with_limits, "weight"), "neither rms nor standardize"),
     "huge inputs clamped": (lambda: OtherNorm(foreign.as_float16_allows, "weight"), "large inputs"),
     "without nan": (lambda: OtherNorm(foreign.without_nan, "weight"), "not a number"),
     "half a gradient": (lambda: OtherNorm(foreign.half_a_gradient, "weight"), "the gradient of the input differs"),
-    "over the batch": (lambda: OtherNorm(foreign.over_the_batch, "weight"), "neither rms nor standardise"),
+    "over the batch": (lambda: OtherNorm(foreign.over_the_batch, "weight"), "neither rms nor standardize"),
     "a rank of its own": (lambda: OtherNorm(foreign.by_rank, "weight"), "none of the norms"),
     "noisy": (lambda: OtherNorm(foreign.noisy, "weight"), "none of the norms"),
     "counting": (lambda: OtherNorm(foreign.counting, "weight", calls=0), "changes its state"),
@@ -330,6 +330,6 @@ def test_what_was_not_proven_goes_to_the_old_forward() -> None:
     norm(x.double())  # another type
     norm(x.transpose(0, 1))  # another layout
     norm(x=x)  # another way to call
-    with only_steps():
+    with reference_kernels():
         norm(x)
     assert seen == [(16,), (2, 3, 16), (3, 2, 16), (2, 3, 16), (2, 3, 16)]

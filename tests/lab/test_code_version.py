@@ -165,5 +165,5 @@ def test_other_kernels_give_other_figures(monkeypatch: pytest.MonkeyPatch) -> No
     module = "normscope.lab.trials.text"
     monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
     fused = made_of(module)
-    monkeypatch.setenv("NORMSCOPE_KERNELS", "steps")
+    monkeypatch.setenv("NORMSCOPE_KERNELS", "reference")
     assert made_of(module) != fused

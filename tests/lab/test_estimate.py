@@ -45,12 +45,12 @@ def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: p
 
 
 def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    from normscope.ops.kernel_mode import form_for
+    from normscope.ops.kernel_mode import select_backend
 
     seen = []
 
     def step_time(settings: object) -> float:
-        seen.append((torch.get_num_threads(), form_for(torch.zeros(2))))
+        seen.append((torch.get_num_threads(), select_backend(torch.zeros(2))))
         return 0.5
 
     monkeypatch.setattr(estimate, "matmul_speed", lambda: 1e12)

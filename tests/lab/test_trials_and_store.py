@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normscope.errors import ConfigError, NotFiniteError
+from normscope.errors import ConfigError, NonFiniteError
 from normscope.lab import code_version as source
 from normscope.lab import trial as trial_module
 from normscope.lab.claims import variance_by_depth
@@ -100,11 +100,11 @@ def test_a_trial_runs_on_one_thread_and_leaves_the_threads_as_they_were(monkeypa
 
 
 def test_figures_that_json_cannot_hold_are_refused_by_name() -> None:
-    with pytest.raises(NotFiniteError, match="loss of demo is nan"):
+    with pytest.raises(NonFiniteError, match="loss of demo is nan"):
         checked({"loss": float("nan")}, "demo")
-    with pytest.raises(NotFiniteError, match="curve of demo is inf"):
+    with pytest.raises(NonFiniteError, match="curve of demo is inf"):
         checked({"curve": [[1, float("inf")]]}, "demo")
-    with pytest.raises(NotFiniteError, match="is a set"):
+    with pytest.raises(NonFiniteError, match="is a set"):
         checked({"loss": {1.0}}, "demo")
 
 

@@ -41,7 +41,7 @@ def test_batch_norm_of_two_images() -> None:
 
 
 def test_one_sample_of_batch_norm_is_instance_norm() -> None:
-    near(numbers(explanation("batchnorm"), "alone")[0], numbers(explanation("instancenorm"), "standardised")[0], 6)
+    near(numbers(explanation("batchnorm"), "alone")[0], numbers(explanation("instancenorm"), "standardized")[0], 6)
 
 
 def test_layer_norm_gives_every_row_mean_zero_and_spread_one() -> None:
@@ -83,7 +83,7 @@ def test_power_norm_takes_the_pull_out_of_the_second_gradient() -> None:
     near(numbers(worked, "batch_square"), [54.5, 58.0, 50.0], 6)
     near(numbers(worked, "new_square"), [6.35, 6.7, 5.9], 5)
     x, psi_square, pull = (
-        numbers(worked, "standardised"),
+        numbers(worked, "standardized"),
         numbers(worked, "new_square"),
         numbers(worked, "new_pull"),
     )

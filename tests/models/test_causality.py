@@ -46,13 +46,13 @@ def leaks(model: GPT, place: int = 6) -> bool:
 @every_norm
 def test_a_norm_leaks_if_and_only_if_it_says_so(norm: str) -> None:
     spec = NORMS[norm]
-    assert leaks(model_with(norm=spec)) == spec.sees_along(1, 3)
+    assert leaks(model_with(norm=spec)) == spec.mixes_along(1, 3)
 
 
 @every_norm
 def test_what_leaks_is_refused_and_nothing_else(norm: str) -> None:
     spec = NORMS[norm]
-    if spec.sees_along(1, 3):
+    if spec.mixes_along(1, 3):
         with pytest.raises(FutureLeakError, match="brackets the tokens' axis"):
             tiny("llama", norm=spec)
     else:
@@ -60,7 +60,7 @@ def test_what_leaks_is_refused_and_nothing_else(norm: str) -> None:
 
 
 def test_both_kinds_are_there() -> None:
-    assert {name for name, spec in NORMS.items() if spec.sees_along(1, 3)} == {
+    assert {name for name, spec in NORMS.items() if spec.mixes_along(1, 3)} == {
         "instance",
         "batch",
         "power-warm",
@@ -71,4 +71,4 @@ def test_both_kinds_are_there() -> None:
 @pytest.mark.parametrize("scope", ["[b s] h e", "b [s] h e", "b s [h e]"])
 def test_a_qk_norm_leaks_if_and_only_if_it_says_so(scope: str) -> None:
     spec = NormSpec(scope, affine=None)
-    assert leaks(model_with(qk_norm=spec)) == spec.sees_along(1, 4)
+    assert leaks(model_with(qk_norm=spec)) == spec.mixes_along(1, 4)

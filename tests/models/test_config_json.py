@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.blocks.initialization import named_initialisation
+from normscope.blocks.initialization import get_initialization
 from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import ConfigError
 from normscope.models.config_json import config_from_json, config_to_json
@@ -77,4 +77,4 @@ def test_a_missing_setting_is_named() -> None:
 
 def test_an_initialisation_of_ones_own_cannot_be_written() -> None:
     with pytest.raises(ConfigError, match=r"^init=Initialisation\(.* is not a name, and .*\nfix: name one"):
-        config_to_json(nanochat(init=named_initialisation("gpt2")))
+        config_to_json(nanochat(init=get_initialization("gpt2")))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
-from normscope.blocks.initialization import initialise
+from normscope.blocks.initialization import initialize
 from normscope.blocks.rotary import Rotary
 from normscope.errors import DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
@@ -149,7 +149,7 @@ def test_a_model_from_the_meta_device_is_the_model(form: str) -> None:
     assert all(p.is_meta for p in late.parameters())
     late.to_empty(device="cpu")
     torch.manual_seed(5)
-    initialise(late)
+    initialize(late)
     tables = [(m.cos, m.sin) for m in late.modules() if isinstance(m, Rotary)]
     for (cos, sin), wanted in zip(tables, [m for m in model.modules() if isinstance(m, Rotary)], strict=True):
         assert torch.equal(cos, wanted.cos)

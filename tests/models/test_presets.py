@@ -59,7 +59,7 @@ def test_gpt2_features() -> None:
     assert {m.activation.name for m in model.modules() if isinstance(m, MLP)} == {"gelu"}
     norms = [m for m in model.modules() if isinstance(m, Norm)]
     assert len(norms) == 2 * 2 + 1
-    assert all(norm.statistic == "standardise" and norm.bias is not None for norm in norms)
+    assert all(norm.statistic == "standardize" and norm.bias is not None for norm in norms)
     assert all(layer.bias is not None for layer in model.modules() if isinstance(layer, Linear))
 
 

@@ -35,7 +35,7 @@ def test_the_count_of_a_gpt_is_the_built_models(name: str, settings: dict[str, A
     model = GPT(config)
     assert config.parameter_count() == model.parameter_count()
     tables = {buffer.data_ptr(): buffer.numel() for key, buffer in model.named_buffers() if "rotary" in key}
-    assert config.table_count() == sum(tables.values())
+    assert config.buffer_count() == sum(tables.values())
 
 
 def test_the_counts_of_other_models() -> None:
@@ -85,7 +85,7 @@ def test_without_numbers_only_blocks_and_overflow_count() -> None:
 
 def test_what_is_free_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     config = nanochat(**SIZES)
-    needed = 4 * (config.parameter_count() + config.table_count())
+    needed = 4 * (config.parameter_count() + config.buffer_count())
     monkeypatch.setattr(size, "memory_free", lambda: needed)
     GPT(config)
     monkeypatch.setattr(size, "memory_free", lambda: needed - 1)

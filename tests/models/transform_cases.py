@@ -49,7 +49,7 @@ def remembers(case: Case) -> bool:
 
 def learns_backwards(case: Case) -> bool:
     """Whether the backward pass is PowerNorm's, which is no gradient and moves its statistics."""
-    return case.training and "running_pull" in _state(case)
+    return case.training and "running_nu" in _state(case)
 
 
 def may_be_one(case: Case) -> bool:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from normscope.blocks.rotary import Rotary
 from normscope.ops.fused import rotary as loops
-from normscope.ops.rotary_dispatch import normalize_and_turn, turn
+from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
 from tests.support import randn
 
 EPS = 1e-5
 SHAPE = (3, 50, 5, 64)  # enough for several threads, and for blocks that do not come out even
 CASES = ("turned", "normalized", "with a gain")
-EVERY_LOOP = ["turn", "turn", *["normalize_and_turn", "normalize_and_turn_backward"] * 2]
+EVERY_LOOP = ["apply_rotary", "apply_rotary", *["rms_norm_rotary", "rms_norm_rotary_backward"] * 2]
 """The loops that run for all the cases, forwards and backwards."""
 
 
@@ -48,7 +48,7 @@ def result(case: str, x: Tensor, cos: Tensor, sin: Tensor, eps: float = EPS) -> 
     """What comes out, and the gradients of what goes in."""
     x, g = x.detach().requires_grad_(), single(*x.shape, seed=2).to(x.dtype)
     gain = (1 + 0.3 * single(x.shape[-1], seed=1)).to(x.dtype).requires_grad_() if case == "with a gain" else None
-    y = turn(x, cos, sin) if case == "turned" else normalize_and_turn(x, gain, cos, sin, eps)
+    y = apply_rotary(x, cos, sin) if case == "turned" else rms_norm_rotary(x, gain, cos, sin, eps)
     return [y.detach(), *torch.autograd.grad(y, [x] if gain is None else [x, gain], g)]
 
 

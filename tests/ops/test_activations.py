@@ -13,7 +13,7 @@ from normscope.blocks.mlp import MLP
 from normscope.ops import activations
 from normscope.ops.activations import FORMULAS, activate
 from normscope.ops.fused import elementwise
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
 from tests.support import kept_for_backward, randn
 
@@ -193,7 +193,7 @@ def test_only_gradients_that_were_asked_for() -> None:
 def test_what_is_left_to_the_formula(name: str, runs: list[int]) -> None:
     for given in (inputs(name, 3, dtype=torch.float64), inputs(name, 0), [x.to("meta") for x in inputs(name, 3)]):
         activate(name, *given)
-    with only_steps():
+    with reference_kernels():
         steps = activate(name, *inputs(name, 50))
     with torch.device("cpu"), torch._subclasses.FakeTensorMode():
         assert activate(name, *(torch.empty(3, 4) for _ in inputs(name, 1))).shape == (3, 4)
@@ -232,7 +232,7 @@ def test_the_mlp_takes_them(name: str, runs: list[int]) -> None:
     mlp, x = MLP(6, 10, name), randn(3, 6, dtype=torch.float32)
     found = mlp(x)
     assert len(runs) == 1
-    with only_steps():
+    with reference_kernels():
         torch.testing.assert_close(found, mlp(x), rtol=1e-5, atol=1e-6)
 
 
@@ -242,7 +242,7 @@ def test_where_a_loop_fails_the_formula_runs_after_one_notice(name: str, monkeyp
         raise RuntimeError("no compiler")
 
     given, g = inputs(name, 3, 4), randn(3, 4, seed=9, dtype=torch.float32)
-    with only_steps():
+    with reference_kernels():
         wanted = results(fused(name), given, g)
     leaves = [x.clone().requires_grad_() for x in given]
     y = activate(name, *leaves)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from normscope.ops import attention as module
-from normscope.ops.attention import attend, by_torch, seen
+from normscope.ops.attention import attend, attention_mask, sdpa
 from normscope.ops.fused import attention as loops
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
 from tests.ops.recording import recorded
 from tests.support import kept_for_backward, randn
@@ -94,7 +94,7 @@ def formula(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None
 
 
 def torchs(case: Case, *given: Tensor) -> list[Tensor]:
-    with only_steps():
+    with reference_kernels():
         return results(case, *given)
 
 
@@ -293,7 +293,7 @@ def test_what_is_left_to_torch(calls: list[str]) -> None:
     attend(q.to("meta"), k.to("meta"), v.to("meta"), causal=True)
     assert attend(q[:0], k[:0], v[:0], causal=True).shape == (0, *q.shape[1:])
     assert attend(q[:, :0], k[:, :0], v[:, :0], causal=True).shape == (2, 0, *q.shape[2:])
-    with only_steps():
+    with reference_kernels():
         steps = attend(q, k, v, causal=True)
     assert calls == []
     torch.testing.assert_close(attend(q, k, v, causal=True), steps)
@@ -346,9 +346,9 @@ def test_where_the_loops_fail_torch_takes_over_after_one_notice(monkeypatch: pyt
 def test_by_torch_takes_masks_and_other_keys() -> None:
     q, k, v, _ = inputs(Case(s=6))
     place = torch.arange(6)
-    visible = seen(place[4:, None], place, causal=True, window=3)
+    visible = attention_mask(place[4:, None], place, causal=True, window=3)
     assert visible.tolist() == [[False, False, True, True, True, False], [False, False, False, True, True, True]]
-    newest = by_torch(q[:, 4:], k, v, visible=visible)
+    newest = sdpa(q[:, 4:], k, v, visible=visible)
     torch.testing.assert_close(newest, attend(q, k, v, causal=True, window=3)[:, 4:])
 
 

@@ -10,7 +10,7 @@ import normscope as ns
 from normscope.ops import channel_norm as channels
 from normscope.ops.fused import channel_norm as segments
 from normscope.ops.fused import channels_last_norm as columns
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.blocks.norm.cases import randn, scramble
 from tests.ops.recording import recorded
 from tests.support import kept_for_backward
@@ -74,7 +74,7 @@ def test_the_kernels_run_and_give_the_steps_numbers(name: str, memory: str, trai
     fused = results(made(name).train(training), image(memory))
     kind = "segments" if memory == "contiguous" else "columns"
     assert calls == [f"{kind} forward", f"{kind} backward"]
-    with only_steps():
+    with reference_kernels():
         steps = results(made(name).train(training), image(memory))
     assert len(calls) == 2
     close(fused, steps, scale=10)
@@ -113,7 +113,7 @@ def test_padding_has_no_say(name: str, memory: str, calls: list[str]) -> None:
     x = x.masked_fill(~mask, torch.nan).contiguous(memory_format=FORMATS[memory])
     fused = results(made(name), x, mask)
     assert len(calls) == 2
-    with only_steps():
+    with reference_kernels():
         steps = results(made(name), x, mask)
     close(fused, steps, scale=10)
 
@@ -124,7 +124,7 @@ def test_a_sample_of_padding_alone(name: str, memory: str) -> None:
     x, mask = image(memory), torch.ones(IMAGE[0], 1, 1, 1, dtype=torch.bool)
     mask[1] = False
     fused = results(made(name), x, mask)
-    with only_steps():
+    with reference_kernels():
         steps = results(made(name), x, mask)
     close(fused, steps, scale=10)
     assert not fused[0][1].any()
@@ -134,7 +134,7 @@ def test_a_long_row_without_a_gain_is_one_segment(calls: list[str]) -> None:
     norm, x = ns.RMSNorm(1500, elementwise_affine=False), randn((3, 1500), 2, torch.float32)
     fused = results(norm, x)
     assert calls == ["segments forward", "segments backward"]
-    with only_steps():
+    with reference_kernels():
         close(fused, results(norm, x))
 
 
@@ -153,7 +153,7 @@ def test_tokens_that_share_a_batch_norm(calls: list[str]) -> None:
     assert calls == ["columns forward", "columns backward"]
     other = ns.BatchNorm("[b s] d", d=12)
     scramble(other)
-    with only_steps():
+    with reference_kernels():
         close(fused, results(other, x, mask), scale=10)
 
 
@@ -165,7 +165,7 @@ def test_halves_are_widened(name: str, memory: str, dtype: torch.dtype, calls: l
     other = made(name).to(dtype)
     y = norm(x)
     assert len(calls) == 1
-    with only_steps():
+    with reference_kernels():
         expected = other(x)
     torch.testing.assert_close(y, expected, rtol=1e-2 if dtype == torch.bfloat16 else 1e-3, atol=1e-3)
     assert y.dtype == dtype
@@ -182,7 +182,7 @@ def test_second_derivatives_are_those_of_the_steps(name: str, memory: str) -> No
         return list(torch.autograd.grad(first.square().sum(), [leaf, *norm.parameters()], materialize_grads=True))
 
     fused = second()
-    with only_steps():
+    with reference_kernels():
         steps = second()
     for one, other in zip(fused, steps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
@@ -213,7 +213,7 @@ def test_no_more_is_kept_than_torch_keeps(name: str) -> None:
 @pytest.mark.parametrize("name", ["batch", "instance", "group"])
 def test_where_numba_fails_the_steps_take_over(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = results(made(name), image("contiguous"))
-    monkeypatch.setattr(channels, "attempt", lambda *_: False)
+    monkeypatch.setattr(channels, "try_kernel", lambda *_: False)
     close(results(made(name), image("contiguous")), expected, scale=10)
     close(results(made(name), image("channels-last")), expected, scale=10)
 
@@ -222,12 +222,12 @@ def test_where_numba_fails_the_steps_take_over(name: str, monkeypatch: pytest.Mo
 @every_format
 def test_the_operators_are_sound(name: str, memory: str) -> None:
     """What torch.compile is told of them is what they do."""
-    from normscope.ops.memory_layout import Channels
+    from normscope.ops.memory_layout import ChannelLayout
 
     at = (
-        Channels("segments", 6, 8, 143, 1 if name == "batch" else 2, shared=name == "batch")
+        ChannelLayout("segments", 6, 8, 143, 1 if name == "batch" else 2, shared=name == "batch")
         if memory == "contiguous"
-        else Channels("columns", 1 if name == "batch" else 6, 8, 858 if name == "batch" else 143, 1, shared=False)
+        else ChannelLayout("columns", 1 if name == "batch" else 6, 8, 858 if name == "batch" else 143, 1, shared=False)
     )
     weight, bias = (randn((8,), seed, torch.float32).requires_grad_() for seed in (1, 2))
     given = (

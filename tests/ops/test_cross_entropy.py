@@ -14,7 +14,7 @@ from normscope.models.gpt import GPT
 from normscope.ops import cross_entropy as module
 from normscope.ops.cross_entropy import cross_entropy, formula
 from normscope.ops.fused import cross_entropy as loops
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
 from tests.models.tiny import VOCABULARY, tiny
 from tests.support import kept_for_backward, randn, random_tokens, scramble
@@ -208,7 +208,7 @@ def test_what_is_left_to_the_formula(runs: list[tuple[int, bool]]) -> None:
     logits, targets = case(9, 40)
     cross_entropy(logits.double(), targets)
     cross_entropy(logits.to("meta"), targets.to("meta"))
-    with only_steps():
+    with reference_kernels():
         steps = cross_entropy(logits, targets)
     assert runs == []
     torch.testing.assert_close(cross_entropy(logits, targets), steps, rtol=1e-6, atol=0)
@@ -269,7 +269,7 @@ def test_the_gpt_takes_it(cap: float | None, runs: list[tuple[int, bool]]) -> No
     tokens = random_tokens(VOCABULARY, 2, 10)
     loss = model.loss(tokens, tokens)
     assert runs == [(1, True)]
-    with only_steps():
+    with reference_kernels():
         torch.testing.assert_close(model.loss(tokens, tokens), loss, rtol=1e-5, atol=0)
     logits = model(tokens).flatten(0, 1)
     torch.testing.assert_close(formula(logits, tokens.flatten()), loss, rtol=1e-5, atol=0)

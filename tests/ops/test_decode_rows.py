@@ -42,7 +42,7 @@ def _normalize(x, weight, bias, y, d, eps, centred):  # type: ignore[no-untyped-
 
 @uncached
 def _turn(x, cos, sin, half):  # type: ignore[no-untyped-def]
-    few_rows.turn(x, cos, sin, half)
+    few_rows.apply_rotary(x, cos, sin, half)
 
 
 @uncached

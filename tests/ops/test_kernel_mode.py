@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import normscope as ns
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 from normscope.ops.fused import compiler
 from normscope.ops.fused import row_norm as loops
 
@@ -118,11 +118,11 @@ def test_where_nothing_can_be_written_the_code_is_compiled_anew(monkeypatch: pyt
 
 def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
-    assert switch._setting()
+    assert kernel_mode._setting()
     monkeypatch.setenv("NORMSCOPE_KERNELS", "fused")
-    assert switch._setting()
+    assert kernel_mode._setting()
     code = "import normscope.ops.kernel_mode as s; print(s._on)"
-    assert in_a_new_process(code, NORMSCOPE_KERNELS="steps").strip() == "False"
+    assert in_a_new_process(code, NORMSCOPE_KERNELS="reference").strip() == "False"
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,14 +130,14 @@ def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch
         raise numba.core.errors.TypingError("no such thing")
 
     monkeypatch.setattr(loops, "forward", broken)
-    monkeypatch.setattr(switch, "_on", True)
+    monkeypatch.setattr(kernel_mode, "_on", True)
     norm, x = ns.LayerNorm(64), torch.randn(5, 64, requires_grad=True)
     with pytest.warns(RuntimeWarning, match=r"not available \(TypingError: no such thing\)"):
         y = norm(x)
     y.sum().backward()
     torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (64,)))
     torch.testing.assert_close(norm(x), y)  # and no second notice, which would be an error here
-    assert not switch._on
+    assert not kernel_mode._on
 
 
 @pytest.mark.exhaustive

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from normscope.errors import ShapeError
-from normscope.ops import norm_reference as steps
+from normscope.ops import norm_reference
 from normscope.ops.distributed import is_shared, sum_over_ranks
 from normscope.scope import Scope
 
@@ -13,11 +13,11 @@ PLAN = Scope.parse("n (g [c]) [l]").bind((2, 4, 3), g=2)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_the_steps_run_in_float64_on_a_cpu(dtype: torch.dtype) -> None:
-    work, real = steps.prepare(torch.zeros(2, 4, 3, dtype=dtype), PLAN, None)
+    work, real = norm_reference.prepare(torch.zeros(2, 4, 3, dtype=dtype), PLAN, None)
     assert work.dtype == torch.float64
     assert work.shape == (2, 2, 2, 3)
     assert real is None
-    back = steps.finish(work, steps.Affine(), None, torch.zeros(2, 4, 3, dtype=dtype))
+    back = norm_reference.finish(work, norm_reference.Affine(), None, torch.zeros(2, 4, 3, dtype=dtype))
     assert back.dtype == dtype
     assert back.shape == (2, 4, 3)
 
@@ -28,15 +28,15 @@ def test_default_eps_is_torchs(dtype: torch.dtype) -> None:
     x = torch.full((1, 4), 2.0**-20, dtype=dtype)
     scale = torch.nn.functional.rms_norm(x, (4,)) / x
     found = 1 / scale.double().square().mean().item() - 2.0**-40
-    assert steps.default_eps(x) == pytest.approx(found, rel=2e-2 if x.element_size() == 2 else 1e-4)
+    assert norm_reference.default_eps(x) == pytest.approx(found, rel=2e-2 if x.element_size() == 2 else 1e-4)
 
 
 def test_measure_counts_what_is_real() -> None:
     x = torch.arange(24.0, dtype=torch.float64).reshape(2, 4, 3)
     mask = torch.ones(2, 4, 3, dtype=torch.bool)
     mask[0, 0] = mask[1, :2] = False
-    work, real = steps.prepare(x, PLAN, mask)
-    moments = steps.measure(work, PLAN, "standardise", real, sync=False)
+    work, real = norm_reference.prepare(x, PLAN, mask)
+    moments = norm_reference.measure(work, PLAN, "standardize", real, sync=False)
     assert moments.mean is not None
     assert moments.count.flatten().tolist() == [3, 6, 0, 6]
     assert moments.mean.flatten().tolist() == [4, 8.5, 0, 20.5]
@@ -45,12 +45,12 @@ def test_measure_counts_what_is_real() -> None:
 
 def test_a_mask_is_laid_along_the_split_axes() -> None:
     mask = torch.tensor([[True, False, True, True]]).reshape(1, 4, 1)
-    laid = steps.lay_mask(mask, PLAN)
+    laid = norm_reference.expand_mask(mask, PLAN)
     assert laid.shape == (2, 2, 2, 3)
     assert laid[:, 0, 1].sum() == 0
     assert laid.sum() == 18
     with pytest.raises(ShapeError, match=r"\(2, 4, 3\)"):
-        steps.lay_mask(torch.ones(4, dtype=torch.bool), PLAN)
+        norm_reference.expand_mask(torch.ones(4, dtype=torch.bool), PLAN)
 
 
 def test_one_process_has_nothing_to_sum() -> None:

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.ops.kernel_mode import only_steps
-from normscope.ops.rotary_dispatch import normalize_and_turn, turn
+from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
 from tests.accuracy import assert_no_less_accurate, assert_rounded_once
 from tests.ops.rotary_cases import EPS, EVERY_LOOP, SHAPE, record_calls, results, single, tables
 from tests.support import kept_for_backward
@@ -25,7 +25,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def reference(x: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
-    with only_steps():
+    with reference_kernels():
         return results(x.double(), cos.double(), sin.double())
 
 
@@ -34,7 +34,7 @@ def test_the_numbers_are_those_of_the_steps(shape: tuple[int, ...], calls: list[
     x, (cos, sin) = single(*shape), tables(shape[1], shape[3], start=4)
     fused = results(x, cos, sin)
     assert calls == EVERY_LOOP
-    with only_steps():
+    with reference_kernels():
         steps = results(x, cos, sin)
     assert calls == EVERY_LOOP
     for one, other in zip(fused, steps, strict=True):
@@ -70,7 +70,7 @@ def test_rows_of_any_size() -> None:
     """Those whose squares leave float32 too, which is computed as if there were no such thing."""
     sizes = torch.tensor([1e-42, 1e-30, 1e-20, 1.0, 1e20, 1e38]).reshape(1, 6, 1, 1)
     x, (cos, sin) = single(2, 6, 3, 64).clamp(-3, 3) * sizes, tables(6, 64)
-    with only_steps():
+    with reference_kernels():
         exact = results(x.double(), cos.double(), sin.double(), eps=1e-60)
     for one, other in zip(results(x, cos, sin, eps=1e-60), exact, strict=True):
         torch.testing.assert_close(one, other.float(), rtol=1e-6, atol=0)
@@ -81,9 +81,9 @@ def test_halves_are_rounded_once(dtype: torch.dtype, calls: list[str]) -> None:
     x, (cos, sin) = single(2, 7, 4, 64).to(dtype), tables(7, 64)
     found, spacing = results(x, cos, sin), torch.finfo(dtype).eps
     assert calls == EVERY_LOOP
-    assert torch.equal(found[0], turn(x.float(), cos, sin).to(dtype))
-    assert torch.equal(found[2], normalize_and_turn(x.float(), None, cos, sin, EPS).to(dtype))
-    with only_steps():
+    assert torch.equal(found[0], apply_rotary(x.float(), cos, sin).to(dtype))
+    assert torch.equal(found[2], rms_norm_rotary(x.float(), None, cos, sin, EPS).to(dtype))
+    with reference_kernels():
         steps = results(x, cos, sin)
     for one, other in zip(found, steps, strict=True):
         assert one.dtype == dtype
@@ -112,14 +112,14 @@ def test_threads_do_not_change_a_sum_that_nearly_cancels() -> None:
     for threads in (2, 1):
         torch.set_num_threads(threads)
         weight = torch.ones(SHAPE[3], requires_grad=True)
-        found += torch.autograd.grad(normalize_and_turn(x, weight, cos, sin, EPS), weight, g)
+        found += torch.autograd.grad(rms_norm_rotary(x, weight, cos, sin, EPS), weight, g)
     assert torch.equal(*found)
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
     x, (cos, sin) = single(*SHAPE), tables(SHAPE[1], SHAPE[3])
     weight = single(SHAPE[3], seed=1)
-    ways: list[Turning] = [turn, lambda x, cos, sin: normalize_and_turn(x, weight, cos, sin, EPS)]
+    ways: list[Turning] = [apply_rotary, lambda x, cos, sin: rms_norm_rotary(x, weight, cos, sin, EPS)]
     for function in ways:
         whole = function(x, cos, sin)
         assert torch.equal(function(x[1:2], cos, sin), whole[1:2])
@@ -146,7 +146,7 @@ def test_a_gradient_in_any_order() -> None:
     b, s, heads, e = SHAPE
     cos, sin = tables(s, e)
     g = single(b, heads, s, e, seed=3).transpose(1, 2)
-    ways: list[Function] = [lambda x: turn(x, cos, sin), lambda x: normalize_and_turn(x, None, cos, sin, EPS)]
+    ways: list[Function] = [lambda x: apply_rotary(x, cos, sin), lambda x: rms_norm_rotary(x, None, cos, sin, EPS)]
     for function in ways:
         x = single(*SHAPE).requires_grad_()
         (one,) = torch.autograd.grad(function(x), x, g)
@@ -159,7 +159,7 @@ def test_what_is_not_finite_spoils_its_own_row_only(value: float) -> None:
     x, (cos, sin) = single(2, 3, 4, 32), tables(3, 32)
     x[1, 2, 3, 20] = value
     fused = results(x, cos, sin)
-    with only_steps():
+    with reference_kernels():
         steps = results(x, cos, sin)
     for one, other in zip(fused, steps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5, equal_nan=True)
@@ -176,11 +176,11 @@ def test_second_derivatives_are_those_of_the_steps() -> None:
         (first,) = torch.autograd.grad(function(leaf).pow(3).sum(), leaf, create_graph=True)
         return list(torch.autograd.grad(first.square().sum(), [leaf, weight], materialize_grads=True))
 
-    ways: list[Function] = [lambda x: turn(x, cos, sin), lambda x: normalize_and_turn(x, weight, cos, sin, EPS)]
+    ways: list[Function] = [lambda x: apply_rotary(x, cos, sin), lambda x: rms_norm_rotary(x, weight, cos, sin, EPS)]
     for function in ways:
         fused = second(function)
         assert not torch.equal(fused[0], torch.zeros_like(fused[0]))
-        with only_steps():
+        with reference_kernels():
             steps = second(function)
         for one, other in zip(fused, steps, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
@@ -195,17 +195,17 @@ def test_what_is_kept_for_the_backward_pass() -> None:
         return set(kept_for_backward(lambda: function(x)))
 
     given = {cos.data_ptr(), sin.data_ptr()}
-    assert kept(lambda x: turn(x, cos, sin)) == given
+    assert kept(lambda x: apply_rotary(x, cos, sin)) == given
     given |= {x.data_ptr(), weight.data_ptr()}
-    assert kept(lambda x: normalize_and_turn(x, weight, cos, sin, EPS)) == given
+    assert kept(lambda x: rms_norm_rotary(x, weight, cos, sin, EPS)) == given
 
 
 def test_no_gradient_is_computed_that_nobody_asked_for(calls: list[str]) -> None:
     x, weight, (cos, sin) = single(2, 3, 4, 32).requires_grad_(), single(32, seed=1), tables(3, 32)
-    normalize_and_turn(x, weight, cos, sin, EPS).sum().backward()
+    rms_norm_rotary(x, weight, cos, sin, EPS).sum().backward()
     assert weight.grad is None
     with torch.no_grad():
-        assert not turn(x, cos, sin).requires_grad
-        assert not normalize_and_turn(x, weight.requires_grad_(), cos, sin, EPS).requires_grad
-    assert torch.autograd.grad(normalize_and_turn(x.detach(), weight, cos, sin, EPS).sum(), weight)[0].any()
-    assert calls.count("normalize_and_turn_backward") == 2
+        assert not apply_rotary(x, cos, sin).requires_grad
+        assert not rms_norm_rotary(x, weight.requires_grad_(), cos, sin, EPS).requires_grad
+    assert torch.autograd.grad(rms_norm_rotary(x.detach(), weight, cos, sin, EPS).sum(), weight)[0].any()
+    assert calls.count("rms_norm_rotary_backward") == 2

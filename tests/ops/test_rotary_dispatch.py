@@ -11,9 +11,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 from normscope.ops.fused import rotary as loops
-from normscope.ops.rotary_dispatch import normalize_and_turn, turn
+from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
 from tests.ops.rotary_cases import CASES, EPS, EVERY_LOOP, SHAPE, record_calls, result, single, tables
 
 
@@ -36,31 +36,31 @@ LEFT_TO_THE_STEPS: dict[str, Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Te
 @pytest.mark.parametrize("what", LEFT_TO_THE_STEPS)
 def test_what_the_kernels_do_not_take(what: str, calls: list[str]) -> None:
     x, cos, sin = LEFT_TO_THE_STEPS[what](single(2, 3, 4, 32), *tables(3, 32))
-    assert turn(x, cos, sin).shape == x.shape
-    assert normalize_and_turn(x, None, cos, sin, EPS).dtype == x.dtype
+    assert apply_rotary(x, cos, sin).shape == x.shape
+    assert rms_norm_rotary(x, None, cos, sin, EPS).dtype == x.dtype
     assert calls == []
 
 
 def test_a_gain_of_float64_is_left_to_the_steps(calls: list[str]) -> None:
     x, (cos, sin) = single(2, 3, 4, 32), tables(3, 32)
-    normalize_and_turn(x, torch.ones(32, dtype=torch.float64), cos, sin, EPS)
+    rms_norm_rotary(x, torch.ones(32, dtype=torch.float64), cos, sin, EPS)
     assert calls == []
 
 
 def test_rows_at_places_of_their_own_are_turned_by_the_kernels(calls: list[str]) -> None:
     x, weight, (cos, sin) = single(2, 3, 4, 32), single(32, seed=1), tables(9, 32)
     place = torch.tensor([[0, 1, 2], [6, 7, 8]])
-    turned = turn(x, cos[place], sin[place])
-    normed = normalize_and_turn(x, weight, cos[place], sin[place], EPS)
-    assert calls == ["turn", "normalize_and_turn"]
+    turned = apply_rotary(x, cos[place], sin[place])
+    normed = rms_norm_rotary(x, weight, cos[place], sin[place], EPS)
+    assert calls == ["apply_rotary", "rms_norm_rotary"]
     for i, start in enumerate((0, 6)):
         angles = cos[start : start + 3], sin[start : start + 3]
-        assert torch.equal(turned[i : i + 1], turn(x[i : i + 1], *angles))
-        assert torch.equal(normed[i : i + 1], normalize_and_turn(x[i : i + 1], weight, *angles, EPS))
+        assert torch.equal(turned[i : i + 1], apply_rotary(x[i : i + 1], *angles))
+        assert torch.equal(normed[i : i + 1], rms_norm_rotary(x[i : i + 1], weight, *angles, EPS))
 
 
 def both(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return turn(normalize_and_turn(x, weight, cos, sin, EPS), cos, sin)
+    return apply_rotary(rms_norm_rotary(x, weight, cos, sin, EPS), cos, sin)
 
 
 def computed(graph: torch.fx.GraphModule) -> list[str]:
@@ -105,10 +105,10 @@ def test_a_traced_graph_and_fake_tensors() -> None:
 def test_torch_func_and_forward_derivatives_take_the_steps(calls: list[str]) -> None:
     x, weight, (cos, sin) = single(2, 3, 4, 32), single(32, seed=1), tables(3, 32)
     many = torch.func.vmap(lambda x: both(x, weight, cos, sin))(torch.stack([x, 2 * x]))
-    tangent = torch.func.jvp(lambda x: turn(x, cos, sin), (x,), (x,))[1]
+    tangent = torch.func.jvp(lambda x: apply_rotary(x, cos, sin), (x,), (x,))[1]
     assert calls == []
     torch.testing.assert_close(many[0], both(x, weight, cos, sin), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(tangent, turn(x, cos, sin), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(tangent, apply_rotary(x, cos, sin), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_where_a_loop_fails_the_steps_take_over(case: str, failing: list[str], m
 
     x, (cos, sin) = single(2, 3, 4, 32).bfloat16(), tables(3, 32)
     wanted = result(case, x, cos, sin)
-    monkeypatch.setattr(switch, "_on", True)  # it will be turned off, and back on after the test
+    monkeypatch.setattr(kernel_mode, "_on", True)  # it will be turned off, and back on after the test
     for name in failing:
         monkeypatch.setattr(loops, name, broken)
     with pytest.warns(RuntimeWarning, match="no such instruction"):

@@ -15,10 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import normscope as ns
 from normscope.blocks.mlp import relu2
 from normscope.errors import ConfigError
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 from normscope.ops.activations import activate
 from normscope.ops.cross_entropy import cross_entropy
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from tests.pairs import chiefly
 from tests.support import randn, random_tokens, real_tokens
 
@@ -120,7 +120,7 @@ def test_a_gain_of_one_number(make: Callable[[], ns.Norm], shape: tuple[int, ...
         return norm
 
     fused = of_layer(scaled, *shape)()
-    with only_steps():
+    with reference_kernels():
         steps = of_layer(scaled, *shape)()
     for one, other in zip(fused, steps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -133,7 +133,7 @@ def test_a_mask_over_an_axis_beside_one_of_size_one() -> None:
     ):
         x = single(*shape)
         y = norm(x, mask)
-        with only_steps():
+        with reference_kernels():
             assert torch.equal(y, norm(x, mask))
 
 
@@ -142,7 +142,7 @@ def test_many_gradients_at_once(layer: Callable[[Tensor], Tensor]) -> None:
     x = single(5, 8)
     at_once = torch.autograd.functional.jacobian(layer, x, vectorize=True)
     torch.testing.assert_close(at_once, torch.autograd.functional.jacobian(layer, x), rtol=1e-5, atol=1e-6)
-    assert switch._on
+    assert kernel_mode._on
 
 
 def test_a_counter_of_operations_sees_torchs_own() -> None:
@@ -170,18 +170,18 @@ def test_threads_that_want_only_the_steps_do_not_keep_them_on() -> None:
     first, second = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with only_steps():
+        with reference_kernels():
             first.set()
             second.wait(10)
 
     other = threading.Thread(target=hold)
     other.start()
     first.wait(10)
-    with only_steps():
+    with reference_kernels():
         second.set()
         other.join()
-        assert switch.form_for(single(2)) == "steps"
-    assert switch.form_for(single(2)) == "fused"
+        assert kernel_mode.select_backend(single(2)) == "reference"
+    assert kernel_mode.select_backend(single(2)) == "fused"
 
 
 def test_infinite_gains_and_inputs() -> None:
@@ -194,11 +194,11 @@ def test_infinite_gains_and_inputs() -> None:
     x = single(2, 5, 3)
     x[0, 0, 0] = torch.inf
     y = rms(x)
-    with only_steps():
+    with reference_kernels():
         assert torch.equal(y.isnan(), rms(x).isnan())
 
 
 def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NORMSCOPE_KERNELS", "off")
     with pytest.raises(ConfigError, match="NORMSCOPE_KERNELS='off' in the environment is not known; choose fused or"):
-        switch._setting()
+        kernel_mode._setting()

@@ -88,7 +88,7 @@ def test_on_other_processors(processor: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["turned off", "not installed"])
 def test_without_kernels(how: str, tmp_path: Path) -> None:
     if how == "turned off":
-        run_tests(WITHOUT_KERNELS, tmp_path, NORMSCOPE_KERNELS="steps")
+        run_tests(WITHOUT_KERNELS, tmp_path, NORMSCOPE_KERNELS="reference")
     else:
         notice = "ignore:the fused kernels are not available:RuntimeWarning"
         run_tests(WITHOUT_KERNELS, tmp_path, "-p", "tests.portability.without_numba", "-W", notice)

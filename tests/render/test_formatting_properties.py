@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from normscope.models.config_json import config_to_json
 from normscope.models.presets import PRESETS, gpt2
-from normscope.models.summary import model_in_words
+from normscope.models.summary import describe_model
 from normscope.render.formatting import format_count, format_duration, printable, quote
 
 seeded = settings(derandomize=True, deadline=None)
@@ -50,7 +50,7 @@ def test_what_is_not_known(value: float) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_has_words(name: str) -> None:
-    words = model_in_words(config_to_json(PRESETS[name](depth=1)))
+    words = describe_model(config_to_json(PRESETS[name](depth=1)))
     assert words.startswith("GPT of 1 block, width 768, ")
     assert "before each branch" in words
 
@@ -66,9 +66,9 @@ def test_every_preset_has_words(name: str) -> None:
     ],
 )
 def test_settings_in_words(changes: dict[str, Any], words: str) -> None:
-    assert words in model_in_words(config_to_json(gpt2(**changes)))
+    assert words in describe_model(config_to_json(gpt2(**changes)))
 
 
 def test_missing_settings_are_not_spoken_of() -> None:
-    assert model_in_words({}) == "GPT"
-    assert model_in_words({"width": 8, "unheard": "of"}) == "GPT, width 8"
+    assert describe_model({}) == "GPT"
+    assert describe_model({"width": 8, "unheard": "of"}) == "GPT, width 8"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import ScopeError
 from normscope.scope import Plan, Scope
-from normscope.scope.grammar import Split, parse
+from normscope.scope.grammar import SplitDimension, parse
 
 seeded = settings(derandomize=True, deadline=None)  # the same cases in every run, however busy the machine
 
@@ -88,7 +88,10 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cases())
 def test_what_is_written_is_what_is_read(case: Case) -> None:
     dims = Scope.parse(case.text).dims
-    read = [[(axis.name, axis.bracketed) for axis in (dim.axes if isinstance(dim, Split) else (dim,))] for dim in dims]
+    read = [
+        [(axis.name, axis.bracketed) for axis in (dim.axes if isinstance(dim, SplitDimension) else (dim,))]
+        for dim in dims
+    ]
     written = [[(part.name, part.bracketed) for part in parts] for parts in case.dims]
     if case.rest_at is not None:
         written.insert(case.rest_at, [("...", case.rest_bracketed)])
@@ -100,9 +103,9 @@ def test_what_is_written_is_what_is_read(case: Case) -> None:
 def test_every_axis_keeps_its_place(case: Case) -> None:
     text = case.text
     for dim in parse(text):
-        axes = dim.axes if isinstance(dim, Split) else (dim,)
+        axes = dim.axes if isinstance(dim, SplitDimension) else (dim,)
         assert all(text[slice(*axis.span)] == axis.name for axis in axes)
-        if isinstance(dim, Split):
+        if isinstance(dim, SplitDimension):
             assert text[dim.span[0]] + text[dim.span[1] - 1] == "()"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from normscope.errors import DtypeError, ScopeError, ShapeError
 from normscope.scope import Scope
-from normscope.scope.grammar import Axis, Split, parse
+from normscope.scope.grammar import Axis, SplitDimension, parse
 
 
 def test_axes_keep_their_places_in_the_text() -> None:
@@ -18,7 +18,9 @@ def test_axes_keep_their_places_in_the_text() -> None:
     dims = parse(text)
     assert dims == (
         Axis("batch", bracketed=False, span=(0, 5)),
-        Split((Axis("g", bracketed=False, span=(7, 8)), Axis("c", bracketed=True, span=(10, 11))), span=(6, 13)),
+        SplitDimension(
+            (Axis("g", bracketed=False, span=(7, 8)), Axis("c", bracketed=True, span=(10, 11))), span=(6, 13)
+        ),
         Axis("...", bracketed=True, span=(15, 18)),
     )
 
@@ -32,7 +34,7 @@ def test_blanks_only_separate(text: str) -> None:
 
 def test_brackets_may_hold_a_whole_split() -> None:
     (split,) = parse("[(g c)]")
-    assert isinstance(split, Split)
+    assert isinstance(split, SplitDimension)
     assert [axis.bracketed for axis in split.axes] == [True, True]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normscope.data.batches import Batches
-from normscope.errors import NotFiniteError
+from normscope.errors import NonFiniteError
 from normscope.models.gpt import GPT
 from normscope.runs.events import Noticed, Started
 from normscope.runs.metrics import event_to_json, read_metrics
@@ -51,7 +51,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_it_stops_with_a_name_and_a_bundle(tmp_path: Path, spoil: Callable[..., None]) -> None:
     run = new_run(tmp_path, steps=8, save_every=3)
     spoil(run, 4)
-    with pytest.raises(NotFiniteError, match=r"the loss is nan at step 5, batch 4, first in the loss") as stopped:
+    with pytest.raises(NonFiniteError, match=r"the loss is nan at step 5, batch 4, first in the loss") as stopped:
         train(run)
     folder = run.faults / "00000005-batch-4"
     assert f"normscope replay {folder}" in str(stopped.value)
@@ -84,7 +84,7 @@ def test_a_run_that_diverges_ends_all_the_same(tmp_path: Path) -> None:
     messages = []
     for name in ("one", "two"):
         run = new_run(new_folder(tmp_path, name), {"dropout": 0.0}, **settings)
-        with pytest.raises(NotFiniteError, match=f"went back {MOST_REWINDS} times, and it came again") as stopped:
+        with pytest.raises(NonFiniteError, match=f"went back {MOST_REWINDS} times, and it came again") as stopped:
             train(run)
         messages.append(str(stopped.value).replace(f"{os.sep}{name}{os.sep}", ""))
     assert messages[0] == messages[1]
@@ -92,7 +92,7 @@ def test_a_run_that_diverges_ends_all_the_same(tmp_path: Path) -> None:
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=1, rate=1e39)
-    with pytest.raises(NotFiniteError, match=r"a weight is not finite after step 1, batch 0, first in .*weight"):
+    with pytest.raises(NonFiniteError, match=r"a weight is not finite after step 1, batch 0, first in .*weight"):
         train(run)
     assert run.checkpoints.steps() == []
     fault, facts = replay(run.faults / "00000002-batch-1")
@@ -132,14 +132,14 @@ def test_dropout_is_the_same_when_the_fault_is_looked_for(tmp_path: Path, monkey
 
     monkeypatch.setattr(GPT, "loss", loss)
     run = new_run(tmp_path, steps=6, save_every=0, evaluate_every=0)
-    with pytest.raises(NotFiniteError, match="at step 3, batch 2, first in the loss"):
+    with pytest.raises(NonFiniteError, match="at step 3, batch 2, first in the loss"):
         train(run)
     assert replay(run.faults / "00000003-batch-2")[0] == Fault("the loss", "forward", "nan")
 
 
 def test_a_fault_in_a_part_of_a_batch_is_found_in_that_part(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=3, matrix_rate=1e38, clip=None, micro_batch=1)
-    with pytest.raises(NotFiniteError, match="first in blocks"):
+    with pytest.raises(NonFiniteError, match="first in blocks"):
         train(run)
     (folder,) = run.faults.iterdir()
     fault, facts = replay(folder)
@@ -194,7 +194,7 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     def step(self: Trainer) -> Step:
         number = self._coming_batch()
         if bool(self.model.embedding.weight[0, 0] == 12345):
-            raise NotFiniteError(f"the loss is nan at step {self.done + 1}, batch {number}")
+            raise NonFiniteError(f"the loss is nan at step {self.done + 1}, batch {number}")
         result = true_step(self)
         if number == 5:
             with torch.no_grad():
@@ -215,7 +215,7 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
 
 def test_a_fault_in_a_norm_that_remembers_is_replayed_as_it_was(tmp_path: Path) -> None:
     run = new_run(tmp_path, {"norm": "power"}, steps=9, matrix_rate=1e38, clip=None)
-    with pytest.raises(NotFiniteError, match="first in"):
+    with pytest.raises(NonFiniteError, match="first in"):
         train(run)
     (folder,) = run.faults.iterdir()
     fault, facts = replay(folder)

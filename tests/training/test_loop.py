@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from normscope.errors import CheckpointError, ConfigError, FileError
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from normscope.runs.events import Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
 from normscope.runs.lock import locked
 from normscope.runs.metrics import read_metrics
@@ -318,7 +318,7 @@ def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
     train(run, until=2)
     train(run, [same], until=3)
-    with only_steps():
+    with reference_kernels():
         train(run, [other], until=4)
     assert not same.of(Noticed)
     assert [notice.text for notice in other.of(Noticed)] == [

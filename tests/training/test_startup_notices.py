@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from normscope.training.startup_notices import opening_notices
 
 
@@ -16,7 +16,7 @@ def test_compiling_is_told_where_it_lies_ahead(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     (notice,) = notices()
     assert notice.startswith("the kernels are compiled for this machine")
-    with only_steps():
+    with reference_kernels():
         assert notices() == []  # nothing is compiled then
     monkeypatch.setattr("normscope.training.startup_notices.kernels", lambda _: None)  # as if numba were missing
     assert notices() == []

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from normscope.data.batches import Batches
-from normscope.errors import CheckpointError, ConfigError, NotFiniteError, WeightsError
+from normscope.errors import CheckpointError, ConfigError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama, nanochat, preset
 from normscope.training.config import TrainConfig
@@ -129,7 +129,7 @@ def test_not_finite_raises_before_a_weight_changes() -> None:
     with torch.no_grad():
         trainer.model.get_parameter("blocks.1.mlp.down.weight")[0, 0] = torch.inf
     before = weights(trainer)
-    with pytest.raises(NotFiniteError, match="at step 1, batch 0"):
+    with pytest.raises(NonFiniteError, match="at step 1, batch 0"):
         trainer.step()
     assert all(torch.equal(*pair) for pair in zip(before, weights(trainer), strict=True))
     assert all(weight.grad is None for weight in trainer.model.parameters())
@@ -161,7 +161,7 @@ def test_not_finite_raises_and_leaves_running_statistics_alone(norm: str, words:
     for _ in range(2):
         trainer.step()
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    with pytest.raises(NotFiniteError, match=f"{words}.* at step 3, batch 2"):
+    with pytest.raises(NonFiniteError, match=f"{words}.* at step 3, batch 2"):
         trainer.step()
     after = trainer.model.state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
@@ -170,7 +170,7 @@ def test_not_finite_raises_and_leaves_running_statistics_alone(norm: str, words:
 def test_a_running_statistic_that_is_not_finite_is_never_saved() -> None:
     trainer = keeps_statistics("batch")
     trainer.model.get_buffer("final_norm.running_var")[0] = torch.inf
-    with pytest.raises(NotFiniteError, match="not finite after step 0"):
+    with pytest.raises(NonFiniteError, match="not finite after step 0"):
         trainer.state()
 
 
@@ -189,7 +189,7 @@ def test_gradients_that_nothing_clips_must_have_squares() -> None:
     trainer = new_trainer(clip=None)
     loss = trainer._loss
     trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
-    with pytest.raises(NotFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
+    with pytest.raises(NonFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
         trainer.step()
 
 

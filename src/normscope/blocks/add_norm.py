@@ -4,7 +4,7 @@ from typing import TypeGuard
 
 from torch import Tensor, nn
 
-from normscope.blocks.hooks import is_watched
+from normscope.blocks.hooks import has_hooks
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
 from normscope.blocks.norm.norm import Norm
 from normscope.ops import dispatch
@@ -19,15 +19,15 @@ def add_and_normalize(
     Both are taken together, in one pass over memory, where the norm is one over rows and nobody watches it. All else is
     as the last two lines say, which give the same numbers.
     """
-    if mask is None and _is_plain(norm) and stream.shape == branch.shape and not is_watched(norm):
-        plan, along, over_rows = norm._lay_out(stream.shape)
+    if mask is None and _is_plain(norm) and stream.shape == branch.shape and not has_hooks(norm):
+        plan, along, is_row_norm = norm._plan_for(stream.shape)
         return dispatch.add_and_normalize(
             stream,
             branch,
             plan,
             statistic=norm.statistic,
             eps=default_eps(stream) if norm.eps is None else norm.eps,
-            affine=norm._affine(along, over_rows),
+            affine=norm._affine(along, is_row_norm),
         )
     total = stream + branch
     return total, norm(total) if mask is None else norm(total, mask=mask)

@@ -7,18 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache
-from normscope.blocks.causality import refuse_future_leak
+from normscope.blocks.causality import check_no_future_leak
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
-from normscope.blocks.initialization import Initialisation, Role
+from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import NormSpec, as_norm
-from normscope.blocks.positions import Start, furthest, places
-from normscope.blocks.query_key import prepare
+from normscope.blocks.positions import StartPosition, max_start, position_ids
+from normscope.blocks.query_key import norm_and_rotate
 from normscope.blocks.rotary import Rotary, check_is_rotary
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_flags, check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_flags, check_positive_int
 from normscope.errors import CacheError, ConfigError
-from normscope.ops.attention import attend, by_torch, seen
+from normscope.ops.attention import attend, attention_mask, sdpa
 from normscope.ops.symbolic_sizes import is_known
 
 
@@ -75,7 +75,7 @@ class Attention(BaseModule):
         window: int | None = None,
         bias: bool = False,
         dropout: float = 0.0,
-        init: str | Initialisation = "glorot-truncated",
+        init: str | Initialization = "glorot-truncated",
         role: Role = "residual",
         depth: int = 1,
         allow_future_leak: bool = False,
@@ -84,14 +84,14 @@ class Attention(BaseModule):
         self.heads, self.kv_heads, self.head_dim = check_heads(width, heads, kv_heads, head_dim)
         check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak)
         if window is not None:
-            check_positive(window=window)
+            check_positive_int(window=window)
         check_is_rotary(rotary)
         if rotary is not None and rotary.head_dim != self.head_dim:
             raise ConfigError(
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
             )
         qk_norm = as_norm(qk_norm)
-        refuse_future_leak("qk_norm", qk_norm, rank=4, allowed=not causal or allow_future_leak)
+        check_no_future_leak("qk_norm", qk_norm, rank=4, allowed=not causal or allow_future_leak)
         self.causal, self.window, self.rotary = causal, window, rotary
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
         self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
@@ -102,8 +102,8 @@ class Attention(BaseModule):
         self.dropout = nn.Dropout(check_dropout(dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        if is_traced(x):
-            return self._as_leaf(x, mask, cache)
+        if is_fx_proxy(x):
+            return self._fx_call(x, mask, cache)
         check_stream(x, "attention")
         b, s, _ = x.shape
         check_mask(mask, x, (b, s))
@@ -111,8 +111,8 @@ class Attention(BaseModule):
             # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
             x = x.where(mask[:, :, None], 0.0)
         start = 0 if cache is None else self._check_cache(cache, mask)
-        q = prepare(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
-        k = prepare(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
+        q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
+        k = norm_and_rotate(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
         v = self._heads(self.v(x))
         drops = self.training and self.dropout.p > 0
         if mask is None and cache is None and not drops:
@@ -120,7 +120,7 @@ class Attention(BaseModule):
         else:
             if cache is not None:
                 k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
-            y = by_torch(
+            y = sdpa(
                 q,
                 k,
                 v,
@@ -138,7 +138,7 @@ class Attention(BaseModule):
         heads: Tensor = flat.unflatten(-1, (-1, self.head_dim))
         return heads
 
-    def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> Start:
+    def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> StartPosition:
         """Refuse what cannot be cached; returns the place of the first new token."""
         if not isinstance(cache, LayerCache):
             raise CacheError(f"attention takes the cache of one layer, a LayerCache, but got {type(cache).__name__}")
@@ -148,8 +148,8 @@ class Attention(BaseModule):
             raise CacheError("a cache takes no mask: give the tokens of each call without padding")
         return cache.start
 
-    def _plainly_causal(self, s: int, start: Start, mask: Tensor | None) -> bool:
-        if is_known(s <= 1) or start != 0 or self._is_windowed(furthest(start) + s):
+    def _plainly_causal(self, s: int, start: StartPosition, mask: Tensor | None) -> bool:
+        if is_known(s <= 1) or start != 0 or self._is_windowed(max_start(start) + s):
             return False
         return self.causal and mask is None
 
@@ -157,16 +157,16 @@ class Attention(BaseModule):
         """Whether the window may hide some of so many tokens."""
         return self.window is not None and not is_known(total <= self.window)
 
-    def _visible(self, s: int, start: Start, mask: Tensor | None, device: torch.device) -> Tensor | None:
+    def _visible(self, s: int, start: StartPosition, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
-        total, equal = furthest(start) + s, not isinstance(start, tuple)
+        total, equal = max_start(start) + s, not isinstance(start, tuple)
         newest_only = self.causal and is_known(s == 1)  # one query, at the end: it sees all there is
         if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
-        query = places(start, s, device)[..., None]
+        query = position_ids(start, s, device)[..., None]
         query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ
         key = torch.arange(total, device=device)
-        visible = seen(query, key, self.causal, self.window)
+        visible = attention_mask(query, key, self.causal, self.window)
         if mask is None:
             return visible
         # Everyone sees itself, so that padding has something to look at and stays finite.
@@ -184,12 +184,12 @@ class Attention(BaseModule):
 def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int, int]:
     """Heads, heads of keys and values, and the size of a head, with the defaults filled in."""
     kv_heads = heads if kv_heads is None else kv_heads
-    check_positive(width=width, heads=heads, kv_heads=kv_heads)
+    check_positive_int(width=width, heads=heads, kv_heads=kv_heads)
     if head_dim is None:
         if width % heads:
             raise ConfigError(f"width={width} cannot be shared among heads={heads}; give a divisor, or head_dim")
         head_dim = width // heads
-    check_positive(head_dim=head_dim)
+    check_positive_int(head_dim=head_dim)
     if heads % kv_heads:
         raise ConfigError(f"heads={heads} cannot share kv_heads={kv_heads} evenly; give a divisor of {heads}")
     return heads, kv_heads, head_dim

@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
-from normscope.blocks.causality import refuse_future_leak
+from normscope.blocks.causality import check_no_future_leak
 from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
-from normscope.blocks.initialization import named_initialisation
-from normscope.blocks.mlp import MLP, named_activation
+from normscope.blocks.initialization import get_initialization
+from normscope.blocks.mlp import MLP, get_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm, build_norm
-from normscope.blocks.residual import NormOf, named_wiring
+from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_flags, check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_flags, check_positive_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,14 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         heads, kv_heads, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
-        check_positive(depth=self.depth)
+        check_positive_int(depth=self.depth)
         check_flags(causal=self.causal, bias=self.bias, allow_future_leak=self.allow_future_leak)
         for name in ("hidden", "window"):
             if getattr(self, name) is not None:
-                check_positive(**{name: getattr(self, name)})
-        named_activation(self.activation)
-        named_wiring(self.wiring)
-        named_initialisation(self.init)
+                check_positive_int(**{name: getattr(self, name)})
+        get_activation(self.activation)
+        get_wiring(self.wiring)
+        get_initialization(self.init)
         check_dropout(self.dropout)
         self._check_norm("norm", (self.width,))
         self._check_norm("qk_norm", (heads, head_dim))
@@ -78,7 +78,7 @@ class BlockConfig:
         object.__setattr__(self, name, norm)
         if norm is not None:
             allowed = not self.causal or self.allow_future_leak
-            refuse_future_leak(name, norm, rank=2 + len(sizes), allowed=allowed)
+            check_no_future_leak(name, norm, rank=2 + len(sizes), allowed=allowed)
             norm.build((None, None, *sizes), device="meta")
 
 
@@ -115,7 +115,7 @@ class Block(BaseModule):
         super().__init__()
         check_config(config, BlockConfig, "a Block")
         check_is_rotary(rotary)
-        self.wiring = named_wiring(config.wiring)
+        self.wiring = get_wiring(config.wiring)
         self.attention = Attention(
             config.width,
             config.heads,
@@ -146,12 +146,12 @@ class Block(BaseModule):
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        if is_traced(x):
-            return self._as_leaf(x, mask, cache)
+        if is_fx_proxy(x):
+            return self._fx_call(x, mask, cache)
         check_stream(x, "a block")
         check_mask(mask, x, x.shape[:2])
         attention = partial(self.attention, mask=mask, cache=cache)
-        return self.wiring.join(x, attention, self.mlp, [NormOf(norm, mask) for norm in self.norms])
+        return self.wiring.join(x, attention, self.mlp, [MaskedNorm(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:
         return f"wiring={self.wiring.name!r}"
@@ -159,5 +159,5 @@ class Block(BaseModule):
 
 def final_norm(config: BlockConfig) -> nn.Module:
     """The norm after the last block of a model; after a wiring that ends normalized there is none."""
-    ends_normalized = named_wiring(config.wiring).ends_normalized
+    ends_normalized = get_wiring(config.wiring).ends_normalized
     return build_norm(None if ends_normalized else as_norm(config.norm), (None, None, config.width))

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import autocasts, check_tensor
-from normscope.blocks.positions import Start, furthest, places
-from normscope.checks import check_positive, is_whole
+from normscope.blocks.positions import StartPosition, max_start, position_ids
+from normscope.checks import check_positive_int, is_integer
 from normscope.errors import CacheError, DtypeError
 
-BORDER = 64
+ALIGNMENT = 64
 """The bytes of a line of the processor's cache, and of its widest vectors."""
 
 
@@ -35,7 +35,7 @@ class LayerCache:
     """
 
     def __init__(self, batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
-        check_positive(batch=batch, heads=heads, capacity=capacity, head_dim=head_dim)
+        check_positive_int(batch=batch, heads=heads, capacity=capacity, head_dim=head_dim)
         check_tensor(like, "a cache")
         if not like.is_floating_point():
             raise DtypeError(f"a cache holds floats, but was to be like a tensor of {like.dtype}")
@@ -58,7 +58,7 @@ class LayerCache:
         return tuple(self._counts[self._first : self._first + self.batch])
 
     @property
-    def start(self) -> Start:
+    def start(self) -> StartPosition:
         """The place of the next token: one number if the rows are equally long, else one for each."""
         lengths = self.lengths
         for length in lengths:
@@ -91,7 +91,7 @@ class LayerCache:
         start = self.start
         stop = self.make_room(added)
         if isinstance(start, tuple):
-            row, place = torch.arange(batch, device=keys.device)[:, None], places(start, added, keys.device)
+            row, place = torch.arange(batch, device=keys.device)[:, None], position_ids(start, added, keys.device)
             self.keys[row, :, place] = keys.detach().to(self.keys.dtype).transpose(1, 2)  # b s h e
             self.values[row, :, place] = values.detach().to(self.values.dtype).transpose(1, 2)
         else:
@@ -101,7 +101,7 @@ class LayerCache:
 
     def make_room(self, added: int) -> int:
         """Count so many more tokens of each row, for the caller to write; returns where the longest row ends now."""
-        stop = furthest(self.start) + added
+        stop = max_start(self.start) + added
         if stop > self.capacity:
             raise CacheError(
                 f"the cache has room for {self.capacity} tokens, holds {stop - added} and cannot take {added} more; "
@@ -133,7 +133,7 @@ class LayerCache:
     def rewind(self, length: int) -> None:
         """Forget all but the first `length` tokens of every row."""
         shortest, longest = min(self.lengths), max(self.lengths)
-        if not is_whole(length, least=0) or length > shortest:
+        if not is_integer(length, least=0) or length > shortest:
             raise CacheError(f"cannot rewind to length={length!r}: a row remembers {shortest} tokens; give 0 to that")
         # Cleared, because a weight of zero would not silence what is left there: 0 * inf is not a number.
         self.keys[:, :, length:longest] = 0
@@ -142,11 +142,11 @@ class LayerCache:
             self._counts[row_number] = length
 
 
-class Cache:
+class KVCache:
     """One `LayerCache` for each block of a model, with what is said there.
 
     >>> import torch
-    >>> cache = Cache(layers=2, batch=1, heads=4, capacity=16, head_dim=8, like=torch.empty(0))
+    >>> cache = KVCache(layers=2, batch=1, heads=4, capacity=16, head_dim=8, like=torch.empty(0))
     >>> cache.length, cache.capacity, len(cache.layers)
     (0, 16, 2)
 
@@ -165,7 +165,7 @@ class Cache:
     """
 
     def __init__(self, layers: int, batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
-        check_positive(layers=layers)
+        check_positive_int(layers=layers)
         self.layers = [LayerCache(batch, heads, capacity, head_dim, like) for _ in range(layers)]
 
     @property
@@ -184,7 +184,7 @@ class Cache:
         return self.layers[0].lengths
 
     @property
-    def start(self) -> Start:
+    def start(self) -> StartPosition:
         """The place of the next token: one number if the rows are equally long, else one for each."""
         return self.layers[0].start
 
@@ -198,11 +198,11 @@ class Cache:
         for layer in self.layers:
             layer.make_room(added)
 
-    def row(self, index: int) -> "Cache":
+    def row(self, index: int) -> "KVCache":
         """One row, as a cache for a batch of one: a view, so what it is given is in this cache as well."""
         return self._of([layer.row(index) for layer in self.layers])
 
-    def select(self, rows: Sequence[int]) -> "Cache":
+    def select(self, rows: Sequence[int]) -> "KVCache":
         """A cache of its own with copies of these rows, in this order: without some, or with one several times."""
         return self._of([layer.select(rows) for layer in self.layers])
 
@@ -211,7 +211,7 @@ class Cache:
         for layer in self.layers:
             layer.rewind(length)
 
-    def _of(self, layers: list[LayerCache]) -> "Cache":
+    def _of(self, layers: list[LayerCache]) -> "KVCache":
         other = copy.copy(self)
         other.layers = layers
         return other
@@ -223,7 +223,7 @@ def _room(batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) ->
     Libraries for matrices may add in another order where numbers lie otherwise to the borders of vectors; a text's
     numbers must not depend on which row of a batch it has.
     """
-    used, step = capacity * head_dim, BORDER // like.element_size()
+    used, step = capacity * head_dim, ALIGNMENT // like.element_size()
     taken = -(-used // step) * step
     with torch.inference_mode(False):  # a tensor that was made in inference mode could not be written to outside
         room = torch.zeros(batch, heads, taken, dtype=like.dtype, device=like.device)
@@ -234,5 +234,5 @@ def _check_rows(rows: Sequence[int], batch: int) -> None:
     if not rows:
         raise CacheError("a cache has a row at least, but none was chosen; let go of the cache instead")
     for row in rows:
-        if not is_whole(row, least=0) or row >= batch:
+        if not is_integer(row, least=0) or row >= batch:
             raise CacheError(f"the cache has no row {row!r}: there are the rows 0 to {batch - 1}")

@@ -44,7 +44,7 @@ def _a(name: str) -> str:
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
+def lookup(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
     """The choice of this name; an unknown one is answered with the names there are."""
     if not isinstance(name, str) or name not in choices:
         raise ConfigError(f"there is no {kind} {name!r}; choose one of {', '.join(choices)}")

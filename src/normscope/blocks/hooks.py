@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 
-def is_watched(*modules: nn.Module) -> bool:
+def has_hooks(*modules: nn.Module) -> bool:
     """Whether hooks wait for one of them to be called, or its forward has been replaced."""
     if torch_module._has_any_global_hook():
         return True

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 
-from normscope.blocks.checks import check_tensor, choose
-from normscope.checks import check_above_zero, check_positive, is_number
+from normscope.blocks.checks import check_tensor, lookup
+from normscope.checks import check_positive_int, check_positive_number, is_number
 from normscope.errors import ConfigError, DtypeError, ShapeError
 
 Role = Literal["input", "residual", "head", "embedding", "position", "tied"]
 
 
 @dataclass(frozen=True)
-class Initialisation:
+class Initialization:
     """A normal distribution for every weight, whose standard deviation depends on role, size and depth.
 
     Args:
@@ -42,29 +42,29 @@ class Initialisation:
         if not callable(self.std):
             raise ConfigError(f"std={self.std!r} must be a function of role, fan_in, fan_out and depth")
         if self.cut is not None:
-            truncation_shrinkage(self.cut)  # refuses a cut that leaves nothing
+            truncated_normal_std(self.cut)  # refuses a cut that leaves nothing
 
     def fill_(self, weight: Tensor, role: Role = "input", depth: int = 1) -> None:
         """Draw a weight of shape (fan_out, fan_in), or (entries, width) for an embedding, in place."""
         std = self._checked_std(weight, role, depth)
         if self.cut is not None and self.corrected:
-            std /= truncation_shrinkage(self.cut)
+            std /= truncated_normal_std(self.cut)
         with torch.no_grad():
             _draw_(weight, std, self.cut)
 
     def _checked_std(self, weight: Tensor, role: Role, depth: int) -> float:
-        check_tensor(weight, "an initialisation")
+        check_tensor(weight, "an initialization")
         if not weight.is_floating_point():
-            raise DtypeError(f"an initialisation fills weights of floats, but got {weight.dtype}")
+            raise DtypeError(f"an initialization fills weights of floats, but got {weight.dtype}")
         if weight.dim() != 2:
             raise ShapeError(f"a weight has two dimensions, fan_out and fan_in, but got shape {tuple(weight.shape)}")
         if role not in get_args(Role):
             raise ConfigError(f"role={role!r}: choose one of {', '.join(get_args(Role))}")
-        check_positive(depth=depth)
+        check_positive_int(depth=depth)
         fan_out, fan_in = weight.shape
         std = self.std(role, fan_in, fan_out, depth)
         if not (is_number(std) and 0 <= std < math.inf):
-            raise ConfigError(f"the initialisation {self.name!r} gave std={std!r}; it must be zero or more, and finite")
+            raise ConfigError(f"the initialization {self.name!r} gave std={std!r}; it must be zero or more, and finite")
         return std
 
 
@@ -89,14 +89,14 @@ def _draw_(weight: Tensor, std: float, cut: float | None) -> None:
         places = tuple(place[beyond] for place in places)
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """Start every part of a model anew, as its own `reset_parameters` says.
 
     It is also what fills a model that was made on the meta device:
 
     >>> with torch.device("meta"):  # no memory yet, and no time
     ...     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    >>> initialise(model.to_empty(device="cpu"))
+    >>> initialize(model.to_empty(device="cpu"))
     >>> bool(model[0].weight.abs().max() < 1)
     True
     """
@@ -108,13 +108,13 @@ def initialise(model: nn.Module) -> None:
             reset()
 
 
-def truncation_shrinkage(cut: float) -> float:
+def truncated_normal_std(cut: float) -> float:
     """The standard deviation of a standard normal that is cut off beyond +-cut.
 
-    >>> round(truncation_shrinkage(3), 4), round(truncation_shrinkage(2), 4)
+    >>> round(truncated_normal_std(3), 4), round(truncated_normal_std(2), 4)
     (0.9866, 0.8796)
     """
-    check_above_zero(cut=cut)
+    check_positive_number(cut=cut)
     density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
     return math.sqrt(1 - 2 * cut * density / math.erf(cut / math.sqrt(2)))
 
@@ -142,18 +142,18 @@ def _nanochat(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
     return min(1.0, math.sqrt(fan_out / fan_in)) / math.sqrt(fan_in)
 
 
-GLOROT_TRUNCATED = Initialisation("glorot-truncated", _glorot, cut=3.0)
+GLOROT_TRUNCATED = Initialization("glorot-truncated", _glorot, cut=3.0)
 GLOROT_CORRECTED = dataclasses.replace(GLOROT_TRUNCATED, name="glorot-corrected", corrected=True)
-GPT2 = Initialisation("gpt2", _gpt2)
-NANOCHAT = Initialisation("nanochat", _nanochat)
+GPT2 = Initialization("gpt2", _gpt2)
+NANOCHAT = Initialization("nanochat", _nanochat)
 
-INITIALISATIONS: Mapping[str, Initialisation] = {
+INITIALIZATIONS: Mapping[str, Initialization] = {
     init.name: init for init in (GLOROT_TRUNCATED, GLOROT_CORRECTED, GPT2, NANOCHAT)
 }
 
 
-def named_initialisation(name: "str | Initialisation") -> Initialisation:
-    """The initialisation of this name; an `Initialisation` of one's own passes through."""
-    if isinstance(name, Initialisation):
+def get_initialization(name: "str | Initialization") -> Initialization:
+    """The initialization of this name; an `Initialization` of one's own passes through."""
+    if isinstance(name, Initialization):
         return name
-    return choose("initialisation", name, INITIALISATIONS)
+    return lookup("initialization", name, INITIALIZATIONS)

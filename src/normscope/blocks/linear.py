@@ -14,9 +14,9 @@ from normscope.blocks.checks import (
     check_type_of,
     unknown_token,
 )
-from normscope.blocks.initialization import Initialisation, Role, named_initialisation
-from normscope.blocks.torch_tools import BaseModule, Quantizable, is_traced
-from normscope.checks import check_above_zero, check_positive, is_whole
+from normscope.blocks.initialization import Initialization, Role, get_initialization
+from normscope.blocks.torch_tools import BaseModule, Quantizable, is_fx_proxy
+from normscope.checks import check_positive_int, check_positive_number, is_integer
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.norm_reference import check_dense
 from normscope.runtime.devices import check_device
@@ -39,7 +39,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as torch.nn.Linear's.
-        init: how the weight starts, by name or as an `Initialisation`.
+        init: how the weight starts, by name or as an `Initialization`.
         role, depth: what that start may depend on: where in a model of how many blocks the layer stands.
 
     Example:
@@ -65,15 +65,15 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        init: str | Initialisation = "glorot-truncated",
+        init: str | Initialization = "glorot-truncated",
         role: Role = "input",
         depth: int = 1,
     ) -> None:
-        check_positive(in_features=in_features, out_features=out_features, depth=depth)
+        check_positive_int(in_features=in_features, out_features=out_features, depth=depth)
         check_dtype(dtype)
         check_device(device)
         # Before torch's constructor, because that one ends by calling reset_parameters.
-        self.init, self.role, self.depth = named_initialisation(init), role, depth
+        self.init, self.role, self.depth = get_initialization(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
 
     def reset_parameters(self) -> None:
@@ -82,8 +82,8 @@ class Linear(Quantizable, BaseModule, nn.Linear):
             nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        if is_traced(input):
-            return self._as_leaf(input)
+        if is_fx_proxy(input):
+            return self._fx_call(input)
         check_tensor(input, self)
         if input.layout not in _MULTIPLIED or (input.is_nested and input.layout is torch.strided):
             check_dense(input, self)
@@ -113,7 +113,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
 
     Args:
         num_embeddings, embedding_dim and so on: as torch.nn.Embedding's.
-        init: how the table starts, by name or as an `Initialisation`.
+        init: how the table starts, by name or as an `Initialization`.
         role: "embedding" for a table of tokens, "position" for one of places, "tied" for one that is the head as well.
 
     Example:
@@ -144,20 +144,20 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        init: str | Initialisation = "glorot-truncated",
+        init: str | Initialization = "glorot-truncated",
         role: Role = "embedding",
     ) -> None:
-        check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        check_positive_int(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_dtype(dtype)
         check_device(device)
         if padding_idx is not None and not (
-            is_whole(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
+            is_integer(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
         ):
             raise ConfigError(f"padding_idx={padding_idx!r} is not one of the {num_embeddings} entries")
         if max_norm is not None:
-            check_above_zero(max_norm=max_norm)
+            check_positive_number(max_norm=max_norm)
         if norm_type != float("inf"):
-            check_above_zero(norm_type=norm_type)
+            check_positive_number(norm_type=norm_type)
         if _weight is not None:
             _check_table(_weight, self.__class__.__name__)
             if tuple(_weight.shape) != (num_embeddings, embedding_dim):
@@ -165,7 +165,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
                     f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
                 )
         # Before torch's constructor, because that one ends by calling reset_parameters.
-        self.init, self.role = named_initialisation(init), role
+        self.init, self.role = get_initialization(init), role
         options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
         super().__init__(
             num_embeddings,
@@ -191,8 +191,8 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         self._fill_padding_idx_with_zero()
 
     def forward(self, input: Tensor) -> Tensor:
-        if is_traced(input):
-            return self._as_leaf(input)
+        if is_fx_proxy(input):
+            return self._fx_call(input)
         check_tokens(input, self)
         check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read anything
         try:

@@ -7,11 +7,11 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dropout, choose
-from normscope.blocks.initialization import Initialisation, Role
+from normscope.blocks.checks import check_dropout, lookup
+from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.torch_tools import BaseModule
-from normscope.checks import check_flags, check_positive
+from normscope.checks import check_flags, check_positive_int
 from normscope.ops.activations import activate
 
 
@@ -59,8 +59,8 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 
-def named_activation(name: str) -> Activation:
-    return choose("activation", name, ACTIVATIONS)
+def get_activation(name: str) -> Activation:
+    return lookup("activation", name, ACTIVATIONS)
 
 
 def default_hidden(width: int, activation: str) -> int:
@@ -69,8 +69,8 @@ def default_hidden(width: int, activation: str) -> int:
     >>> default_hidden(768, "relu2"), default_hidden(768, "swiglu")
     (3072, 2048)
     """
-    check_positive(width=width)
-    if not named_activation(activation).gated:
+    check_positive_int(width=width)
+    if not get_activation(activation).gated:
         return 4 * width
     return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of eight, which matrix multiplications like
 
@@ -116,14 +116,14 @@ class MLP(BaseModule):
         *,
         bias: bool = False,
         dropout: float = 0.0,
-        init: str | Initialisation = "glorot-truncated",
+        init: str | Initialization = "glorot-truncated",
         role: Role = "residual",
         depth: int = 1,
     ) -> None:
         super().__init__()
-        self.activation = named_activation(activation)
+        self.activation = get_activation(activation)
         hidden = default_hidden(width, activation) if hidden is None else hidden
-        check_positive(width=width, hidden=hidden)
+        check_positive_int(width=width, hidden=hidden)
         check_flags(bias=bias)
         self.up = Linear(width, hidden, bias, init=init)
         self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-Start = int | tuple[int, ...]
+StartPosition = int | tuple[int, ...]
 """The place of the first new token: one number for all the rows, or one for each."""
 
 
-def places(start: Start, count: int, device: torch.device) -> Tensor:
+def position_ids(start: StartPosition, count: int, device: torch.device) -> Tensor:
     """The places of `count` tokens from there on: (s), or (b, s) if the rows begin at places of their own.
 
-    >>> places(3, 2, torch.device("cpu"))
+    >>> position_ids(3, 2, torch.device("cpu"))
     tensor([3, 4])
-    >>> places((3, 0), 2, torch.device("cpu"))
+    >>> position_ids((3, 0), 2, torch.device("cpu"))
     tensor([[3, 4],
             [0, 1]])
     """
@@ -21,6 +21,6 @@ def places(start: Start, count: int, device: torch.device) -> Tensor:
     return torch.arange(start, start + count, device=device)
 
 
-def furthest(start: Start) -> int:
+def max_start(start: StartPosition) -> int:
     """The place of the first new token in the row that is furthest on."""
     return max(start) if isinstance(start, tuple) else start

@@ -7,14 +7,14 @@ from typing import Literal
 from torch import Tensor, nn
 
 from normscope.blocks.add_norm import add_and_normalize
-from normscope.blocks.checks import choose
+from normscope.blocks.checks import lookup
 from normscope.blocks.initialization import Role
 
-Branch = Callable[[Tensor], Tensor]
+Sublayer = Callable[[Tensor], Tensor]
 
 
 @dataclass  # not frozen: torch.compile inside of torch.func.jvp cannot make one that is
-class NormOf:
+class MaskedNorm:
     """A norm of a block, and the mask that goes with what it is given."""
 
     norm: nn.Module
@@ -45,7 +45,7 @@ class Wiring:
     name: str
     formula: str
     norms: int
-    join: Callable[[Tensor, Branch, Branch, Sequence[NormOf]], Tensor]
+    join: Callable[[Tensor, Sublayer, Sublayer, Sequence[MaskedNorm]], Tensor]
     writers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
     ends_normalized: bool = False
 
@@ -57,32 +57,32 @@ class Wiring:
         return "residual" if branch in self.writers else "input"
 
 
-def _pre(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _pre(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     x, normed = norms[1].sum(x, attention(norms[0](x)))
     return x + mlp(normed)
 
 
-def _post(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _post(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     _, x = norms[0].sum(x, attention(x))
     _, x = norms[1].sum(x, mlp(x))
     return x
 
 
-def _sandwich(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _sandwich(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     x, normed = norms[2].sum(x, norms[1](attention(norms[0](x))))
     return x + norms[3](mlp(normed))
 
 
-def _parallel(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _parallel(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     normed = norms[0](x)
     return x + attention(normed) + mlp(normed)
 
 
-def _single(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _single(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     return x + mlp(attention(norms[0](x)))
 
 
-def _none(x: Tensor, attention: Branch, mlp: Branch, norms: Sequence[NormOf]) -> Tensor:
+def _none(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     return mlp(attention(norms[0](x)))
 
 
@@ -105,5 +105,5 @@ WIRINGS: Mapping[str, Wiring] = {
 }
 
 
-def named_wiring(name: str) -> Wiring:
-    return choose("wiring", name, WIRINGS)
+def get_wiring(name: str) -> Wiring:
+    return lookup("wiring", name, WIRINGS)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import check_tensor
-from normscope.blocks.positions import Start, furthest, places
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_above_zero, check_positive
+from normscope.blocks.positions import StartPosition, max_start, position_ids
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_positive_int, check_positive_number
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.norm_reference import check_dense
-from normscope.ops.rotary_dispatch import turn
+from normscope.ops.rotary_dispatch import apply_rotary
 
 
 class Rotary(BaseModule):
@@ -88,12 +88,12 @@ class Rotary(BaseModule):
             self.reset_parameters()
         return self
 
-    def forward(self, x: Tensor, start: Start) -> Tensor:
-        if is_traced(x):
-            return self._as_leaf(x, start)
-        return turn(x, *self.tables(x, start))
+    def forward(self, x: Tensor, start: StartPosition) -> Tensor:
+        if is_fx_proxy(x):
+            return self._fx_call(x, start)
+        return apply_rotary(x, *self.tables(x, start))
 
-    def tables(self, x: Tensor, start: Start) -> tuple[Tensor, Tensor]:
+    def tables(self, x: Tensor, start: StartPosition) -> tuple[Tensor, Tensor]:
         """The cosines and sines for x from a place on; what cannot be turned is refused.
 
         They are (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if each row begins at its own place.
@@ -110,7 +110,7 @@ class Rotary(BaseModule):
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         if self.cos.is_meta and not x.is_meta:  # load_state_dict(assign=True) gives weights to a model, but no tables
             self.to_empty(device=x.device)
-        stop = furthest(starts) + x.shape[1]
+        stop = max_start(starts) + x.shape[1]
         if min(starts) < 0 or stop > self.context:
             wrong = min(starts) if min(starts) < 0 else stop - 1
             raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
@@ -118,7 +118,7 @@ class Rotary(BaseModule):
             return self.cos[start:stop], self.sin[start:stop]
         if len(start) != x.shape[0]:
             raise ShapeError(f"{len(start)} places to start from were given for {x.shape[0]} rows; give one for each")
-        place = places(start, x.shape[1], x.device)
+        place = position_ids(start, x.shape[1], x.device)
         return self.cos[place], self.sin[place]
 
     def extra_repr(self) -> str:
@@ -147,7 +147,7 @@ def check_is_rotary(rotary: object) -> None:
 
 def check_rotary(head_dim: int, context: int, base: float) -> None:
     """Refuse heads that cannot be turned."""
-    check_positive(head_dim=head_dim, context=context)
-    check_above_zero(rotary_base=base)
+    check_positive_int(head_dim=head_dim, context=context)
+    check_positive_number(rotary_base=base)
     if head_dim % 2:
         raise ConfigError(f"rotary positions turn pairs of features, but a head has {head_dim}, an odd number")

@@ -23,7 +23,7 @@ class BaseModule(nn.Module):
             f"Python that TorchScript does not have\nfix: use torch.export.export, torch.compile or torch.jit.trace"
         )
 
-    def _as_leaf(self, *args: Any, **options: Any) -> Tensor:
+    def _fx_call(self, *args: Any, **options: Any) -> Tensor:
         """The call of this module as one node of the graph that torch.fx.symbolic_trace makes.
 
         torch's own layers are such nodes because of where they are defined; ours have to say so.
@@ -41,7 +41,7 @@ class BaseModule(nn.Module):
         return node
 
 
-def is_traced(x: object) -> bool:
+def is_fx_proxy(x: object) -> bool:
     """Whether torch.fx.symbolic_trace is at work: it gives proxies in place of tensors."""
     return type(x) is not Tensor and isinstance(x, Proxy)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from normscope.checks import check_above_zero, check_positive
+from normscope.checks import check_positive_int, check_positive_number
 from normscope.cli.lab_progress import lab_watch
 from normscope.cli.options import Flag, Whole, read_arguments
 from normscope.errors import ConfigError
@@ -123,12 +123,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plan(command: Compare) -> Plan:
-    check_above_zero(minutes=command.minutes)
+    check_positive_number(minutes=command.minutes)
     if command.seeds < 2:
         raise ConfigError(f"seeds={command.seeds}: one run says nothing of chance\nfix: --seeds 2 or more; 5 is usual")
     refuse_many_seeds(command.seeds)
     workers = cores() if command.workers is None else command.workers
-    check_positive(workers=workers)
+    check_positive_int(workers=workers)
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
     given = {name: getattr(command, name) for name in names}
     choices = {name: _values(name, text) for name, text in given.items() if text is not None}
@@ -163,7 +163,7 @@ def _rates(text: str) -> tuple[float, ...]:
     except ValueError:
         raise ConfigError(f"--lr {text!r} must be auto, or numbers with commas between") from None
     for rate in rates:
-        check_above_zero(lr=rate)
+        check_positive_number(lr=rate)
     return rates
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from normscope.checks import check_above_zero
+from normscope.checks import check_positive_number
 from normscope.cli.options import Name, Whole, read_arguments
 from normscope.models.presets import preset
 from normscope.render.formatting import format_duration
@@ -60,7 +60,7 @@ class Doctor:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Doctor, "doctor", arguments)
-    check_above_zero(seconds=command.seconds)
+    check_positive_number(seconds=command.seconds)
     chosen = overridden(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
     model = {**chosen.model, "vocab_size": chosen.vocab_size}
     train = {

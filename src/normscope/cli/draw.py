@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
-from normscope.checks import brief
+from normscope.checks import short_repr
 from normscope.cli.options import Flag, Name, read_arguments
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
@@ -221,8 +221,8 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         name, _, size = text.partition("=")
         if not re.fullmatch(rf"-?\d{{1,{_MOST_DIGITS}}}", size, re.ASCII):
-            problem = f"a size is the name of an axis, '=' and a whole number, but got {brief(text)}"
-            raise ConfigError(f"{problem}\nfix: {brief(name)[1:-1] or 'g'}=2")
+            problem = f"a size is the name of an axis, '=' and a whole number, but got {short_repr(text)}"
+            raise ConfigError(f"{problem}\nfix: {short_repr(name)[1:-1] or 'g'}=2")
         if name in sizes:
             raise ConfigError(f"the size of axis {name!r} is given twice\nfix: give it once")
         sizes[name] = int(size)

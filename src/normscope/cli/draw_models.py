@@ -15,7 +15,7 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
-from normscope.checks import check_positive
+from normscope.checks import check_positive_int
 from normscope.cli.train import Model, model_settings
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
@@ -218,7 +218,7 @@ def _config(name: str, settings: Mapping[str, Any], tokens: int = 0) -> Any:
 
 def _check_heads(settings: Mapping[str, Any]) -> None:
     width, heads = settings["width"], settings["heads"]
-    check_positive(width=width, heads=heads)
+    check_positive_int(width=width, heads=heads)
     if settings["head_dim"] is None and width % heads:
         some = range(1, min(width, 4096) + 1)  # more heads than any model has need no advice
         near = min((n for n in some if width % n == 0), key=lambda n: abs(n - heads))

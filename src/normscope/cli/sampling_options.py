@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.checks import check_positive
+from normscope.checks import check_positive_int
 from normscope.cli.options import Number, Whole
 from normscope.data.tokenizers import Tokenizer
 from normscope.generate.decoder import Weights
@@ -60,7 +60,7 @@ class Writing:
     """Rounded to bfloat16 or int8 the weights of a large model are read in less time."""
 
     def settings(self) -> TextSettings:
-        check_positive(tokens=self.tokens)
+        check_positive_int(tokens=self.tokens)
         return TextSettings(
             sampling=SamplingConfig(
                 temperature=self.temperature,

@@ -11,7 +11,7 @@ import tyro
 from normscope.cli.options import Flag
 from normscope.cli.sampling_options import show_whole
 from normscope.data.source_reader import Progress
-from normscope.errors import ConfigError, NotFiniteError
+from normscope.errors import ConfigError, NonFiniteError
 from normscope.generate.text import generate_text
 from normscope.runs.events import Observer
 from normscope.runs.load_run import load_run
@@ -79,7 +79,7 @@ def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = Non
     refuse_too_large(run.config.model, run.config.train)  # a run may have come from a larger machine
     try:
         reason = train(run, watching.observers(run), from_step=from_step, until=until)
-    except NotFiniteError:
+    except NonFiniteError:
         write_report(run.folder)  # it shows how it came to that
         raise
     except (MemoryError, RuntimeError) as error:

@@ -20,7 +20,7 @@ from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
-from normscope.models.size import MOST_BLOCKS
+from normscope.models.size import MAX_BLOCKS
 from normscope.runs.run import Run
 from normscope.runs.tensor_specs import specs
 from normscope.storage.json_files import read_json
@@ -192,7 +192,7 @@ def _refuse_absurd_sizes(folder: Path) -> None:
     """Transformers would build for hours, or ask for all the memory, before it found out that no weight fits."""
     settings = read_json(folder / "config.json", dict[str, Any], fix=_OWN_FUNCTION)
     for name, value in settings.items():
-        if isinstance(value, int) and value > (MOST_BLOCKS if "layer" in name else 2**31):
+        if isinstance(value, int) and value > (MAX_BLOCKS if "layer" in name else 2**31):
             raise WeightsError(
                 f"{folder}/config.json has {name}={value}, which no model has\nfix: download it again; {_OWN_FUNCTION}"
             )

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
-from normscope.checks import check_positive, check_seed
+from normscope.checks import check_positive_int, check_seed
 from normscope.cli.options import Flag
 from normscope.cli.xray_function import explained
 from normscope.cli.xray_subject import Subject
@@ -61,7 +61,7 @@ class Form:
 
 def take(subject: Subject, passes: Passes, form: Form) -> XrayRecord:
     """Take an x-ray. What the model raises is told with the module in which it happened."""
-    check_positive(batches=passes.batches)
+    check_positive_int(batches=passes.batches)
     check_seed(seed=passes.seed)
     _check_form(subject, passes, form)
     model = subject.model

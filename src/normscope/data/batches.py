@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import check_positive, check_seed, is_whole
+from normscope.checks import check_positive_int, check_seed, is_integer
 from normscope.data.shuffle import hash_key, permute, splitmix64
 from normscope.data.token_file import TokenFile
 from normscope.errors import ConfigError, CorpusError, DtypeError
@@ -40,7 +40,7 @@ class Batches:
     """
 
     def __init__(self, tokens: TokenFile | TokenArray, context: int, batch: int, seed: int = 0) -> None:
-        check_positive(context=context, batch=batch)
+        check_positive_int(context=context, batch=batch)
         check_seed(seed=seed)
         _check_tokens(tokens)
         if len(tokens) < context + 1:
@@ -56,7 +56,7 @@ class Batches:
 
     def batch(self, number: int) -> Pair:
         """Batch `number`, from 0 on: inputs and targets, (batch, context) each."""
-        if not is_whole(number, least=0):
+        if not is_integer(number, least=0):
             raise ConfigError(f"the number of a batch is a whole number from 0 on, but got {number!r}")
         cycles, places = np.divmod(np.arange(self.size, dtype=np.int64) + int(number) * self.size, self.starts)
         starts = np.empty_like(places)
@@ -107,7 +107,7 @@ def windows(tokens: TokenFile | TokenArray, context: int, batch: int) -> Iterato
     >>> [targets.tolist() for _, targets in windows(np.arange(8), context=2, batch=2)]
     [[[1, 2], [3, 4]], [[5, 6]], [[7]]]
     """
-    check_positive(context=context, batch=batch)
+    check_positive_int(context=context, batch=batch)
     _check_tokens(tokens)
     if len(tokens) < 2:
         raise CorpusError(f"the validation text has {len(tokens)} tokens, and at least 2 are needed\nfix: add text")

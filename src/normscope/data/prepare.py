@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import as_path, brief, check_flags, check_seed
+from normscope.checks import as_path, check_flags, check_seed, short_repr
 from normscope.data.corpus import Corpus
 from normscope.data.source_reader import Progress, SourceReader
 from normscope.data.sources import STDIN, find_sources
@@ -28,7 +28,7 @@ def source_names(sources: object) -> list[str | Path]:
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     if not isinstance(sources, Iterable):
-        raise DtypeError(f"text is read from paths, each a str or a Path, but got {brief(sources)}")
+        raise DtypeError(f"text is read from paths, each a str or a Path, but got {short_repr(sources)}")
     names = list(sources)
     for name in names:
         if name != STDIN:

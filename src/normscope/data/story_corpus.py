@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import SEEDS, check_positive, check_seed
+from normscope.checks import SEED_LIMIT, check_positive_int, check_seed
 from normscope.data.corpus import Corpus
 from normscope.data.source_reader import Progress, SourceReader
 from normscope.data.sources import SourceFile
@@ -55,9 +55,9 @@ def prepare_stories(
     >>> 0 < corpus.floor_bits_per_byte < 1
     True
     """
-    check_positive(size_bytes=size_bytes, validation_bytes=validation_bytes)
+    check_positive_int(size_bytes=size_bytes, validation_bytes=validation_bytes)
     check_seed(seed=seed)
-    if 2 * seed + 1 >= SEEDS:
+    if 2 * seed + 1 >= SEED_LIMIT:
         raise ConfigError(
             f"seed={seed} must be below 2^63 for the stories: each seed has two series\nfix: a smaller one"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import is_whole
+from normscope.checks import is_integer
 from normscope.data.tokenizers.base import Tokens
 from normscope.errors import FileError, ShapeError
 from normscope.storage.files import open_regular
@@ -59,7 +59,7 @@ class TokenFile:
 
     def window(self, start: int, length: int) -> Tokens:
         """The `length` tokens from `start` on."""
-        if not is_whole(start, least=0) or not is_whole(length, least=0) or start + length > len(self):
+        if not is_integer(start, least=0) or not is_integer(length, least=0) or start + length > len(self):
             raise ShapeError(
                 f"tokens {start!r} to {start!r} + {length!r} were asked for, but {self.path.name} has {len(self)}"
             )

@@ -13,7 +13,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from normscope.checks import is_whole
+from normscope.checks import is_integer
 from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, AttentionStats, ModuleRecord, XrayRecord
 from normscope.errors import FileError
 from normscope.storage.files import signed, write_atomically
@@ -70,7 +70,7 @@ def _read(path: Path) -> dict[str, Any]:
     if content.get("format") != _FORMAT:
         raise FileError(f"{path} is not an x-ray: it does not begin with the format {_FORMAT!r}\n{again}")
     version: Any = content.get("version")
-    if is_whole(version) and version > VERSION:
+    if is_integer(version) and version > VERSION:
         raise FileError(
             f"{path} is an x-ray of version {version}, and this normscope reads version {VERSION}\n"
             f"fix: use the normscope that wrote it ({content.get('normscope', 'a later one')!s:.40})"

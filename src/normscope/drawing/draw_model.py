@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from normscope.checks import brief
+from normscope.checks import short_repr
 from normscope.drawing import svg, text
 from normscope.drawing.compose import compose
 from normscope.drawing.labels import Words
@@ -190,7 +190,7 @@ def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) ->
     first = next((value for value in inputs if isinstance(value, Tensor)), None)
     if not isinstance(axes, str):
         raise DtypeError(
-            f"axes is a text or a mapping of shapes to texts, but got {brief(axes)}\nfix: axes='b s d', for instance"
+            f"axes is a text or a mapping of shapes to texts, but got {short_repr(axes)}\nfix: axes='b s d', for instance"
         )
     names = axes.split()
     if first is None or len(names) != first.dim():

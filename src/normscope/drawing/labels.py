@@ -16,9 +16,9 @@ _NORMS = {
     spec.scope: name
     for norms in (TEXT_NORMS, IMAGE_NORMS)
     for name, spec in norms.items()
-    if spec.statistic == "standardise"
+    if spec.statistic == "standardize"
 }
-"""The names of the norms that standardise, by their scopes."""
+"""The names of the norms that standardize, by their scopes."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block
-from normscope.blocks.cache import Cache
+from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.norm import Norm
 from normscope.generate.decoder_support import can_decode, setting_of, tensors_of
 from normscope.models.gpt import GPT
-from normscope.ops import kernel_mode as switch
-from normscope.ops.threads import pool_for
+from normscope.ops import kernel_mode
+from normscope.ops.threads import thread_pool_for
 from normscope.runtime.adaptive_threads import AdaptiveThreads
 
 Weights = Literal["float32", "bfloat16", "int8"]
@@ -58,9 +58,9 @@ class Layout:
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
         size[at.HIDDEN], size[at.VOCABULARY] = mlp.up.out_features, config.vocab_size
         size[at.KIND] = get_args(Weights).index(self.weights)
-        size[at.CENTRED] = norm.statistic == "standardise"
+        size[at.CENTERED] = norm.statistic == "standardize"
         size[at.QK_NORM] = qk_norm is not None
-        size[at.QK_CENTRED] = qk_norm is not None and qk_norm.statistic == "standardise"
+        size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic == "standardize"
         size[at.ACTIVATION] = _ACTIVATIONS.index(_GATES.get(mlp.activation.name, mlp.activation.name))
         size[at.EMBEDDING_NORM] = isinstance(model.embedding_norm, Norm)
         size[at.EMBEDDING] = self._address(model.embedding.weight)
@@ -168,12 +168,12 @@ def _kernel() -> ModuleType | None:
     try:
         from normscope.ops.fused import decode_step as decoding
     except Exception as error:  # whatever numba's reason may be, the model does without it
-        switch.give_up(error)
+        kernel_mode.disable_kernels(error)
         return None
     # A model of nothing for no rows: this compiles it, and so it cannot fail later, between two tokens.
     sizes, fractions = np.zeros(decoding.SIZES, dtype=np.int64), np.zeros(decoding.FRACTIONS)
-    arguments = (*pool_for(_MANY), sizes.ctypes.data, fractions.ctypes.data)
-    return decoding if switch.attempt(decoding.advance, *arguments) else None
+    arguments = (*thread_pool_for(_MANY), sizes.ctypes.data, fractions.ctypes.data)
+    return decoding if kernel_mode.try_kernel(decoding.advance, *arguments) else None
 
 
 class Decoder:
@@ -184,7 +184,7 @@ class Decoder:
         cache: what the rows remember.
     """
 
-    def __init__(self, layout: Layout, cache: Cache) -> None:
+    def __init__(self, layout: Layout, cache: KVCache) -> None:
         self._layout, self._cache = layout, cache
         at, size, rows = layout.loops, layout.sizes.copy(), cache.batch
         layers = layout.layers.copy()
@@ -222,7 +222,9 @@ class Decoder:
         self._cache.make_room(1)
         layout, threads = self._layout, self._layout.threads()
         start = time.perf_counter()
-        layout.loops.advance(*pool_for(_MANY, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data)
+        layout.loops.advance(
+            *thread_pool_for(_MANY, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data
+        )
         threads.step(time.perf_counter() - start)
         return self._logits
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.block import Block
 from normscope.blocks.checks import autocasts
-from normscope.blocks.hooks import is_watched
+from normscope.blocks.hooks import has_hooks
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
@@ -20,7 +20,7 @@ from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.ops.kernel_mode import form_for
+from normscope.ops.kernel_mode import select_backend
 
 
 def can_decode(model: nn.Module) -> bool:
@@ -31,9 +31,9 @@ def can_decode(model: nn.Module) -> bool:
     return (
         type(model) is GPT
         and _is_known(model)
-        and not is_watched(*model.modules())
+        and not has_hooks(*model.modules())
         and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors_of(model))
-        and form_for(*tensors_of(model)) == "fused"
+        and select_backend(*tensors_of(model)) == "fused"
         and not autocasts(torch.device("cpu"))
     )
 
@@ -134,7 +134,7 @@ def _is_over_its_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> bo
     if type(norm) not in (Norm, LayerNorm, RMSNorm) or not isinstance(norm, Norm) or norm.state:
         return False
     try:
-        plan, along, _ = norm._lay_out(torch.Size(shape))
+        plan, along, _ = norm._plan_for(torch.Size(shape))
     except ShapeError:
         return False  # the model will say what does not fit
     owned = [tuple(tensor.shape) for tensor in (norm.weight, norm.bias) if tensor is not None]

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.cache import Cache
+from normscope.blocks.cache import KVCache
 from normscope.generate.decoder import Decoder, Weights, layout_of
 from normscope.generate.sampling import Numbers
 from normscope.generate.sequence import Row
@@ -87,14 +87,14 @@ class Reader:
             return logits
         return self._read_by_model(tokens, self._cache_row(i))
 
-    def _read_by_model(self, tokens: list[int], cache: Cache | None = None) -> Numbers:
+    def _read_by_model(self, tokens: list[int], cache: KVCache | None = None) -> Numbers:
         start = time.perf_counter()
         with undisturbed(self._modules):
             logits = _numbers(self._model(self._tensor(tokens), cache=cache, last_only=True))
         self._threads.step(time.perf_counter() - start)
         return logits
 
-    def _cache_row(self, i: int) -> Cache:
+    def _cache_row(self, i: int) -> KVCache:
         assert self._cache is not None
         return self._cache.row(i)
 

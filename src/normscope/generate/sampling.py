@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import check_above_zero, check_positive, is_number
-from normscope.errors import ConfigError, NotFiniteError
+from normscope.checks import check_positive_int, check_positive_number, is_number
+from normscope.errors import ConfigError, NonFiniteError
 
 Numbers = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class SamplingConfig:
                 f"fix: 1.0 for the model's own probabilities, 0 for the likeliest token"
             )
         if self.top_k is not None:
-            check_positive(top_k=self.top_k)
+            check_positive_int(top_k=self.top_k)
         for name, example in (("top_p", 0.95), ("min_p", 0.05)):
             share = getattr(self, name)
             if share is not None and not (is_number(share) and 0 < share <= 1):
@@ -59,7 +59,7 @@ class SamplingConfig:
                     f"{name}={share!r} must be above 0 and at most 1\n"
                     f"fix: {name}={example}, for instance; leave it out for no limit"
                 )
-        check_above_zero(repetition_penalty=self.repetition_penalty)
+        check_positive_number(repetition_penalty=self.repetition_penalty)
 
 
 def choose(logits: Numbers, config: SamplingConfig, chance: float, seen: NDArray[np.intp] | None = None) -> int:
@@ -127,7 +127,7 @@ def draw(probability: Numbers, chance: float) -> int:
 def _checked(logits: Numbers) -> Numbers:
     """Refuse numbers that are none; minus infinity is one: a token that never comes."""
     if not np.isfinite(logits.max()):  # which is NaN if any of them is
-        raise NotFiniteError(
+        raise NonFiniteError(
             "the model's logits are infinite or not numbers, so no token can be chosen\n"
             "fix: use weights from before the training diverged"
         )

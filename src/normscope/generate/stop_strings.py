@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from normscope.checks import brief
+from normscope.checks import short_repr
 from normscope.errors import ConfigError, DtypeError
 
 
@@ -57,7 +57,7 @@ class StopFinder:
 def check_stops(stops: object) -> tuple[str, ...]:
     """Refuse what are not stop strings; a single one may be given by itself."""
     if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(f"stop strings are texts, but got {brief(stops)}\nfix: stop=('\\n\\n',), for instance")
+        raise DtypeError(f"stop strings are texts, but got {short_repr(stops)}\nfix: stop=('\\n\\n',), for instance")
     known = (stops,) if isinstance(stops, str) else tuple(stops)
     for stop in known:
         if not isinstance(stop, str):

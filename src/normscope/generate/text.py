@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from normscope.blocks.checks import check_config
-from normscope.checks import brief, check_flags, check_positive, check_seed
+from normscope.checks import check_flags, check_positive_int, check_seed, short_repr
 from normscope.data.tokenizers import TokenIds, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import Weights
@@ -62,7 +62,7 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         check_config(self.sampling, SamplingConfig, "a text")
-        check_positive(max_new_tokens=self.max_new_tokens)
+        check_positive_int(max_new_tokens=self.max_new_tokens)
         check_seed(seed=self.seed)
         object.__setattr__(self, "stop", check_stops(self.stop))
 
@@ -184,7 +184,7 @@ def generate_text(
         weights=weights,
     )
     if stream is not None and not callable(stream):
-        raise DtypeError(f"stream is a function of a text's number and a piece of it, but got {brief(stream)}")
+        raise DtypeError(f"stream is a function of a text's number and a piece of it, but got {short_repr(stream)}")
     known = _checked_prompts(prompts)
     check_fit(model, tokenizer)
     check_flags(allow_special=allow_special)
@@ -233,7 +233,7 @@ def rounded_up(vocabulary: int) -> int:
 
 def _checked_prompts(prompts: str | Sequence[str]) -> list[str]:
     if not isinstance(prompts, Iterable):
-        raise DtypeError(f"prompts are texts, but got {brief(prompts)}\nfix: prompts=['Once upon'], for instance")
+        raise DtypeError(f"prompts are texts, but got {short_repr(prompts)}\nfix: prompts=['Once upon'], for instance")
     known = [prompts] if isinstance(prompts, str) else list(prompts)
     for prompt in known:
         if not isinstance(prompt, str):

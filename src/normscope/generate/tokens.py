@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from normscope.blocks.checks import check_config
-from normscope.checks import brief, check_positive, check_seed, is_whole
+from normscope.checks import check_positive_int, check_seed, is_integer, short_repr
 from normscope.data.tokenizers import TokenIds
 from normscope.errors import ConfigError, DtypeError, TokenError
 from normscope.generate.counter_rng import uniform
@@ -111,7 +111,7 @@ class Generation:
         if weights not in get_args(Weights):
             raise ConfigError(f"weights={weights!r}: choose one of {', '.join(get_args(Weights))}")
         vocabulary = config.vocab_size if vocabulary is None else vocabulary
-        check_positive(max_new_tokens=max_new_tokens, samples=samples, at_once=at_once, vocabulary=vocabulary)
+        check_positive_int(max_new_tokens=max_new_tokens, samples=samples, at_once=at_once, vocabulary=vocabulary)
         check_seed(seed=seed)
         if vocabulary > config.vocab_size:
             raise ConfigError(f"vocabulary={vocabulary} is more than the model's vocab_size of {config.vocab_size}")
@@ -122,7 +122,7 @@ class Generation:
         self._context, self._vocabulary, self._weights = config.context, vocabulary, weights
         self._stop_tokens = frozenset(_checked_tokens(stop_tokens, config.vocab_size))
         if not _has_rows(prompts):
-            raise DtypeError(f"prompts are rows of tokens, but got {brief(prompts)}\nfix: prompts=[[1, 2, 3]]")
+            raise DtypeError(f"prompts are rows of tokens, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]")
         known = [_checked_prompt(prompt, config.vocab_size) for prompt in prompts]
         if len(known) * samples > MOST_TEXTS:
             raise ConfigError(
@@ -280,7 +280,7 @@ def _checked_tokens(tokens: object, vocabulary: int) -> list[int]:
         )
     known = list(tokens)
     for token in known:
-        if not is_whole(token, least=-(2**63)):
+        if not is_integer(token, least=-(2**63)):
             raise DtypeError(f"tokens are whole numbers, but got {token!r:.80}\nfix: give each prompt as a row of ids")
         if not 0 <= int(token) < vocabulary:
             raise TokenError(f"token id {token} is not in the vocabulary: the model has the ids 0 to {vocabulary - 1}")

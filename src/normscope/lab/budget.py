@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from normscope.checks import brief, check_positive
+from normscope.checks import check_positive_int, short_repr
 from normscope.errors import ConfigError
 
 BudgetName = Literal["quick", "full"]
@@ -29,7 +29,7 @@ class Budget:
     seeds: int
 
     def __post_init__(self) -> None:
-        check_positive(seeds=self.seeds)
+        check_positive_int(seeds=self.seeds)
         refuse_many_seeds(self.seeds)
 
     def pick(self, *, quick: Value, full: Value) -> Value:
@@ -41,7 +41,7 @@ def refuse_many_seeds(seeds: int) -> None:
     """Refuse seeds that would run into those by which learning rates are found, and lists that fill the memory."""
     if seeds > MOST_SEEDS:
         raise ConfigError(
-            f"seeds={brief(seeds)} must be at most {MOST_SEEDS:,}\nfix: fewer; 5 is usual, 12 is thorough"
+            f"seeds={short_repr(seeds)} must be at most {MOST_SEEDS:,}\nfix: fewer; 5 is usual, 12 is thorough"
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from normscope.checks import check_positive
+from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
 from normscope.lab.claim_runs import Runs
@@ -38,7 +38,7 @@ class Tuning:
     shared: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_positive(seeds=self.seeds)
+        check_positive_int(seeds=self.seeds)
         if not self.rates or list(self.rates) != sorted(set(self.rates)):
             raise ConfigError(f"rates={self.rates} must be given from small to large, each once")
 

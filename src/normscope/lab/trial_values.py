@@ -5,7 +5,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from normscope.errors import NotFiniteError
+from normscope.errors import NonFiniteError
 
 
 def checked(figures: Mapping[str, Any], whose: str) -> dict[str, Any]:
@@ -24,10 +24,10 @@ def _plain(value: Any, where: str) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         if not math.isfinite(value):
-            raise NotFiniteError(f"the figure {where} is {float(value)}")
+            raise NonFiniteError(f"the figure {where} is {float(value)}")
         return float(value)
     if isinstance(value, Mapping):
         return {str(name): _plain(one, where) for name, one in value.items()}
     if isinstance(value, Sequence):
         return [_plain(one, where) for one in value]
-    raise NotFiniteError(f"the figure {where} is a {type(value).__name__}, not a number, a text or a list of these")
+    raise NonFiniteError(f"the figure {where} is a {type(value).__name__}, not a number, a text or a list of these")

@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from normscope.checks import brief, check_positive
+from normscope.checks import check_positive_int, short_repr
 from normscope.errors import ConfigError
 from normscope.lab.code_version import snapshot
 from normscope.lab.trial import Done, Trial, perform
@@ -39,7 +39,7 @@ class Processes:
             # it lacks the guard. It goes without a word, and `start` explains it once, in the process above.
             raise SystemExit(1)
         self.count = cores() if count is None else count
-        check_positive(workers=self.count)
+        check_positive_int(workers=self.count)
         self._texts = texts
         # A forked process would inherit torch's threads in whatever state they are, so each starts anew.
         self._context = multiprocessing.get_context("spawn")
@@ -94,7 +94,7 @@ class RayWorkers:
             try:
                 ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
             except Exception as error:  # whatever Ray and its server raise, which is of many kinds
-                where = f"at RAY_ADDRESS={brief(address)}" if address else "on this machine"
+                where = f"at RAY_ADDRESS={short_repr(address)}" if address else "on this machine"
                 raise ConfigError(
                     f"Ray does not start {where}: {_first_line(error)}\n"
                     "fix: `ray start --head` shows what is wrong; or leave --ray out"

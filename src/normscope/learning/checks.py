@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from normscope.checks import is_number, is_whole
+from normscope.checks import is_integer, is_number
 from normscope.errors import ConfigError, ShapeError
 
 
@@ -53,7 +53,7 @@ def resolve_heads(width: int, heads: int | None) -> int:
     """Two heads unless told otherwise, or one where the width is odd."""
     if heads is None:
         return 1 if width % 2 else 2
-    if not is_whole(heads) or width % heads:
+    if not is_integer(heads) or width % heads:
         divisors = ", ".join(str(size) for size in range(1, width + 1) if width % size == 0)
         raise ConfigError(
             f"a width of {width} cannot be dealt out to heads={heads!r}\nfix: --heads with one of {divisors}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.blocks.norm.spec import NormSpec
-from normscope.checks import check_complete
+from normscope.checks import check_fields
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.storage.json_files import convert
@@ -37,11 +37,11 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
 
 def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
     """The config that was written as these settings; one that is unknown or missing is refused by name."""
-    check_complete("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
+    check_fields("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
     for name in _NORMS:
         norm = settings[name]
         if norm is not None:
             if not isinstance(norm, Mapping):
                 raise ConfigError(f"the model's config has a {name!r} that is not a norm, but {norm!r:.40}")
-            check_complete(f"the {name}'s", norm, [field.name for field in dataclasses.fields(NormSpec)])
+            check_fields(f"the {name}'s", norm, [field.name for field in dataclasses.fields(NormSpec)])
     return convert(settings, GPTConfig, name="the model's config", fix="put it back as it was", error=ConfigError)

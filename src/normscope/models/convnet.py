@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from normscope.blocks.checks import check_config, check_images, check_type_of
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
-from normscope.models.size import check_size, linear_parameters
+from normscope.models.size import check_model_size, count_linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class ConvNetConfig:
     norm: NormSpec | str | None = "batch"
 
     def __post_init__(self) -> None:
-        check_positive(image_size=self.image_size, channels=self.channels, classes=self.classes)
+        check_positive_int(image_size=self.image_size, channels=self.channels, classes=self.classes)
         if not isinstance(self.widths, tuple) or not self.widths:
             raise ConfigError(f"widths={self.widths!r} must be a tuple with a stage or more, for instance (16, 32)")
-        check_positive(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
+        check_positive_int(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
         norm = as_norm(self.norm, IMAGE_NORMS)
         object.__setattr__(self, "norm", norm)
         if norm is not None:  # prove that it fits every stage
@@ -52,9 +52,9 @@ class ConvNetConfig:
     def parameter_count(self) -> int:
         """How many numbers the model learns, without building it; norms apart, which are vectors."""
         convolutions = sum(9 * before * width for before, width, _, _ in self.stages())
-        return convolutions + linear_parameters(self.widths[-1], self.classes, True)
+        return convolutions + count_linear_parameters(self.widths[-1], self.classes, True)
 
-    def table_count(self) -> int:
+    def buffer_count(self) -> int:
         return 0
 
     def stages(self) -> Iterator[tuple[int, int, int, int]]:
@@ -101,7 +101,7 @@ class ConvNet(BaseModule):
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
         check_config(config, ConvNetConfig, "a ConvNet")
-        check_size(config)
+        check_model_size(config)
         self.config = config
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)
@@ -112,8 +112,8 @@ class ConvNet(BaseModule):
         self.head = Linear(config.widths[-1], config.classes, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
-        if is_traced(images):
-            return self._as_leaf(images)
+        if is_fx_proxy(images):
+            return self._fx_call(images)
         check_images(images, self.config.channels, self.config.image_size)
         check_type_of(images, next(self.convolutions.parameters()), "the model")
         x = images

@@ -9,10 +9,10 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_tokens
 from normscope.blocks.linear import Embedding
 from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_positive_int
 from normscope.errors import ShapeError
-from normscope.models.size import blocks_parameters, check_size
+from normscope.models.size import check_model_size, count_block_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +30,13 @@ class EncoderConfig(BlockConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(vocab_size=self.vocab_size, context=self.context)
+        check_positive_int(vocab_size=self.vocab_size, context=self.context)
 
     def parameter_count(self) -> int:
         """How many numbers the model learns, without building it."""
-        return blocks_parameters(self) + (self.vocab_size + self.context) * self.width
+        return count_block_parameters(self) + (self.vocab_size + self.context) * self.width
 
-    def table_count(self) -> int:
+    def buffer_count(self) -> int:
         return 0
 
 
@@ -67,7 +67,7 @@ class Encoder(BaseModule):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_config(config, EncoderConfig, "an Encoder")
-        check_size(config)
+        check_model_size(config)
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")
@@ -76,8 +76,8 @@ class Encoder(BaseModule):
         self.final_norm = final_norm(config)
 
     def forward(self, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        if is_traced(tokens):
-            return self._as_leaf(tokens, mask=mask)
+        if is_fx_proxy(tokens):
+            return self._fx_call(tokens, mask=mask)
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
             raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")

@@ -15,17 +15,17 @@ from torch import Tensor, nn
 
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
-from normscope.blocks.cache import Cache
+from normscope.blocks.cache import KVCache
 from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import as_norm, build_norm
-from normscope.blocks.positions import Start, furthest, places
+from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import brief, check_above_zero, check_flags, check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_flags, check_positive_int, check_positive_number, short_repr
 from normscope.errors import CacheError, ConfigError, ShapeError
-from normscope.models.size import blocks_parameters, check_size, norm_parameters
+from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
 from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
 from normscope.render.formatting import format_bytes
 from normscope.runtime.memory import memory_free
@@ -58,15 +58,15 @@ class GPTConfig(BlockConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(vocab_size=self.vocab_size, context=self.context)
+        check_positive_int(vocab_size=self.vocab_size, context=self.context)
         check_flags(embedding_norm=self.embedding_norm, tied_head=self.tied_head)
         if not isinstance(self.positions, str) or self.positions not in get_args(Positions):
-            raise ConfigError(f"positions={brief(self.positions)}: choose one of {', '.join(get_args(Positions))}")
+            raise ConfigError(f"positions={short_repr(self.positions)}: choose one of {', '.join(get_args(Positions))}")
         if self.positions == "rotary":
             _, _, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
             check_rotary(head_dim, self.context, self.rotary_base)
         if self.logit_cap is not None:
-            check_above_zero(logit_cap=self.logit_cap)
+            check_positive_number(logit_cap=self.logit_cap)
         if not self.causal:
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
@@ -77,10 +77,10 @@ class GPTConfig(BlockConfig):
         272
         """
         tables = self.vocab_size * (1 if self.tied_head else 2) + (self.context if self.positions == "learned" else 0)
-        own_norm = norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
-        return blocks_parameters(self) + tables * self.width + own_norm
+        own_norm = count_norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
+        return count_block_parameters(self) + tables * self.width + own_norm
 
-    def table_count(self) -> int:
+    def buffer_count(self) -> int:
         """How many numbers the tables of rotary positions hold."""
         if self.positions != "rotary":
             return 0
@@ -120,7 +120,7 @@ class GPT(BaseModule):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
-        check_size(config)
+        check_model_size(config)
         self.config = config
         width, depth = config.width, config.depth
         _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
@@ -139,14 +139,14 @@ class GPT(BaseModule):
         # What a cache cannot serve; asked here, because a scope is not read again for every token.
         norms = [(as_norm(config.norm), 3), (as_norm(config.qk_norm), 4)]
         self._learning = [norm.scope for norm, _ in norms if norm and norm.state]
-        self._looking = [norm.scope for norm, rank in norms if norm and not norm.state and norm.sees_along(1, rank)]
+        self._looking = [norm.scope for norm, rank in norms if norm and not norm.state and norm.mixes_along(1, rank)]
 
     def forward(
         self,
         tokens: Tensor,
         *,
         mask: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         last_only: bool = False,
         capped: bool = True,
     ) -> Tensor:
@@ -158,12 +158,12 @@ class GPT(BaseModule):
         padding or not: all that generating needs, and the logits of a long prompt are larger than all the rest. With
         `capped=False` they are those before the config's cap, for the loss, which caps them as it goes.
         """
-        if is_traced(tokens):
-            return self._as_leaf(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
+        if is_fx_proxy(tokens):
+            return self._fx_call(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
-            x = x + self.position(places(start, tokens.shape[1], tokens.device))
+            x = x + self.position(position_ids(start, tokens.shape[1], tokens.device))
         x = self.embedding_norm(self.dropout(x), mask=mask)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
@@ -188,10 +188,10 @@ class GPT(BaseModule):
         except IndexError:
             raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORED) from None
 
-    def new_cache(self, batch: int, capacity: int | None = None) -> Cache:
+    def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """An empty cache for this many sequences, with room for the whole context unless told otherwise."""
         capacity = self.config.context if capacity is None else capacity
-        check_positive(batch=batch, capacity=capacity)
+        check_positive_int(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
         weight = self.embedding.weight
@@ -202,7 +202,7 @@ class GPT(BaseModule):
                 f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "
                 f"{format_bytes(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
             )
-        return Cache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
+        return KVCache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 
     @property
     def cacheable(self) -> bool:
@@ -213,12 +213,12 @@ class GPT(BaseModule):
         """How many numbers the model learns; tied weights count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def _check(self, tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Start:
+    def _check(self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None) -> StartPosition:
         """Refuse what does not fit; returns the place of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
         check_mask(mask, tokens, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
-        total = furthest(start) + tokens.shape[1]
+        total = max_start(start) + tokens.shape[1]
         if total > self.config.context:
             raise ShapeError(
                 f"{total} tokens are more than the model's context of {self.config.context}; "
@@ -226,10 +226,10 @@ class GPT(BaseModule):
             )
         return start
 
-    def _check_cache(self, cache: Cache) -> Start:
+    def _check_cache(self, cache: KVCache) -> StartPosition:
         """Refuse a cache of another model, and a norm that cannot be cached; returns the place of the next token."""
-        if not isinstance(cache, Cache) or len(cache.layers) != self.config.depth:
-            got = f"one of {len(cache.layers)}" if isinstance(cache, Cache) else type(cache).__name__
+        if not isinstance(cache, KVCache) or len(cache.layers) != self.config.depth:
+            got = f"one of {len(cache.layers)}" if isinstance(cache, KVCache) else type(cache).__name__
             raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")
         if self._learning and self.training:
             raise CacheError(

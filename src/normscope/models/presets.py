@@ -5,9 +5,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from normscope.blocks.checks import choose
+from normscope.blocks.checks import lookup
 from normscope.blocks.norm.spec import NormSpec, as_norm
-from normscope.checks import check_positive
+from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 
@@ -69,7 +69,7 @@ def llama(**overrides: Any) -> GPTConfig:
     ('swiglu', 4, 2)
     """
     heads = overrides.get("heads", 12)
-    check_positive(heads=heads)
+    check_positive_int(heads=heads)
     # The smallest group of three or more; among more heads than any model has, one is not looked for.
     group = next((n for n in range(3, min(heads, 4096) + 1) if heads % n == 0), heads)
     return _preset(
@@ -95,9 +95,9 @@ def preset(name: str, **overrides: Any) -> GPTConfig:
 
     >>> config = preset("llama", depth=4, norm="layer")
     >>> config.depth, config.norm.statistic, config.activation
-    (4, 'standardise', 'swiglu')
+    (4, 'standardize', 'swiglu')
     """
-    return choose("preset", name, PRESETS)(**overrides)
+    return lookup("preset", name, PRESETS)(**overrides)
 
 
 def _preset(overrides: Mapping[str, Any], **defaults: Any) -> GPTConfig:

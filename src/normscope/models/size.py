@@ -7,18 +7,18 @@ import torch
 
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import BlockConfig
-from normscope.blocks.mlp import default_hidden, named_activation
+from normscope.blocks.mlp import default_hidden, get_activation
 from normscope.blocks.norm.spec import NormSpec, as_norm
-from normscope.blocks.residual import named_wiring
+from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError
 from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.memory import memory_free
 
-MOST_BLOCKS = 4096
+MAX_BLOCKS = 4096
 """Each block takes milliseconds and tens of kilobytes of Python objects, even without numbers; the deepest transformer
 in the literature has 1,000 layers (Wang et al. 2022, "DeepNet")."""
 
-MOST_PARAMETERS = 2**60
+MAX_PARAMETERS = 2**60
 """Beyond it torch cannot count the bytes of a tensor, not even of one without numbers."""
 
 
@@ -31,23 +31,23 @@ class ModelConfig(Protocol):
     def parameter_count(self) -> int:
         """How many numbers the model learns."""
 
-    def table_count(self) -> int:
+    def buffer_count(self) -> int:
         """How many numbers it holds besides, which follow from the config."""
 
 
-def check_size(config: ModelConfig) -> None:
+def check_model_size(config: ModelConfig) -> None:
     """Refuse a model that cannot be built: more blocks, parameters or bytes than there is room for."""
     parameters, device = config.parameter_count(), torch.get_default_device()
-    needed = (parameters + config.table_count()) * torch.get_default_dtype().itemsize
+    needed = (parameters + config.buffer_count()) * torch.get_default_dtype().itemsize
     free = memory_free() if device.type == "cpu" else None
     fits = free is None or needed <= free
-    if fits and parameters < MOST_PARAMETERS and config.depth <= MOST_BLOCKS:
+    if fits and parameters < MAX_PARAMETERS and config.depth <= MAX_BLOCKS:
         return
     there = f"{format_bytes(free or 0)} is free"
     if fits:
-        too_many = parameters >= MOST_PARAMETERS
-        blocks = f"at most {MOST_BLOCKS:,} blocks can be built"
-        there = f"no tensor can have more than {format_count(MOST_PARAMETERS)}" if too_many else blocks
+        too_many = parameters >= MAX_PARAMETERS
+        blocks = f"at most {MAX_BLOCKS:,} blocks can be built"
+        there = f"no tensor can have more than {format_count(MAX_PARAMETERS)}" if too_many else blocks
     raise ConfigError(
         f"this model is too large: depth={config.depth} with these sizes makes {format_count(parameters)} parameters, "
         f"{format_bytes(needed)}, and {there}\n"
@@ -55,26 +55,30 @@ def check_size(config: ModelConfig) -> None:
     )
 
 
-def blocks_parameters(config: BlockConfig) -> int:
+def count_block_parameters(config: BlockConfig) -> int:
     """The parameters of all the blocks, and of the norm after the last one."""
     width = config.width
     heads, kv_heads, head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
     queries, keys = heads * head_dim, kv_heads * head_dim
-    attention = linear_parameters(width, queries, config.bias) + 2 * linear_parameters(width, keys, config.bias)
-    attention += linear_parameters(queries, width, config.bias)
-    attention += sum(norm_parameters(config.qk_norm, (each, head_dim)) for each in (heads, kv_heads))
+    attention = count_linear_parameters(width, queries, config.bias) + 2 * count_linear_parameters(
+        width, keys, config.bias
+    )
+    attention += count_linear_parameters(queries, width, config.bias)
+    attention += sum(count_norm_parameters(config.qk_norm, (each, head_dim)) for each in (heads, kv_heads))
     hidden = default_hidden(width, config.activation) if config.hidden is None else config.hidden
-    ups = 2 if named_activation(config.activation).gated else 1
-    mlp = ups * linear_parameters(width, hidden, config.bias) + linear_parameters(hidden, width, config.bias)
-    norm, wiring = norm_parameters(config.norm, (width,)), named_wiring(config.wiring)
+    ups = 2 if get_activation(config.activation).gated else 1
+    mlp = ups * count_linear_parameters(width, hidden, config.bias) + count_linear_parameters(
+        hidden, width, config.bias
+    )
+    norm, wiring = count_norm_parameters(config.norm, (width,)), get_wiring(config.wiring)
     return config.depth * (attention + mlp + wiring.norms * norm) + (0 if wiring.ends_normalized else norm)
 
 
-def linear_parameters(inputs: int, outputs: int, bias: bool) -> int:
+def count_linear_parameters(inputs: int, outputs: int, bias: bool) -> int:
     return inputs * outputs + (outputs if bias else 0)
 
 
-def norm_parameters(norm: NormSpec | str | None, sizes: tuple[int, ...]) -> int:
+def count_norm_parameters(norm: NormSpec | str | None, sizes: tuple[int, ...]) -> int:
     """Of a norm over (batch, tokens, *sizes)."""
     spec = as_norm(norm)
     if spec is None:

@@ -12,12 +12,12 @@ WIRINGS = {
 }
 
 
-def model_in_words(settings: Mapping[str, Any]) -> str:
+def describe_model(settings: Mapping[str, Any]) -> str:
     """The settings of a GPT, as config.json has them, in words; what is missing is not spoken of.
 
     >>> from normscope.models.config_json import config_to_json
     >>> from normscope.models.presets import llama
-    >>> model_in_words(config_to_json(llama(depth=4, width=128, heads=8, context=256)))
+    >>> describe_model(config_to_json(llama(depth=4, width=128, heads=8, context=256)))
     'GPT of 4 blocks, width 128, 8 heads (2 of keys), context 256, rms ... [d] before each branch, swiglu, rotary'
     """
     words = ["GPT"]

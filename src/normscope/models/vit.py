@@ -9,10 +9,10 @@ from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_images
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.spec import NormSpec
-from normscope.blocks.torch_tools import BaseModule, is_traced
-from normscope.checks import check_positive
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
+from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
-from normscope.models.size import blocks_parameters, check_size, linear_parameters
+from normscope.models.size import check_model_size, count_block_parameters, count_linear_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +39,18 @@ class ViTConfig(BlockConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         sizes = {"image_size": self.image_size, "patch": self.patch, "channels": self.channels, "classes": self.classes}
-        check_positive(**sizes)
+        check_positive_int(**sizes)
         if self.image_size % self.patch:
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
 
     def parameter_count(self) -> int:
         """How many numbers the model learns, without building it."""
         patches = (self.image_size // self.patch) ** 2
-        ends = linear_parameters(self.channels * self.patch**2, self.width, True)
-        ends += linear_parameters(self.width, self.classes, True)
-        return blocks_parameters(self) + patches * self.width + ends
+        ends = count_linear_parameters(self.channels * self.patch**2, self.width, True)
+        ends += count_linear_parameters(self.width, self.classes, True)
+        return count_block_parameters(self) + patches * self.width + ends
 
-    def table_count(self) -> int:
+    def buffer_count(self) -> int:
         return 0
 
 
@@ -81,7 +81,7 @@ class ViT(BaseModule):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         check_config(config, ViTConfig, "a ViT")
-        check_size(config)
+        check_model_size(config)
         self.config = config
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)
@@ -91,8 +91,8 @@ class ViT(BaseModule):
         self.head = Linear(config.width, config.classes, init=config.init, role="head")
 
     def forward(self, images: Tensor) -> Tensor:
-        if is_traced(images):
-            return self._as_leaf(images)
+        if is_fx_proxy(images):
+            return self._fx_call(images)
         x = self.embedding(self.patches(images)) + self.position.weight  # n s d
         for block in self.blocks:
             x = block(x)

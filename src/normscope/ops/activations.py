@@ -14,9 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from normscope.ops.buffers import direct_apply, gradients_of, is_learnt, is_out_of_the_ordinary, room32
-from normscope.ops.kernel_mode import KINDS, as_operator, attempt, form_for
-from normscope.ops.threads import pool_for
+from normscope.ops.buffers import (
+    any_requires_grad,
+    empty_float32,
+    fast_apply,
+    needs_differentiable_backward,
+    reference_gradients,
+)
+from normscope.ops.kernel_mode import SUPPORTED_DTYPES, as_operator, select_backend, try_kernel
+from normscope.ops.threads import thread_pool_for
 
 
 def _relu2(x: Tensor) -> Tensor:
@@ -43,12 +49,12 @@ def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
     if has_torch_function((x, up)):  # someone watches torch's functions, and wants to see this one too
         watched: Tensor = handle_torch_function(activate, (x, up), name, x, up)
         return watched
-    form = form_for(x, up)
-    if form == "steps" or not _fits(x, up):
+    form = select_backend(x, up)
+    if form == "reference" or not _fits(x, up):
         return _by_formula(name, x, up)
     if form == "operator":
         y: Tensor = _operator(x, up, name)
-    elif is_learnt(x, up):
+    elif any_requires_grad(x, up):
         y = _apply(x, up, name)
     else:
         y = _forward(x, up, name)
@@ -56,7 +62,7 @@ def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
 
 
 def _fits(x: Tensor, up: Tensor | None) -> bool:
-    if x.dtype not in KINDS or x.numel() == 0:
+    if x.dtype not in SUPPORTED_DTYPES or x.numel() == 0:
         return False
     return up is None or (up.dtype == x.dtype and up.shape == x.shape)
 
@@ -91,7 +97,9 @@ def _loops() -> tuple[Any, Any]:
 
 def _run(name: str, which: str, count: int, places: list[int]) -> None:
     loops, elementwise = _loops()
-    elementwise.run(*pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count)
+    elementwise.run(
+        *thread_pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count
+    )
 
 
 def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
@@ -99,7 +107,7 @@ def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
     assert wide is not None
     y = torch.empty_like(wide)
     inputs = (wide,) if other is None else (wide, other)
-    if attempt(
+    if try_kernel(
         _run,
         name,
         "values",
@@ -124,7 +132,7 @@ def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tenso
     dx = torch.empty_like(wide)
     if other is None:
         dup = torch.empty(0, dtype=x.dtype, device="cpu")
-        done = attempt(
+        done = try_kernel(
             _run,
             name,
             "slopes",
@@ -140,7 +148,7 @@ def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tenso
         )
     else:
         dup = torch.empty_like(wide)
-        done = attempt(
+        done = try_kernel(
             _run,
             name,
             "slopes",
@@ -160,12 +168,12 @@ def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tenso
         return (dx, dup) if wide is x else (dx.to(x.dtype), dup.to(x.dtype))
     leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
     found = _gradients_by_formula(g, leaf, gate, name)
-    dx, dup = (room32(0) if f is None else f.detach() for f in found)
+    dx, dup = (empty_float32(0) if f is None else f.detach() for f in found)
     return dx, dup
 
 
 def _gradients_by_formula(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> list[Tensor | None]:
-    return gradients_of(lambda: _by_formula(name, x, up), (x, up), g)
+    return reference_gradients(lambda: _by_formula(name, x, up), (x, up), g)
 
 
 class _Activation(torch.autograd.Function):
@@ -178,13 +186,13 @@ class _Activation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, up = ctx.saved_tensors
-        if is_out_of_the_ordinary(grads[0]):
+        if needs_differentiable_backward(grads[0]):
             return *_gradients_by_formula(grads[0], x, up, ctx.name), None
         dx, dup = _backward(grads[0], x, up, ctx.name)
         return *_wanted(dx, dup, ctx.needs_input_grad), None
 
 
-_apply = direct_apply(_Activation)
+_apply = fast_apply(_Activation)
 
 
 def _wanted(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
@@ -213,15 +221,15 @@ def _laid_out(x: Tensor, *others: Tensor | None) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, up, ctx.name = inputs
     ctx.save_for_backward(x, up)
 
 
-def _pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, up = ctx.saved_tensors
     dx, dup = _backward_operator(g, x, up, ctx.name)
     return *_wanted(dx, dup, ctx.needs_input_grad), None
 
 
-_operator.register_autograd(_pull_back, setup_context=_keep)
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)

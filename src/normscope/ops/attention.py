@@ -6,7 +6,7 @@ Axes: q and y are (b, s, h, e); k and v (b, s, kv_heads, e), which groups of h /
 |-----------------------------------------------------|------------------------------------------------------------|
 | float32 on the CPU, where it pays                   | `fused/attention.py`: a head at a time, in the cache       |
 | other types and devices, very short or long texts   | torch's own function, on transposed views                  |
-| masks, dropout, other keys than the queries' tokens | the same, by `by_torch`; the kernel does not know of them  |
+| masks, dropout, other keys than the queries' tokens | the same, by `sdpa`; the kernel does not know of them  |
 
 Of the forward pass the kernel keeps its inputs alone: the backward pass makes the weights anew. A backward pass that is
 itself to be differentiated takes torch's formula. `normscope.ops.kernel_mode` says when kernels may run at all.
@@ -22,10 +22,17 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import handle_torch_function, has_torch_function
 
-from normscope.ops.buffers import direct_apply, gradients_of, in_order, is_learnt, is_out_of_the_ordinary, room32
-from normscope.ops.kernel_mode import Form, as_operator, attempt, form_for, is_transformed
+from normscope.ops.buffers import (
+    any_requires_grad,
+    empty_float32,
+    fast_apply,
+    needs_differentiable_backward,
+    reference_gradients,
+    to_contiguous_float32,
+)
+from normscope.ops.kernel_mode import Backend, as_operator, is_function_transform_active, select_backend, try_kernel
 from normscope.ops.symbolic_sizes import is_known
-from normscope.ops.threads import Pool, pool_for
+from normscope.ops.threads import ThreadPool, thread_pool_for
 
 LONGEST = 1024
 """Up to so many tokens the kernel was measured to be faster than torch's function, where not all tokens are seen."""
@@ -54,12 +61,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
         watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
         return watched
     window = None if window is None or is_known(q.shape[1] <= window) else window
-    form = form_for(q, k, v) if _fits(q, k, v) else "steps"
-    if form == "steps" or not _pays(q, k, causal or window is not None, form):
+    form = select_backend(q, k, v) if _fits(q, k, v) else "reference"
+    if form == "reference" or not _pays(q, k, causal or window is not None, form):
         return _by_torch(q, k, v, causal, window)
     if form == "operator":
         y = _operator(q, k, v, causal, window)
-    elif is_learnt(q, k, v):
+    elif any_requires_grad(q, k, v):
         y = _apply(q, k, v, causal, window)
     else:
         y = _forward(q, k, v, causal, window)
@@ -67,11 +74,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
     return result
 
 
-def by_torch(
+def sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, visible: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
-    with sdpa_kernel(SDPBackend.MATH) if is_transformed() else nullcontext():
+    with sdpa_kernel(SDPBackend.MATH) if is_function_transform_active() else nullcontext():
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
@@ -84,7 +91,7 @@ def by_torch(
     return y.transpose(1, 2)
 
 
-def seen(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
+def attention_mask(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
     """Whether a token at the place `query` looks at one at the place `key`."""
     visible = key <= query if causal else torch.ones_like(key <= query)
     if window is not None:
@@ -102,7 +109,7 @@ def _fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _pays(q: Tensor, k: Tensor, hides: bool, form: Form) -> bool:
+def _pays(q: Tensor, k: Tensor, hides: bool, form: Backend) -> bool:
     """Whether the kernel was measured to be faster; `hides` says that not all tokens are seen."""
     b, s, _, e = q.shape
     longest = LONGEST if hides else _LONGEST_BOTH_WAYS if e % 32 == 0 else _LONGEST_PADDED
@@ -113,9 +120,9 @@ def _pays(q: Tensor, k: Tensor, hides: bool, form: Form) -> bool:
 
 def _by_torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     if window is None:
-        return by_torch(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
+        return sdpa(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
     place = torch.arange(q.shape[1], device=q.device)
-    return by_torch(q, k, v, visible=seen(place[:, None], place, causal, window))
+    return sdpa(q, k, v, visible=attention_mask(place[:, None], place, causal, window))
 
 
 @lru_cache
@@ -132,28 +139,28 @@ def _sizes(q: Tensor, k: Tensor, causal: bool, window: int | None) -> tuple[int,
     return b * kv_heads, s, kv_heads, heads // kv_heads, e, back, 0 if causal else back
 
 
-def _pool(q: Tensor) -> Pool:
-    return pool_for(q.numel() * (1 + q.shape[1] // _WORK))
+def _pool(q: Tensor) -> ThreadPool:
+    return thread_pool_for(q.numel() * (1 + q.shape[1] // _WORK))
 
 
-def _run_forward(pool: Pool, inputs: list[Tensor], y: Tensor, sizes: tuple[int, ...]) -> None:
+def _run_forward(pool: ThreadPool, inputs: list[Tensor], y: Tensor, sizes: tuple[int, ...]) -> None:
     loops = _loops()
     needed = loops.forward_room(sizes[1], sizes[4])
-    room = room32(pool.threads * needed)
+    room = empty_float32(pool.threads * needed)
     loops.forward(*pool, *[x.data_ptr() for x in inputs], y.data_ptr(), room.data_ptr(), needed, *sizes)
 
 
-def _run_backward(pool: Pool, inputs: list[Tensor], results: list[Tensor], sizes: tuple[int, ...]) -> None:
+def _run_backward(pool: ThreadPool, inputs: list[Tensor], results: list[Tensor], sizes: tuple[int, ...]) -> None:
     loops = _loops()
     needed = loops.backward_room(sizes[1], sizes[4])
-    room = room32(pool.threads * needed)
+    room = empty_float32(pool.threads * needed)
     loops.backward(*pool, *[x.data_ptr() for x in (*inputs, *results)], room.data_ptr(), needed, *sizes)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
-    inputs = [in_order(x) for x in (q, k, v)]
+    inputs = [to_contiguous_float32(x) for x in (q, k, v)]
     y = torch.empty_like(inputs[0])
-    if attempt(_run_forward, _pool(q), inputs, y, _sizes(q, k, causal, window)):
+    if try_kernel(_run_forward, _pool(q), inputs, y, _sizes(q, k, causal, window)):
         return y
     return _by_torch(q, k, v, causal, window).contiguous()
 
@@ -162,9 +169,9 @@ def _backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
-    inputs = [in_order(x) for x in (q, k, v, g)]
+    inputs = [to_contiguous_float32(x) for x in (q, k, v, g)]
     dq, dk, dv = (torch.empty_like(x) for x in inputs[:3])
-    if attempt(_run_backward, _pool(q), inputs, [dq, dk, dv], _sizes(q, k, causal, window)):
+    if try_kernel(_run_backward, _pool(q), inputs, [dq, dk, dv], _sizes(q, k, causal, window)):
         return dq, dk, dv
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
     dq, dk, dv = (x.detach().contiguous() for x in _gradients_by_torch(g, leaves, causal, window) if x is not None)
@@ -177,7 +184,7 @@ def _gradients_by_torch(g: Tensor, inputs: list[Tensor], causal: bool, window: i
             q, k, v = inputs
             return _by_torch(q, k, v, causal, window)
 
-    return gradients_of(readable, inputs, g)
+    return reference_gradients(readable, inputs, g)
 
 
 class _Attend(torch.autograd.Function):
@@ -189,12 +196,12 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if is_out_of_the_ordinary(grads[0]):
+        if needs_differentiable_backward(grads[0]):
             return *_gradients_by_torch(grads[0], list(ctx.saved_tensors), *ctx.sight), None, None
         return *_wanted(_backward(grads[0], *ctx.saved_tensors, *ctx.sight), ctx.needs_input_grad), None, None
 
 
-_apply = direct_apply(_Attend)
+_apply = fast_apply(_Attend)
 
 
 def _wanted(found: tuple[Tensor, Tensor, Tensor], needed: tuple[bool, ...]) -> list[Tensor | None]:
@@ -215,14 +222,14 @@ def _(g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: Any) -> 
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, causal, window = inputs
     ctx.save_for_backward(*tensors)
     ctx.sight = causal, window
 
 
-def _pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     return *_wanted(_backward_operator(g, *ctx.saved_tensors, *ctx.sight), ctx.needs_input_grad), None, None
 
 
-_operator.register_autograd(_pull_back, setup_context=_keep)
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)

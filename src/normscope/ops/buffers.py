@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 
-def in_float32(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float32 else x.float()
 
 
-def in_order(x: Tensor) -> Tensor:
+def to_contiguous_float32(x: Tensor) -> Tensor:
     """The numbers in float32, one after the other; the tensor itself where they are."""
     return x if x.dtype == torch.float32 and x.is_contiguous() else x.float().contiguous()
 
@@ -22,7 +22,7 @@ def all_contiguous(x: Tensor, *others: Tensor | None) -> Any:
     return x.contiguous(), *[None if t is None else t.contiguous() for t in others]
 
 
-def alike(x: Tensor, other: Tensor) -> Tensor:
+def match_layout(x: Tensor, other: Tensor) -> Tensor:
     """The numbers in the type and the order in memory of another tensor of that shape; itself where they are."""
     if x.dtype == other.dtype and x.stride() == other.stride():
         return x
@@ -34,7 +34,7 @@ def address(x: Tensor | None) -> int:
 
 
 @lru_cache(maxsize=64)
-def constant(value: float, count: int) -> Tensor:
+def constant_vector(value: float, count: int) -> Tensor:
     """So many times the same number: what stands in for a gain or a bias that is not there."""
     return torch.full((count,), value, dtype=torch.float32, device="cpu")
 
@@ -43,15 +43,15 @@ def constant(value: float, count: int) -> Tensor:
 _CPU = torch.device("cpu")
 
 
-def room32(*shape: int) -> Tensor:
+def empty_float32(*shape: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device=_CPU)
 
 
-def room64(*shape: int) -> Tensor:
+def empty_float64(*shape: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float64, device=_CPU)
 
 
-def is_learnt(*tensors: Tensor | None) -> bool:
+def any_requires_grad(*tensors: Tensor | None) -> bool:
     """Whether a backward pass will ask for the gradient of any of them."""
     if torch.is_grad_enabled():
         for tensor in tensors:
@@ -60,16 +60,18 @@ def is_learnt(*tensors: Tensor | None) -> bool:
     return False
 
 
-def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+def fast_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """The function's `apply` without the search for tensors that torch.func has left behind.
 
-    The search takes as long as a small kernel. `switch.form_for` has let no such tensor through.
+    The search takes as long as a small kernel. `switch.select_backend` has let no such tensor through.
     """
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 
 
-def gradients_of(readable: Callable[[], Tensor], given: Sequence[Tensor | None], g: Tensor) -> list[Tensor | None]:
+def reference_gradients(
+    readable: Callable[[], Tensor], given: Sequence[Tensor | None], g: Tensor
+) -> list[Tensor | None]:
     """The gradients that torch finds for a readable form, of those of the given tensors that learn."""
     further = torch.is_grad_enabled()
     learnt = [t for t in given if t is not None and t.requires_grad]
@@ -79,7 +81,7 @@ def gradients_of(readable: Callable[[], Tensor], given: Sequence[Tensor | None],
     return [next(found) if t is not None and t.requires_grad else None for t in given]
 
 
-def is_out_of_the_ordinary(g: Tensor | None) -> bool:
+def needs_differentiable_backward(g: Tensor | None) -> bool:
     """Whether a backward pass is to be differentiated in its turn, or runs for many gradients at once.
 
     Then the readable form takes over, whose every step torch knows.

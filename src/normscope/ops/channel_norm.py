@@ -14,25 +14,25 @@ from torch import Tensor
 
 from normscope.ops.buffers import (
     address,
-    alike,
-    constant,
-    direct_apply,
-    gradients_of,
-    in_order,
-    is_learnt,
-    is_out_of_the_ordinary,
-    room32,
-    room64,
+    any_requires_grad,
+    constant_vector,
+    empty_float32,
+    empty_float64,
+    fast_apply,
+    match_layout,
+    needs_differentiable_backward,
+    reference_gradients,
+    to_contiguous_float32,
 )
-from normscope.ops.channel_norm_reference import by_steps
+from normscope.ops.channel_norm_reference import normalize_channels_reference
 from normscope.ops.fused import channel_norm as segments
 from normscope.ops.fused import channels_last_norm as columns
-from normscope.ops.kernel_mode import Form, as_operator, attempt
-from normscope.ops.memory_layout import Channels
-from normscope.ops.threads import pool_for
+from normscope.ops.kernel_mode import Backend, as_operator, try_kernel
+from normscope.ops.memory_layout import ChannelLayout
+from normscope.ops.threads import thread_pool_for
 
 
-class Measured(NamedTuple):
+class ChannelStatistics(NamedTuple):
     """What a norm has seen, of each group of numbers that share a statistic."""
 
     means: Tensor
@@ -47,12 +47,12 @@ def normalize(
     bias: Tensor | None,
     real: Tensor | None,
     known: tuple[Tensor, Tensor] | None,
-    layout: Channels,
+    layout: ChannelLayout,
     eps: float,
     centred: bool,
-    form: Form,
+    form: Backend,
     channels_last: bool,
-) -> tuple[Tensor, Measured]:
+) -> tuple[Tensor, ChannelStatistics]:
     """Normalize by the input's own statistics, or by a mean and a mean square of each that are known.
 
     `x` lies densely in memory, as the layout says, contiguous or with the channels last; `real` has a flag for each
@@ -62,12 +62,12 @@ def normalize(
     given = (x, weight, bias, real, means, squares, layout.numbers(), eps, centred)
     if form == "operator":
         y, *measured = _operator(*given, channels_last)
-    elif is_learnt(x, weight, bias):
+    elif any_requires_grad(x, weight, bias):
         measured = []
         y = _apply(measured, *given)
     else:
         y, *measured = _forward(*given)
-    return y, Measured(*measured)
+    return y, ChannelStatistics(*measured)
 
 
 def _forward(
@@ -81,26 +81,26 @@ def _forward(
     eps: float,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
-    gain = constant(1.0, at.channels) if weight is None else in_order(weight)
-    shift = constant(0.0, at.channels) if bias is None else in_order(bias)
-    y, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
-    mean_of, square_of = (room64(at.groups) if t is None else t.double().clone()
+    at, wide, given = ChannelLayout.from_numbers(numbers), x.float(), squares is not None
+    gain = constant_vector(1.0, at.channels) if weight is None else to_contiguous_float32(weight)
+    shift = constant_vector(0.0, at.channels) if bias is None else to_contiguous_float32(bias)
+    y, blocks, pool = torch.empty_like(wide), _blocks(at), thread_pool_for(wide.numel())
+    mean_of, square_of = (empty_float64(at.groups) if t is None else t.double().clone()
                           for t in (means, squares))  # fmt: skip
-    counts = room64(at.groups if at.kind == "segments" else at.outer * blocks)
+    counts = empty_float64(at.groups if at.kind == "segments" else at.outer * blocks)
     arrays = wide, gain, shift, real, y, mean_of, square_of, counts
     shape: tuple[int, ...]
     flags = eps, centred, real is not None, given
     if at.kind == "segments":
         shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
-        done = attempt(segments.forward, *pool, *map(address, arrays), *shape, *flags)
+        done = try_kernel(segments.forward, *pool, *map(address, arrays), *shape, *flags)
     else:
-        room = room64((3 + 2 * blocks) * at.outer * at.channels)
+        room = empty_float64((3 + 2 * blocks) * at.outer * at.channels)
         shape = at.outer, blocks, at.inner, at.channels, at.together
-        done = attempt(columns.forward, *pool, *map(address, arrays), room.data_ptr(), *shape, *flags)
+        done = try_kernel(columns.forward, *pool, *map(address, arrays), room.data_ptr(), *shape, *flags)
         counts = (counts[: at.outer] * at.together).repeat_interleave(at.groups // at.outer)
     if not done:
-        return by_steps(x, weight, bias, real, means, squares, at, eps, centred)
+        return normalize_channels_reference(x, weight, bias, real, means, squares, at, eps, centred)
     return y if wide is x else y.to(x.dtype), mean_of, square_of, counts
 
 
@@ -116,30 +116,32 @@ def _backward(
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the input, the gain and the bias. `squares` only if they were known beforehand."""
-    at, wide, given = Channels.from_numbers(numbers), x.float(), squares is not None
-    gain = constant(1.0, at.channels) if weight is None else in_order(weight)
-    dx, blocks, pool = torch.empty_like(wide), _blocks(at), pool_for(wide.numel())
-    dy = alike(g, wide)
-    dweight, dbias = room32(at.channels), room32(at.channels)
+    at, wide, given = ChannelLayout.from_numbers(numbers), x.float(), squares is not None
+    gain = constant_vector(1.0, at.channels) if weight is None else to_contiguous_float32(weight)
+    dx, blocks, pool = torch.empty_like(wide), _blocks(at), thread_pool_for(wide.numel())
+    dy = match_layout(g, wide)
+    dweight, dbias = empty_float32(at.channels), empty_float32(at.channels)
     arrays = wide, gain, real, dy, dx, dweight, dbias, means, squares
     shape: tuple[int, ...]
     flags = eps, centred, real is not None, given
     if at.kind == "segments":
-        sums = room64(2 * at.outer * at.channels)
+        sums = empty_float64(2 * at.outer * at.channels)
         shape = at.groups, at.members, at.channels, at.inner, at.together, at.shared
-        done = attempt(segments.backward, *pool, *map(address, (*arrays, sums)), *shape, *flags)
+        done = try_kernel(segments.backward, *pool, *map(address, (*arrays, sums)), *shape, *flags)
     else:
-        count = room64(at.outer).fill_(at.inner)
+        count = empty_float64(at.outer).fill_(at.inner)
         if real is not None:
             count = real.reshape(at.outer, at.inner).sum(1).double()
-        room = room64(((1 + 3 * blocks) * at.outer + 2) * at.channels)
+        room = empty_float64(((1 + 3 * blocks) * at.outer + 2) * at.channels)
         shape = at.outer, blocks, at.inner, at.channels, at.together
-        done = attempt(columns.backward, *pool, *map(address, (*arrays, count, room)), *shape, *flags)
+        done = try_kernel(columns.backward, *pool, *map(address, (*arrays, count, room)), *shape, *flags)
     if done:
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     with torch.enable_grad():
-        leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, room32(at.channels).zero_()))
-        y, *_ = by_steps(leaf, scale, shift, real, means if given else None, squares, at, eps, centred)
+        leaf, scale, shift = (t.detach().requires_grad_() for t in (x, gain, empty_float32(at.channels).zero_()))
+        y, *_ = normalize_channels_reference(
+            leaf, scale, shift, real, means if given else None, squares, at, eps, centred
+        )
         dx, dweight, dbias = torch.autograd.grad(y, (leaf, scale, shift), g)
     return dx, dweight, dbias
 
@@ -166,14 +168,18 @@ class _Channels(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, real, means, squares = ctx.saved_tensors
-        if is_out_of_the_ordinary(grads[0]):
+        if needs_differentiable_backward(grads[0]):
             bias = None if ctx.bias is None else ctx.bias.zeros()
-            return None, *_readable_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting), *[None] * 6
+            return (
+                None,
+                *_reference_gradients(grads[0], x, weight, bias, real, means, squares, ctx.setting),
+                *[None] * 6,
+            )
         found = _backward(grads[0], x, weight, real, means, squares, *ctx.setting)
         return None, *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[2:4]), *[None] * 6
 
 
-_apply = direct_apply(_Channels)
+_apply = fast_apply(_Channels)
 
 
 class _Likeness(NamedTuple):
@@ -207,12 +213,12 @@ def _asked_for(
     return result
 
 
-def _blocks(at: Channels) -> int:
+def _blocks(at: ChannelLayout) -> int:
     """In how many blocks the rows of columns are summed: a number that depends on their number alone."""
     return max(1, min(64, at.inner // 32))
 
 
-def _readable_gradients(
+def _reference_gradients(
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
@@ -224,9 +230,11 @@ def _readable_gradients(
 ) -> list[Tensor | None]:
     numbers, eps, centred = setting
     known = None if squares is None else means
-    at = Channels.from_numbers(numbers)
-    return gradients_of(
-        lambda: by_steps(x, weight, bias, real, known, squares, at, eps, centred)[0], (x, weight, bias), g
+    at = ChannelLayout.from_numbers(numbers)
+    return reference_gradients(
+        lambda: normalize_channels_reference(x, weight, bias, real, known, squares, at, eps, centred)[0],
+        (x, weight, bias),
+        g,
     )
 
 
@@ -274,28 +282,28 @@ def _laid_out(x: Tensor, channels_last: bool) -> Tensor:
 
 @_operator.register_fake
 def _(x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    groups = Channels.from_numbers(given[5]).groups
+    groups = ChannelLayout.from_numbers(given[5]).groups
     means, squares, counts = (x.new_empty(groups, dtype=torch.float64) for _ in range(3))
     return torch.empty_like(_laid_out(x, given[-1])), means, squares, counts
 
 
 @_backward_operator.register_fake
 def _(g: Tensor, x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    channels = Channels.from_numbers(given[4]).channels
+    channels = ChannelLayout.from_numbers(given[4]).channels
     dweight, dbias = (x.new_empty(channels, dtype=torch.float32) for _ in range(2))
     return torch.empty_like(_laid_out(x, given[-1])), dweight, dbias
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, weight, bias, real, _, squares, *setting = inputs
     ctx.save_for_backward(x, weight, real, output[1], None if squares is None else output[2])
     ctx.bias, ctx.setting = _likeness(bias), setting
 
 
-def _pull_back(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _operator_backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, real, means, squares = ctx.saved_tensors
     found = _backward_operator(g, x, weight, real, means, squares, *ctx.setting)
     return *_asked_for(found, weight, ctx.bias, ctx.needs_input_grad[1:3]), *[None] * 7
 
 
-_operator.register_autograd(_pull_back, setup_context=_keep)
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)

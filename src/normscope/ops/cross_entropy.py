@@ -12,9 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from normscope.ops.buffers import direct_apply, in_order, is_learnt, is_out_of_the_ordinary, room32, room64
-from normscope.ops.kernel_mode import as_operator, attempt, form_for
-from normscope.ops.threads import pool_for
+from normscope.ops.buffers import (
+    any_requires_grad,
+    empty_float32,
+    empty_float64,
+    fast_apply,
+    needs_differentiable_backward,
+    to_contiguous_float32,
+)
+from normscope.ops.kernel_mode import as_operator, select_backend, try_kernel
+from normscope.ops.threads import thread_pool_for
 
 IGNORED = -1
 """The target of a row that does not count."""
@@ -37,10 +44,10 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
         watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
         return watched
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    form = form_for(logits, targets)
-    if form == "steps" or not _fits(logits, targets):
+    form = select_backend(logits, targets)
+    if form == "reference" or not _fits(logits, targets):
         return formula(logits, targets, cap)
-    learns = is_learnt(logits)
+    learns = any_requires_grad(logits)
     if form == "operator":
         loss, _ = _operator(logits, targets, cap, learns)
     elif learns:
@@ -64,10 +71,10 @@ def _fits(logits: Tensor, targets: Tensor) -> bool:
 def _forward(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
     """The loss; and the gradient of the logits, empty if it is not wanted."""
     rows, d = logits.shape
-    z, places, pool = in_order(logits), targets.contiguous(), pool_for(logits.numel())
-    gradient = room32(rows if learns else pool.threads, d)
-    losses, loss, wrong = room64(rows), room32(), torch.empty(1, dtype=torch.int64, device="cpu")
-    done = attempt(
+    z, places, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
+    gradient = empty_float32(rows if learns else pool.threads, d)
+    losses, loss, wrong = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
+    done = try_kernel(
         _run, *pool, z.data_ptr(), places.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
         wrong.data_ptr(), rows, d, IGNORED, float(cap or 0.0), learns,
     )  # fmt: skip
@@ -107,7 +114,9 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         gradient, targets, logits = ctx.saved_tensors
         g, v = grads
-        ctx.is_shared |= is_out_of_the_ordinary(g)  # a graph of second derivatives will hold the gradient as well
+        ctx.is_shared |= needs_differentiable_backward(
+            g
+        )  # a graph of second derivatives will hold the gradient as well
         found = None if g is None else _scaled(gradient, g, ctx.is_shared or _will_run_again())
         if v is not None:  # what was differentiated is the gradient
             bend = _bend(gradient, targets, v) if logits is None else _capped_bend(logits, targets, ctx.cap, v)
@@ -115,7 +124,7 @@ class _CrossEntropy(torch.autograd.Function):
         return found, None, None
 
 
-_apply = direct_apply(_CrossEntropy)
+_apply = fast_apply(_CrossEntropy)
 
 
 def _scaled(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:
@@ -157,16 +166,16 @@ def _(logits: Tensor, targets: Tensor, cap: Any, learns: bool) -> tuple[Tensor, 
     return logits.new_empty(()), gradient
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1])
 
 
-def _pull_back(ctx: Any, g: Tensor | None, v: Tensor | None) -> tuple[Tensor | None, ...]:
+def _operator_backward(ctx: Any, g: Tensor | None, v: Tensor | None) -> tuple[Tensor | None, ...]:
     if v is not None:
         raise NotImplementedError("the loss has no second derivative as an operator; use it without tracing")
     (gradient,) = ctx.saved_tensors
     return None if g is None else gradient * g, None, None, None
 
 
-_operator.register_autograd(_pull_back, setup_context=_keep)
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)

@@ -1,6 +1,7 @@
 """Whether a fused kernel may run, and in which form it is called.
 
-`NORMSCOPE_KERNELS=steps` in the environment, or `with only_steps():`, turns the kernels off. So does a numba that is
+`NORMSCOPE_KERNELS=reference` in the environment, or `with reference_kernels():`, turns the
+kernels off. So does a numba that is
 missing or fails, with one notice: everything is then computed by its readable form, and only the time differs.
 """
 
@@ -22,48 +23,50 @@ from normscope.errors import ConfigError, TransformError
 
 _TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
 
-Form = Literal["steps", "fused", "operator"]
+Backend = Literal["reference", "fused", "operator"]
 """The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
 
-KINDS = frozenset({torch.float32, torch.bfloat16, torch.float16})
+SUPPORTED_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """What the kernels take. They compute in float32 and more; the halves are widened first."""
 
 
 def _setting() -> bool:
     chosen = os.environ.get("NORMSCOPE_KERNELS", "fused")
-    if chosen not in ("fused", "steps"):
-        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose fused or steps")
+    if chosen not in ("fused", "reference"):
+        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose fused or reference")
     return chosen == "fused"
 
 
 _on = _setting()
-_held = 0  # how many `only_steps` there are, in all threads
+_held = 0  # how many `reference_kernels` there are, in all threads
 _lock = threading.Lock()
 
 
-def form_for(*tensors: Tensor | None) -> Form:
+def select_backend(*tensors: Tensor | None) -> Backend:
     """How an operation on these tensors is to be computed. Asked before every small layer, so it is short."""
     if not _on or _held:
-        return "steps"
+        return "reference"
     compiling = torch.compiler.is_dynamo_compiling()
     for x in tensors:
         if x is None:
             continue
         kind = type(x)
         if kind is not Tensor and kind is not nn.Parameter and not _is_stand_in(x, compiling):
-            return "steps"
+            return "reference"
         if not x.is_cpu:
-            return "steps"
-    if is_transformed() or torch._C._get_tracing_state() is not None:  # torch.func, compiled or not; torch.jit.trace
-        return "steps"
+            return "reference"
+    if (
+        is_function_transform_active() or torch._C._get_tracing_state() is not None
+    ):  # torch.func, compiled or not; torch.jit.trace
+        return "reference"
     if compiling:
         return "operator"
     if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
-        return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "steps"
+        return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "reference"
     return "fused"
 
 
-def is_transformed() -> bool:
+def is_function_transform_active() -> bool:
     """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
     return forward_ad._current_level >= 0 or _is_in_torch_func()
 
@@ -77,7 +80,7 @@ def _is_in_torch_func() -> bool:
 _is_in_torch_func._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def is_recorded() -> bool:
+def is_exporting_or_tracing() -> bool:
     """Whether only the forward pass is recorded, to be run and differentiated later: torch.export, torch.jit.trace."""
     exports = getattr(torch.compiler, "is_exporting", None)  # not in every torch
     return torch._C._get_tracing_state() is not None or (exports is not None and exports())
@@ -107,7 +110,7 @@ def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
 
 
 @contextmanager
-def only_steps() -> Iterator[None]:
+def reference_kernels() -> Iterator[None]:
     """Within this, no fused kernel runs, in any thread."""
     global _held
     with _lock:
@@ -119,17 +122,17 @@ def only_steps() -> Iterator[None]:
             _held -= 1
 
 
-def attempt(kernel: Callable[..., Any], *arguments: Any) -> bool:
+def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:
     """Run a kernel; False, after one notice and for good, where numba fails to compile it."""
     try:
         kernel(*arguments)
     except Exception as error:  # whatever numba's reason may be, the readable form does without it
-        give_up(error)
+        disable_kernels(error)
         return False
     return True
 
 
-def give_up(error: Exception) -> None:
+def disable_kernels(error: Exception) -> None:
     """Turn the kernels off, and say so once."""
     global _on
     if isinstance(error, MemoryError):

@@ -22,7 +22,7 @@ _SEGMENTS = tuple(samples + channels + places for samples in ("", "k", "r") for 
                   for places in ("", "r"))  # fmt: skip
 
 
-class Channels(NamedTuple):
+class ChannelLayout(NamedTuple):
     """Numbers as samples (`outer`), channels, and the places inside of a channel (`inner`).
 
     "segments": a channel's places lie together. "columns": the channels of a place do.
@@ -43,7 +43,7 @@ class Channels(NamedTuple):
         return [1 if self.kind == "segments" else 0, self.outer, self.channels, self.inner, self.together, shared]
 
     @classmethod
-    def from_numbers(cls, numbers: Sequence[int]) -> "Channels":
+    def from_numbers(cls, numbers: Sequence[int]) -> "ChannelLayout":
         kind, outer, channels, inner, together, shared = numbers
         return cls("segments" if kind else "columns", outer, channels, inner, together, bool(shared))
 
@@ -58,7 +58,7 @@ class Channels(NamedTuple):
         return self.channels // self.together * (1 if self.shared else self.outer)
 
 
-def in_memory(x: Tensor, plan: Plan) -> tuple[int, ...] | None:
+def memory_order(x: Tensor, plan: Plan) -> tuple[int, ...] | None:
     """The plan's dimensions in the order of memory; None if the numbers do not lie densely in an order known here."""
     rank = len(plan.split_shape)
     if x.is_contiguous():
@@ -87,7 +87,7 @@ def remembered(function: Callable[..., R]) -> Callable[..., R]:
 
 
 @remembered
-def is_over_rows(sizes: tuple[int, ...], roles: str, along: tuple[int, ...]) -> bool:
+def is_row_norm(sizes: tuple[int, ...], roles: str, along: tuple[int, ...]) -> bool:
     """Whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
     letters = _runs(sizes, roles, along, tuple(range(len(sizes)))).letters
     # A gain of one number has no letter: it lies along the row only where the row is one number too.
@@ -95,12 +95,14 @@ def is_over_rows(sizes: tuple[int, ...], roles: str, along: tuple[int, ...]) -> 
 
 
 @remembered
-def channels_of(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> Channels | None:
+def channel_layout(
+    sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]
+) -> ChannelLayout | None:
     """The tensor as samples, channels and places; None if it is not of that kind.
 
-    >>> channels_of((32, 64, 56, 56), "rkrr", (1, 64, 1, 1), (0, 1, 2, 3))  # BatchNorm
-    Channels(kind='segments', outer=32, channels=64, inner=3136, together=1, shared=True)
-    >>> channels_of((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).together  # GroupNorm, two channels
+    >>> channel_layout((32, 64, 56, 56), "rkrr", (1, 64, 1, 1), (0, 1, 2, 3))  # BatchNorm
+    ChannelLayout(kind='segments', outer=32, channels=64, inner=3136, together=1, shared=True)
+    >>> channel_layout((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).together  # GroupNorm
     2
     """
     gain = [i for i in order if len(along) and not is_known(along[i] == 1)]
@@ -110,13 +112,13 @@ def channels_of(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], orde
     size = dict(zip(letters, counts, strict=True))
     channels, together = size.get("K", 1) * size.get("R", 1), size.get("R", 1)
     if letters in ("r", "kr"):
-        return Channels("segments", size.get("k", 1), 1, size["r"], 1, shared=False)
+        return ChannelLayout("segments", size.get("k", 1), 1, size["r"], 1, shared=False)
     if letters in _COLUMNS:
-        return Channels("columns", size.get("k", 1), channels, size["r"], together, shared=False)
+        return ChannelLayout("columns", size.get("k", 1), channels, size["r"], together, shared=False)
     if letters in _SEGMENTS:
         outer = counts[0] if letters[0] in "kr" else 1
         inner = counts[-1] if letters[-1] == "r" else 1
-        return Channels("segments", outer, channels, inner, together, shared=letters[0] == "r")
+        return ChannelLayout("segments", outer, channels, inner, together, shared=letters[0] == "r")
     return None
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.ops.kernel_mode import attempt, form_for
-from normscope.ops.threads import pool_for
+from normscope.ops.kernel_mode import select_backend, try_kernel
+from normscope.ops.threads import thread_pool_for
 
 _BLOCKS = 16  # more than there are threads, and always as many, so that the order of summation is always the same
 _SMALLEST = 1 << 14  # numbers of a block
@@ -25,7 +25,7 @@ class Moments:
 
     Two of them can be put together, as if all the numbers had been measured at once:
 
-    >>> a, b = moments_of(torch.tensor([1.0, 2.0])), moments_of(torch.tensor([3.0, math.inf]))
+    >>> a, b = compute_moments(torch.tensor([1.0, 2.0])), compute_moments(torch.tensor([3.0, math.inf]))
     >>> both = a.joined(b)
     >>> both.mean, both.variance, both.greatest, both.unreal
     (2.0, 0.6666666666666666, 3.0, 1)
@@ -94,18 +94,18 @@ class Moments:
         )
 
 
-def moments_of(x: Tensor) -> Moments:
+def compute_moments(x: Tensor) -> Moments:
     """The moments of all numbers of a real tensor."""
     x = _countable(x)
     if x.numel() == 0:
         return Moments()
-    if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
+    if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
         numbers = _in_memory(x.float())
         count = numbers.numel()
         blocks = min(_BLOCKS, -(-count // _SMALLEST))
         found: Any = np.zeros((blocks, 9))
         found[:, 5], found[:, 6] = math.inf, -math.inf
-        if attempt(_run, *pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
+        if try_kernel(_run, *thread_pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
             return _as_moments(found[0].tolist())
     numbers = x.contiguous().reshape(-1)
     return _union([_by_torch(part) for part in numbers.split(_PART)])
@@ -162,10 +162,10 @@ def _by_torch(x: Tensor) -> Moments:
     return Moments(count, float(mean), second, third, fourth, least, greatest, zeros, unreal)
 
 
-class Columns:
+class ColumnStatistics:
     """What each column of some matrices (rows, d) has in all: for units that never wake, and features that stick out.
 
-    >>> columns = Columns(3)
+    >>> columns = ColumnStatistics(3)
     >>> columns.add(torch.tensor([[1.0, 0.0, -4.0], [2.0, 0.0, 0.0]]))
     >>> columns.rows, columns.active.tolist(), columns.largest.tolist()
     (2, [2.0, 0.0, 1.0], [2.0, 0.0, 4.0])
@@ -184,10 +184,10 @@ class Columns:
         self.rows += rows
         if not x.numel():
             return
-        if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and form_for(x) == "fused":
+        if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
             numbers, active = x.float().contiguous(), np.zeros(d, dtype=np.float32)
             places = (array.ctypes.data for array in (self.squares, self.largest, active))
-            if attempt(_run_columns, numbers.data_ptr(), rows, d, *places):
+            if try_kernel(_run_columns, numbers.data_ptr(), rows, d, *places):
                 self.active += active
                 return
         sizes = x.abs().float()

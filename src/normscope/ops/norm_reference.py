@@ -1,10 +1,10 @@
-"""The four steps of every norm (mean, variance, standardise, affine) over the dimensions that a plan names.
+"""Reference implementation of normalization: mean, variance, standardize, affine, over the axes of a plan.
 
-`by_batch` takes all four; `by_memory` takes the last two, with a mean and a variance that were remembered.
-This is the readable form, and the reference: whatever runs faster has to give these numbers.
+`normalize_with_batch_statistics` computes the statistics from the input; `normalize_with_running_statistics` takes them
+as arguments. The fused kernels are tested against these functions.
 
-On a CPU the steps run in float64, whatever the tensor's type: a float32 input of 1e30 squares without overflow, a
-tiny spread on a large mean keeps its digits, and the only rounding that is left is that of the result.
+On the CPU everything is computed in float64, whatever the input dtype: a float32 input of 1e30 does not overflow when
+squared, a small variance around a large mean keeps its digits, and only the final cast rounds.
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from typing import Literal, NamedTuple, cast, get_args
 import torch
 from torch import Tensor
 
-from normscope.checks import brief
+from normscope.checks import short_repr
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.distributed import sum_over_ranks
 from normscope.scope import Plan
 
-Statistic = Literal["standardise", "rms"]
+Statistic = Literal["standardize", "rms"]
 """What is divided out: the standard deviation after centring, or the root mean square with no centring."""
 
 
 @dataclass(frozen=True)
-class Moments:
+class NormStatistics:
     """What a norm knows of its input, laid out to broadcast over it.
 
     `mean` is None for the rms statistic; `square` is then the mean square, else the variance.
@@ -41,21 +41,21 @@ class Affine(NamedTuple):
     weight: Tensor | None = None
     bias: Tensor | None = None
     along: tuple[int, ...] = ()
-    over_rows: bool | None = None
+    is_row_norm: bool | None = None
     """Whether statistics are over rows that the gain lies along; None if nobody has looked yet."""
 
 
-def by_batch(
+def normalize_with_batch_statistics(
     x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine, mask: Tensor | None, sync: bool = False
-) -> tuple[Tensor, Moments]:
+) -> tuple[Tensor, NormStatistics]:
     """Normalize by the input's own moments, which are returned beside the result."""
     work, real = prepare(x, plan, mask)
     moments = measure(work, plan, statistic, real, sync, refine=work.dtype == x.dtype)
-    y = _standardise(work, moments.mean, moments.square, eps, real)
+    y = _standardize(work, moments.mean, moments.square, eps, real)
     return finish(y, affine, real, x), moments
 
 
-def by_memory(
+def normalize_with_running_statistics(
     x: Tensor,
     plan: Plan,
     mean: Tensor | None,
@@ -68,7 +68,7 @@ def by_memory(
     """Normalize by moments that were remembered, laid out to broadcast over the plan's axes."""
     work, real = prepare(x, plan, mask)
     mean = None if mean is None else mean.to(work.dtype)
-    return finish(_standardise(work, mean, square.to(work.dtype), eps, real), affine, real, x)
+    return finish(_standardize(work, mean, square.to(work.dtype), eps, real), affine, real, x)
 
 
 def prepare(x: Tensor, plan: Plan, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -76,13 +76,13 @@ def prepare(x: Tensor, plan: Plan, mask: Tensor | None) -> tuple[Tensor, Tensor 
     work = x.to(working_dtype(x)).reshape(plan.split_shape)
     if mask is None:
         return work, None
-    real = lay_mask(mask, plan)
+    real = expand_mask(mask, plan)
     return work.where(real, 0.0), real
 
 
 def measure(
     x: Tensor, plan: Plan, statistic: Statistic, real: Tensor | None, sync: bool, *, refine: bool = False
-) -> Moments:
+) -> NormStatistics:
     """Steps one and two: the mean and the variance (or the mean square alone) over the scope.
 
     `x` is in the plan's split shape and zero where `real` is False. `refine` adds to the mean what is left after
@@ -93,14 +93,14 @@ def measure(
     count = sum_over_ranks(seen, sync)
     divisor = count.clamp(min=1)  # a mean over padding alone is zero, and not a number less
     mean = None
-    if statistic == "standardise":
+    if statistic == "standardize":
         mean = sum_over_ranks(x.sum(dims, keepdim=True), sync) / divisor
         if refine:
             mean = mean + sum_over_ranks(_centre(x, mean, real).sum(dims, keepdim=True), sync) / divisor
     square = sum_over_ranks(_centre(x, mean, real).square().sum(dims, keepdim=True), sync) / divisor
     if real is not None:  # what saw padding alone is divided by one, and not by zero where eps is zero
         square = square.where(count > 0, 1.0)
-    return Moments(mean, square, count)
+    return NormStatistics(mean, square, count)
 
 
 def _centre(x: Tensor, mean: Tensor | None, real: Tensor | None) -> Tensor:
@@ -110,7 +110,7 @@ def _centre(x: Tensor, mean: Tensor | None, real: Tensor | None) -> Tensor:
     return centred if real is None else centred.where(real, 0.0)
 
 
-def _standardise(x: Tensor, mean: Tensor | None, square: Tensor, eps: float, real: Tensor | None) -> Tensor:
+def _standardize(x: Tensor, mean: Tensor | None, square: Tensor, eps: float, real: Tensor | None) -> Tensor:
     """Step three: centre, and divide by the root of variance + eps."""
     return _centre(x, mean, real) * torch.rsqrt(square + eps)
 
@@ -129,7 +129,7 @@ def finish(y: Tensor, affine: Affine, real: Tensor | None, like: Tensor) -> Tens
     return y.reshape(like.shape).to(like.dtype)
 
 
-def lay_mask(mask: Tensor, plan: Plan) -> Tensor:
+def expand_mask(mask: Tensor, plan: Plan) -> Tensor:
     """A mask of real positions, laid out along the plan's axes.
 
     It has either the tensor's rank, with 1 where it does not vary, or just the tensor's leading dimensions.
@@ -162,7 +162,9 @@ def default_eps(x: Tensor) -> float:
 
 def check_statistic(statistic: str) -> Statistic:
     if not isinstance(statistic, str) or statistic not in get_args(Statistic):
-        raise ConfigError(f"statistic={brief(statistic)} is not known; choose one of {', '.join(get_args(Statistic))}")
+        raise ConfigError(
+            f"statistic={short_repr(statistic)} is not known; choose one of {', '.join(get_args(Statistic))}"
+        )
     return cast(Statistic, statistic)
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 
 _loaded: dict[str, ModuleType] = {}
 
@@ -17,7 +17,7 @@ def kernels(name: str) -> ModuleType | None:
             from normscope.ops import rotary
             from normscope.ops import row_norm as rows
         except Exception as error:  # whatever numba's reason may be, the readable forms do without it
-            switch.give_up(error)
+            kernel_mode.disable_kernels(error)
             return None
         _loaded.update(channels=channels, rotary=rotary, rows=rows)
     return _loaded[name]

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from normscope.ops.distributed import sum_over_ranks
-from normscope.ops.norm_reference import Affine, Moments, finish, measure, prepare
+from normscope.ops.norm_reference import Affine, NormStatistics, finish, measure, prepare
 from normscope.scope import Plan
 
 
 @dataclass(frozen=True)
-class PowerMemory:
+class PowerNormState:
     """What PowerNorm remembers, in buffers that are changed in place, and how fast."""
 
     psi_square: Tensor
@@ -34,7 +34,7 @@ class PowerMemory:
     batches: Tensor
     momentum: float
 
-    def move_psi(self, moments: Moments) -> None:
+    def move_psi(self, moments: NormStatistics) -> None:
         """One step of psi^2 towards the batch's; a statistic that saw no real value stays."""
         step = self.momentum * (moments.count > 0).to(moments.square.dtype)
         old = self.psi_square.to(moments.square.dtype).reshape(moments.square.shape)
@@ -42,8 +42,8 @@ class PowerMemory:
         self.batches.add_((moments.count > 0).any().to(self.batches.dtype))
 
 
-def by_power(
-    x: Tensor, plan: Plan, memory: PowerMemory, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
+def power_norm_step(
+    x: Tensor, plan: Plan, memory: PowerNormState, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
 ) -> Tensor:
     """Normalize by the running quadratic mean of the batches before, and remember this one."""
     work, real = prepare(x, plan, mask)
@@ -60,7 +60,7 @@ def by_power(
 class _PowerStep(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, psi: Tensor, memory: PowerMemory, moments: Moments, plan: Plan, sync: bool
+        ctx: Any, x: Tensor, psi: Tensor, memory: PowerNormState, moments: NormStatistics, plan: Plan, sync: bool
     ) -> Tensor:
         xhat = x / psi
         ctx.save_for_backward(xhat, psi)

@@ -11,39 +11,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.ops import rotary_dispatch as steps
+from normscope.ops import rotary_dispatch
 from normscope.ops.buffers import (
-    constant,
-    direct_apply,
-    gradients_of,
-    in_order,
-    is_learnt,
-    is_out_of_the_ordinary,
-    room32,
-    room64,
+    any_requires_grad,
+    constant_vector,
+    empty_float32,
+    empty_float64,
+    fast_apply,
+    needs_differentiable_backward,
+    reference_gradients,
+    to_contiguous_float32,
 )
 from normscope.ops.fused import rotary as loops
-from normscope.ops.kernel_mode import Form, as_operator, attempt
-from normscope.ops.threads import pool_for
+from normscope.ops.kernel_mode import Backend, as_operator, try_kernel
+from normscope.ops.threads import thread_pool_for
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor, form: Form) -> Tensor:
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, form: Backend) -> Tensor:
     """Turn x (b, s, heads, e) by the angles of its places, whose tables are (s, 1, e/2)."""
     if form == "operator":
-        y = _turn_operator(x, cos, sin, False)
-    elif is_learnt(x):
-        y = _apply_turn(x, cos, sin, False)
+        y = _rotary_operator(x, cos, sin, False)
+    elif any_requires_grad(x):
+        y = _apply_rotary(x, cos, sin, False)
     else:
-        y = _turn(x, cos, sin, False)
+        y = _rotate(x, cos, sin, False)
     result: Tensor = y
     return result
 
 
-def normalize_and_turn(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, form: Form) -> Tensor:
+def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, form: Backend) -> Tensor:
     """Take each head over its root mean square, times a gain along e, and turn it."""
     if form == "operator":
         y = _operator(x, weight, cos, sin, eps)
-    elif is_learnt(x, weight):
+    elif any_requires_grad(x, weight):
         y = _apply(x, weight, cos, sin, eps)
     else:
         y = _forward(x, weight, cos, sin, eps)
@@ -57,70 +57,70 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int]:
     return b * s, s, heads, e // 2
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    wide = in_order(x)
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    wide = to_contiguous_float32(x)
     y = torch.empty_like(wide)
-    done = attempt(
-        loops.turn, *pool_for(wide.numel()), wide.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr(),
-        *_sizes(wide), back,
+    done = try_kernel(
+        loops.apply_rotary, *thread_pool_for(wide.numel()), wide.data_ptr(), cos.data_ptr(), sin.data_ptr(),
+        y.data_ptr(), *_sizes(wide), back,
     )  # fmt: skip
     if done:
         return y.to(x.dtype)
-    return steps.turn_by_steps(wide, cos, -sin if back else sin).to(x.dtype)
+    return rotary_dispatch.apply_rotary_reference(wide, cos, -sin if back else sin).to(x.dtype)
 
 
-class _Turn(torch.autograd.Function):
+class _RotaryFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
         ctx.save_for_backward(cos, sin)
         ctx.back = back
-        return _turn(x, cos, sin, back)
+        return _rotate(x, cos, sin, back)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        if is_out_of_the_ordinary(grads[0]):
-            return steps.turn_by_steps(grads[0], cos, sin if ctx.back else -sin), None, None, None
-        return _turn(grads[0], cos, sin, not ctx.back), None, None, None
+        if needs_differentiable_backward(grads[0]):
+            return rotary_dispatch.apply_rotary_reference(grads[0], cos, sin if ctx.back else -sin), None, None, None
+        return _rotate(grads[0], cos, sin, not ctx.back), None, None, None
 
 
-_apply_turn = direct_apply(_Turn)
+_apply_rotary = fast_apply(_RotaryFunction)
 
 
 def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    wide = in_order(x)
+    wide = to_contiguous_float32(x)
     y, gain = torch.empty_like(wide), _gain(weight, x)
-    done = attempt(
-        loops.normalize_and_turn, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
+    done = try_kernel(
+        loops.rms_norm_rotary, *thread_pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
         sin.data_ptr(), y.data_ptr(), *_sizes(wide), eps,
     )  # fmt: skip
-    return y.to(x.dtype) if done else steps.normalize_and_turn_by_steps(x, weight, cos, sin, eps).contiguous()
+    return y.to(x.dtype) if done else rotary_dispatch.rms_norm_rotary_reference(x, weight, cos, sin, eps).contiguous()
 
 
 def _backward(
     g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, learns: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the input and of the gain; that one is empty if it is not learnt."""
-    wide, gain, g = in_order(x), _gain(weight, x), in_order(g)
+    wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(g)
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # a number that depends on the tokens alone, so that the bits do as well
-    sums = room64(blocks * e if learns else 0)
-    dx, dweight = torch.empty_like(wide), room32(e if learns else 0)
-    done = attempt(
-        loops.normalize_and_turn_backward, *pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
-        sin.data_ptr(), g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), sums.data_ptr(), blocks, *_sizes(wide), eps,
-        learns,
+    sums = empty_float64(blocks * e if learns else 0)
+    dx, dweight = torch.empty_like(wide), empty_float32(e if learns else 0)
+    done = try_kernel(
+        loops.rms_norm_rotary_backward, *thread_pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(),
+        cos.data_ptr(), sin.data_ptr(), g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), sums.data_ptr(), blocks,
+        *_sizes(wide), eps, learns,
     )  # fmt: skip
     if done:
         return dx.to(x.dtype), dweight
     with torch.enable_grad():
         learnt = weight.detach().requires_grad_() if weight is not None and learns else weight
-        found = _readable_gradients(g, x.detach().requires_grad_(), learnt, cos, sin, eps)
-    dx, dweight = (room32(0) if f is None else f.detach().contiguous() for f in found)
+        found = _reference_gradients(g, x.detach().requires_grad_(), learnt, cos, sin, eps)
+    dx, dweight = (empty_float32(0) if f is None else f.detach().contiguous() for f in found)
     return dx, dweight.float()
 
 
-class _NormalizeAndTurn(torch.autograd.Function):
+class _NormRotaryFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
         ctx.save_for_backward(x, weight, cos, sin)
@@ -130,32 +130,34 @@ class _NormalizeAndTurn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, cos, sin = ctx.saved_tensors
-        if is_out_of_the_ordinary(grads[0]):
-            return *_readable_gradients(grads[0], x, weight, cos, sin, ctx.eps), None, None, None
+        if needs_differentiable_backward(grads[0]):
+            return *_reference_gradients(grads[0], x, weight, cos, sin, ctx.eps), None, None, None
         learns = ctx.needs_input_grad[1]
         dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, learns)
         return dx, dweight.to(weight.dtype) if learns else None, None, None, None
 
 
-_apply = direct_apply(_NormalizeAndTurn)
+_apply = fast_apply(_NormRotaryFunction)
 
 
 def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
-    return constant(1.0, x.shape[-1]) if weight is None else in_order(weight)
+    return constant_vector(1.0, x.shape[-1]) if weight is None else to_contiguous_float32(weight)
 
 
-def _readable_gradients(
+def _reference_gradients(
     g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float
 ) -> list[Tensor | None]:
-    return gradients_of(lambda: steps.normalize_and_turn_by_steps(x, weight, cos, sin, eps), (x, weight), g)
+    return reference_gradients(
+        lambda: rotary_dispatch.rms_norm_rotary_reference(x, weight, cos, sin, eps), (x, weight), g
+    )
 
 
-_turn_operator = as_operator("normscope::turn", _turn)
-_operator = as_operator("normscope::normalize_and_turn", _forward)
-_backward_operator = as_operator("normscope::normalize_and_turn_backward", _backward)
+_rotary_operator = as_operator("normscope::rotary", _rotate)
+_operator = as_operator("normscope::rms_norm_rotary", _forward)
+_backward_operator = as_operator("normscope::rms_norm_rotary_backward", _backward)
 
 
-@_turn_operator.register_fake
+@_rotary_operator.register_fake
 def _(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
     return x.new_empty(x.shape)
 
@@ -170,26 +172,26 @@ def _(g: Tensor, x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float, l
     return x.new_empty(x.shape), x.new_empty(x.shape[-1] if learns else 0, dtype=torch.float32)
 
 
-def _keep_turn(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_rotary_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, cos, sin, ctx.back = inputs
     ctx.save_for_backward(cos, sin)
 
 
-def _turn_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    return _turn_operator(g, *ctx.saved_tensors, not ctx.back), None, None, None
+def _rotary_operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    return _rotary_operator(g, *ctx.saved_tensors, not ctx.back), None, None, None
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.eps = inputs
     ctx.save_for_backward(*tensors)
 
 
-def _pull_back(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, cos, sin = ctx.saved_tensors
     learns = ctx.needs_input_grad[1]
     dx, dweight = _backward_operator(g, x, weight, cos, sin, ctx.eps, learns)
     return dx, dweight.to(weight.dtype) if learns else None, None, None, None
 
 
-_turn_operator.register_autograd(_turn_back, setup_context=_keep_turn)
-_operator.register_autograd(_pull_back, setup_context=_keep)
+_rotary_operator.register_autograd(_rotary_operator_backward, setup_context=_setup_rotary_context)
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)

@@ -11,7 +11,7 @@ _WORTH_SHARING = 1 << 15
 """Below so many numbers, sharing the work takes longer than doing it."""
 
 
-class Pool(NamedTuple):
+class ThreadPool(NamedTuple):
     """How many threads; and the addresses of OpenMP's functions that start them, number them, and count them."""
 
     threads: int
@@ -32,7 +32,7 @@ def _openmp() -> tuple[int, int, int] | None:
 
 
 _functions = _openmp()
-_alone = Pool(1, 0, 0, 0)
+_alone = ThreadPool(1, 0, 0, 0)
 
 
 def _note_the_fork() -> None:
@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_the_fork)
 
 
-def pool_for(numbers: int, most: int | None = None) -> Pool:
+def thread_pool_for(numbers: int, most: int | None = None) -> ThreadPool:
     """The threads for a kernel over so many numbers: as many as torch has, or at most so many."""
     if numbers < _WORTH_SHARING or _functions is None:
         return _alone
@@ -54,5 +54,5 @@ def pool_for(numbers: int, most: int | None = None) -> Pool:
 
 
 @lru_cache(maxsize=64)
-def _pool(threads: int, functions: tuple[int, int, int]) -> Pool:
-    return _alone if threads == 1 else Pool(threads, *functions)
+def _pool(threads: int, functions: tuple[int, int, int]) -> ThreadPool:
+    return _alone if threads == 1 else ThreadPool(threads, *functions)

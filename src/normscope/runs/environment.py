@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from normscope.ops.kernel_mode import form_for
+from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels
 
 
@@ -16,7 +16,7 @@ def surroundings(device: torch.device, dtype: torch.dtype, threads: int) -> dict
         device, dtype: where and in which type products are computed.
         threads: how many the run has on an idle machine; with fewer, while others use it, it keeps its bits.
     """
-    fused = device.type == "cpu" and form_for() == "fused" and kernels("rows") is not None
+    fused = device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None
     return {
         "device": str(device),
         "precision": str(dtype).removeprefix("torch."),

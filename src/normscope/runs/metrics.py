@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, get_type_hints
 
 import msgspec
 
-from normscope.checks import is_whole, plain
+from normscope.checks import is_integer, to_python_number
 from normscope.errors import CheckpointError, ConfigError, FileError
 from normscope.runs.events import Event
 from normscope.storage.files import cannot_write
@@ -68,7 +68,7 @@ class MetricsFile:
 
         What came after the checkpoint from which a run goes on happened in a future that is gone.
         """
-        if keep_bytes is not None and not is_whole(keep_bytes, least=0):
+        if keep_bytes is not None and not is_integer(keep_bytes, least=0):
             raise ConfigError(f"keep_bytes={keep_bytes!r} must be a whole number, zero or more")
         try:
             size = os.fstat(self._file.fileno()).st_size
@@ -221,7 +221,7 @@ def _parse(line: bytes, path: str | Path, number: int) -> dict[str, Any]:
     if line + b"\n" != _with_checksum(text):
         raise FileError(f"{name} is damaged: its checksum is missing, or not the one it was written with\nfix: {_FIX}")
     event = parse_json(text, dict[str, Any], name=name, fix=_FIX, any_text=True)
-    if not (isinstance(event.get("kind"), str) and is_whole(event.get("step"), least=0)):
+    if not (isinstance(event.get("kind"), str) and is_integer(event.get("step"), least=0)):
         shown = line[:60].decode(errors="replace")
         raise FileError(f"{name} is not an event: {shown!r}\nfix: {_FIX}")
     schema = _SCHEMAS.get(event["kind"])
@@ -246,5 +246,5 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
-    value = plain(value)
+    value = to_python_number(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

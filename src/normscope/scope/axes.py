@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from normscope.errors import ScopeError
-from normscope.scope.grammar import Axis, Dimension, leaves, parse, whole
+from normscope.scope.grammar import Axis, Dimension, flatten_axes, full_span, parse
 from normscope.scope.scope import Scope
 
 
@@ -26,8 +26,8 @@ class Axes:
         if isinstance(text, Axes):
             return text
         dims = parse(text)
-        for axis in leaves(dims):
-            if axis.is_rest:
+        for axis in flatten_axes(dims):
+            if axis.is_ellipsis:
                 fix = "name the axes that own a gain, for instance affine='c'"
                 raise ScopeError("'...' has no fixed size", text=text, span=axis.span, fix=fix)
             if axis.bracketed:
@@ -35,7 +35,7 @@ class Axes:
                 raise ScopeError("brackets have no meaning here", text=text, span=axis.span, fix=fix)
         if not dims:
             fix = "name the axes that own a gain, or give affine=None for no gain"
-            raise ScopeError("no axis is named", text=text, span=whole(text), fix=fix)
+            raise ScopeError("no axis is named", text=text, span=full_span(text), fix=fix)
         return cls(text, dims)
 
     def __str__(self) -> str:
@@ -43,13 +43,13 @@ class Axes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(axis.name for axis in leaves(self.dims))
+        return tuple(axis.name for axis in flatten_axes(self.dims))
 
     def shape(self, scope: Scope, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of the gain. Its axes must stand in the scope, in the same order, with known sizes."""
-        in_scope = [axis.name for axis in scope.axes if not axis.is_rest]
+        in_scope = [axis.name for axis in scope.axes if not axis.is_ellipsis]
         place = -1
-        for axis in leaves(self.dims):
+        for axis in flatten_axes(self.dims):
             if axis.name not in in_scope:
                 raise self._error(axis, "is not in the scope", scope, f"use one of: {' '.join(in_scope)}")
             if in_scope.index(axis.name) < place:
@@ -58,7 +58,7 @@ class Axes:
             if axis.name not in sizes:
                 raise self._error(axis, "has no known size in the scope", scope, f"give it: {axis.name}=...")
             place = in_scope.index(axis.name)
-        return tuple(math.prod(sizes[axis.name] for axis in leaves([dim])) for dim in self.dims)
+        return tuple(math.prod(sizes[axis.name] for axis in flatten_axes([dim])) for dim in self.dims)
 
     def _error(self, axis: Axis, problem: str, scope: Scope, fix: str) -> ScopeError:
         return ScopeError(f"axis {axis.name!r} {problem} {scope.text!r}", text=self.text, span=axis.span, fix=fix)

@@ -26,35 +26,35 @@ class Axis:
     span: Span
 
     @property
-    def is_rest(self) -> bool:
+    def is_ellipsis(self) -> bool:
         return self.name == "..."
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitDimension:
     """One dimension of the tensor that is read as several axes: `(g [c])`."""
 
     axes: tuple[Axis, ...]
     span: Span
 
 
-Dimension = Axis | Split
+Dimension = Axis | SplitDimension
 
 
-def leaves(dims: Sequence[Dimension]) -> Iterator[Axis]:
+def flatten_axes(dims: Sequence[Dimension]) -> Iterator[Axis]:
     """Every axis in order, the parts of split dimensions included."""
     for dim in dims:
-        if isinstance(dim, Split):
+        if isinstance(dim, SplitDimension):
             yield from dim.axes
         else:
             yield dim
 
 
-def is_rest(dim: Dimension) -> bool:
-    return isinstance(dim, Axis) and dim.is_rest
+def is_ellipsis(dim: Dimension) -> bool:
+    return isinstance(dim, Axis) and dim.is_ellipsis
 
 
-def whole(text: str) -> Span:
+def full_span(text: str) -> Span:
     """The span of the whole expression, without the blanks around it."""
     start = len(text) - len(text.lstrip())
     return start, max(start, len(text.rstrip()))
@@ -149,7 +149,7 @@ class _Parser:
             self._crossed(span)
         if not self.split_axes:
             self._fail("the split is empty", (self.split, span[1]), "name its parts, for instance (g [c])")
-        self.dims.append(Split(tuple(self.split_axes), (self.split, span[1])))
+        self.dims.append(SplitDimension(tuple(self.split_axes), (self.split, span[1])))
         self.split, self.split_axes = None, []
 
     def _crossed(self, span: Span) -> NoReturn:

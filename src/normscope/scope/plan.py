@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from normscope.errors import DtypeError, ScopeError
-from normscope.scope.grammar import Axis, Dimension, Span, Split, is_rest, leaves, whole
+from normscope.scope.grammar import Axis, Dimension, Span, SplitDimension, flatten_axes, full_span, is_ellipsis
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Plan:
         """The shape that lays a tensor over these axes alone along the whole tensor: 1 everywhere else."""
         return tuple(size if name in names else 1 for name, size in zip(self.names, self.split_shape, strict=True))
 
-    def statistics_along(self) -> tuple[int, ...]:
+    def statistics_broadcast_shape(self) -> tuple[int, ...]:
         """The shape that lays the statistics along the whole tensor: 1 along what is reduced."""
         return tuple([size if role == "k" else 1 for role, size in zip(self.roles, self.split_shape, strict=True)])
 
 
 def expand(dims: Sequence[Dimension], rank: int) -> list[Dimension]:
     """One entry for each dimension of a tensor of this rank: `...` is repeated as often as it takes."""
-    spare = rank - sum(not is_rest(dim) for dim in dims)
-    return [entry for dim in dims for entry in [dim] * (spare if is_rest(dim) else 1)]
+    spare = rank - sum(not is_ellipsis(dim) for dim in dims)
+    return [entry for dim in dims for entry in [dim] * (spare if is_ellipsis(dim) else 1)]
 
 
 def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Mapping[str, int]) -> Plan:
@@ -51,7 +51,7 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
     if not reduced:
         raise _Binding(text, dims, shape, sizes).error(
             "the scope is empty here: its brackets hold only '...', and the tensor has no axes left for it",
-            span=next(axis.span for axis in leaves(dims) if axis.bracketed),
+            span=next(axis.span for axis in flatten_axes(dims) if axis.bracketed),
             fix="give a tensor with at least one more dimension",
         )
     # Plain fields made here, not properties that remember: torch.compile follows this, and those it does not.
@@ -90,18 +90,18 @@ def known_sizes(
 ) -> dict[str, int]:
     """What a shape with gaps (None) tells of the sizes of the axes."""
     axes = _Binding(text, dims, check_shape(shape, gaps=True), sizes).axes()
-    return {axis.name: size for axis, size in axes if size is not None and not axis.is_rest}
+    return {axis.name: size for axis, size in axes if size is not None and not axis.is_ellipsis}
 
 
 def check_sizes(text: str, dims: Sequence[Dimension], sizes: Mapping[str, int]) -> None:
     """Refuse a size for an axis that is not there, and a size that is not a whole number above zero."""
-    places = {axis.name: axis.span for axis in leaves(dims) if not axis.is_rest}
+    places = {axis.name: axis.span for axis in flatten_axes(dims) if not axis.is_ellipsis}
     for name, size in sizes.items():
         if name not in places:
             raise ScopeError(
                 f"a size was given for axis {name!r}, which the scope does not have",
                 text=text,
-                span=whole(text),
+                span=full_span(text),
                 given=f"{name}={size!r}",
                 fix=f"its axes are: {' '.join(places)}" if places else "leave it out: '...' has no size of its own",
             )
@@ -130,19 +130,19 @@ class _Binding:
         self._check_shape()
         self.check_rank()
         dims = zip(expand(self.dims, len(self.shape)), self.shape, strict=True)
-        return [pair for dim, size in dims for pair in zip(leaves([dim]), self._parts(dim, size), strict=True)]
+        return [pair for dim, size in dims for pair in zip(flatten_axes([dim]), self._parts(dim, size), strict=True)]
 
     def _check_shape(self) -> None:
         # A compiler's symbolic sizes are no `int`: so this asks what a size is not.
         if any(size is not None and (isinstance(size, bool | float | str) or size < 0) for size in self.shape):
             raise self.error(
                 "every size in a shape must be a whole number, zero or above",
-                span=whole(self.text),
+                span=full_span(self.text),
                 fix="give the sizes that the tensor has, for instance x.shape",
             )
 
     def check_rank(self) -> None:
-        fixed = sum(not is_rest(dim) for dim in self.dims)
+        fixed = sum(not is_ellipsis(dim) for dim in self.dims)
         open_ended = fixed < len(self.dims)
         rank = len(self.shape)
         if rank == fixed or (open_ended and rank > fixed):
@@ -150,7 +150,7 @@ class _Binding:
         wanted = f"{'at least ' if open_ended else ''}{fixed} dimension{'s' if fixed != 1 else ''}"
         raise self.error(
             f"the scope names {wanted}, but the tensor has {rank}",
-            span=whole(self.text),
+            span=full_span(self.text),
             fix=f"give a tensor with {wanted}, or name fewer axes"
             if open_ended
             else "name one axis for each dimension of the tensor, or write '...' for any number of them",
@@ -158,8 +158,8 @@ class _Binding:
 
     def _parts(self, dim: Dimension, size: int | None) -> Sequence[int | None]:
         if size is None:
-            return [self.sizes.get(axis.name) for axis in leaves([dim])]
-        return self._split(dim, size) if isinstance(dim, Split) else [self._whole(dim, size)]
+            return [self.sizes.get(axis.name) for axis in flatten_axes([dim])]
+        return self._split(dim, size) if isinstance(dim, SplitDimension) else [self._whole(dim, size)]
 
     def _whole(self, axis: Axis, size: int) -> int:
         wanted = self.sizes.get(axis.name, size)
@@ -171,7 +171,7 @@ class _Binding:
             )
         return size
 
-    def _split(self, split: Split, size: int) -> list[int]:
+    def _split(self, split: SplitDimension, size: int) -> list[int]:
         known = [axis for axis in split.axes if axis.name in self.sizes]
         unknown = [axis for axis in split.axes if axis.name not in self.sizes]
         if len(unknown) > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from normscope.errors import ScopeError, ShapeError
 from normscope.scope import plan as planning
-from normscope.scope.grammar import Axis, Dimension, leaves, parse, whole
+from normscope.scope.grammar import Axis, Dimension, flatten_axes, full_span, parse
 from normscope.scope.plan import Plan
 
 
@@ -32,11 +32,11 @@ class Scope:
         if isinstance(text, Scope):
             return text
         dims = parse(text)
-        if not any(axis.bracketed for axis in leaves(dims)):
+        if not any(axis.bracketed for axis in flatten_axes(dims)):
             raise ScopeError(
                 "the scope is empty: no axis is in brackets, so no two values would share a statistic",
                 text=text,
-                span=whole(text),
+                span=full_span(text),
                 fix="bracket the axes that share statistics, for instance 'n [c h w]'",
             )
         return cls(text, dims)
@@ -47,7 +47,7 @@ class Scope:
     @property
     def axes(self) -> tuple[Axis, ...]:
         """Every axis in order, the parts of split dimensions included."""
-        return tuple(leaves(self.dims))
+        return tuple(flatten_axes(self.dims))
 
     def bind(self, shape: Sequence[int], /, **sizes: int) -> Plan:
         """The plan for tensors of this shape. `sizes` tell what the shape alone does not: `g=8`."""
@@ -80,7 +80,7 @@ class Scope:
         dims = planning.dimensions(self.text, self.dims, rank)
         if not -rank <= dimension < rank:
             raise ShapeError(f"a tensor of {rank} dimensions has no dimension {dimension}")
-        return any(axis.bracketed for axis in leaves([dims[dimension]]))
+        return any(axis.bracketed for axis in flatten_axes([dims[dimension]]))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from normscope.ops.activations import FORMULAS, activate
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 from normscope.tracing.function_kinds import ATTENTION, SHAPE_ONLY, name_of
 from normscope.tracing.preserve_state import keeping_numbers, untouched
 from normscope.tracing.trace import Call, Shape, Step, Trace, Value
@@ -86,7 +86,7 @@ def _run(
         stack.enter_context(untouched(model))
         stack.enter_context(keeping_numbers(model))
         stack.enter_context(torch.no_grad())
-        stack.enter_context(only_steps())  # fused kernels would hide what they take together
+        stack.enter_context(reference_kernels())  # fused kernels would hide what they take together
         # Parameters are only read, so they may be the real ones; buffers are written to.
         weights = {name: p if stand_ins is None else copied(p) for name, p in model.named_parameters()}
         buffers = {name: copied(buffer) for name, buffer in model.named_buffers()}

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from normscope.checks import (
-    check_above_zero,
-    check_complete,
-    check_count,
+    check_fields,
     check_flags,
-    check_positive,
+    check_non_negative,
+    check_positive_int,
+    check_positive_number,
     check_seed,
+    is_integer,
     is_number,
-    is_whole,
-    plain,
+    to_python_number,
 )
 from normscope.errors import ConfigError
 from normscope.runtime.precision import Precision
@@ -80,28 +80,28 @@ class TrainConfig:
     on_nan: OnNaN = "stop"
 
     def __post_init__(self) -> None:
-        check_positive(steps=self.steps, batch=self.batch)
-        check_above_zero(matrix_rate=self.matrix_rate, rate=self.rate)
+        check_positive_int(steps=self.steps, batch=self.batch)
+        check_positive_number(matrix_rate=self.matrix_rate, rate=self.rate)
         check_flags(compile=self.compile)
         for name, least, most in (("momentum", 0, 1), ("beta1", 0, 1), ("beta2", 0, 1)):
             value = getattr(self, name)
             if not (is_number(value) and least <= value < most):
                 raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        check_count(
+        check_non_negative(
             evaluate_every=self.evaluate_every,
             sample_every=self.sample_every,
             save_every=self.save_every,
             xray_every=self.xray_every,
         )
         check_seed(seed=self.seed)
-        if not (is_whole(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
+        if not (is_integer(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a name, for instance 'cpu'")
         if self.micro_batch is not None:
-            check_positive(micro_batch=self.micro_batch)
+            check_positive_int(micro_batch=self.micro_batch)
         if self.clip is not None:
-            check_above_zero(clip=self.clip)
+            check_positive_number(clip=self.clip)
         if not (is_number(self.weight_decay) and 0 <= self.weight_decay < math.inf):
             raise ConfigError(f"weight_decay={self.weight_decay!r} must be a finite number, zero or more")
         for name, choices in (("optimiser", OptimiserName), ("precision", Precision), ("on_nan", OnNaN)):
@@ -109,7 +109,7 @@ class TrainConfig:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
         self.rates()  # refuses a schedule that cannot be
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
+            object.__setattr__(self, field.name, to_python_number(getattr(self, field.name)))
 
     def rates(self) -> Schedule:
         return Schedule(self.steps, self.schedule, self.warmup, self.decay, self.final_rate)
@@ -124,5 +124,5 @@ class TrainConfig:
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
         """The config that was written as these settings; one that is unknown or missing is refused by name."""
-        check_complete("the training's", settings, [field.name for field in dataclasses.fields(cls)])
+        check_fields("the training's", settings, [field.name for field in dataclasses.fields(cls)])
         return convert(settings, cls, name="the training's config", fix="put it back as it was", error=ConfigError)

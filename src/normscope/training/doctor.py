@@ -14,10 +14,10 @@ import torch
 
 from normscope._version import __version__
 from normscope.blocks.checks import check_config
-from normscope.checks import check_above_zero
+from normscope.checks import check_positive_number
 from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.ops.kernel_mode import form_for
+from normscope.ops.kernel_mode import select_backend
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
 from normscope.runtime.allocator import hold_memory
 from normscope.runtime.compiler import cpp_compiler
@@ -97,7 +97,7 @@ def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) 
     """Take real steps on random tokens for so many seconds, three at least; what cannot fit is refused before."""
     check_config(model_config, GPTConfig, "a GPT")
     check_config(config, TrainConfig, "a measurement")
-    check_above_zero(seconds=seconds)
+    check_positive_number(seconds=seconds)
     refuse_too_large(model_config, config)
     hold_memory()
     before = memory_now()
@@ -158,6 +158,6 @@ def _threads() -> str:
 
 
 def _kernels() -> tuple[str, str]:
-    if form_for(torch.empty(1)) == "fused":
+    if select_backend(torch.empty(1)) == "fused":
         return "fused", "compiled by numba when first used, kept on disk"
-    return "plain torch", "NORMSCOPE_KERNELS=steps is set, or numba failed"
+    return "plain torch", "NORMSCOPE_KERNELS=reference is set, or numba failed"

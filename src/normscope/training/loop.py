@@ -12,14 +12,14 @@ from typing import Literal
 
 import torch
 
-from normscope.checks import brief, check_count, check_positive
+from normscope.checks import check_non_negative, check_positive_int, short_repr
 from normscope.data.batches import Batches, windows
 from normscope.data.split import PARTS
-from normscope.errors import ConfigError, DtypeError, NotFiniteError
+from normscope.errors import ConfigError, DtypeError, NonFiniteError
 from normscope.generate.text import generate_text
 from normscope.models.config_json import config_to_json
 from normscope.models.gpt import GPT
-from normscope.models.summary import model_in_words
+from normscope.models.summary import describe_model
 from normscope.runs.environment import changes, surroundings
 from normscope.runs.events import (
     Finished,
@@ -79,9 +79,9 @@ def train(
     """
     _check_arguments(run, observers)
     if until is not None:
-        check_positive(until=until)
+        check_positive_int(until=until)
     if from_step is not None:
-        check_count(from_step=from_step)
+        check_non_negative(from_step=from_step)
     with ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
@@ -103,12 +103,12 @@ def train(
 
 def _check_arguments(run: object, observers: object) -> None:
     if not isinstance(run, Run):
-        raise DtypeError(f"a Run is trained, but got {brief(run)}\nfix: Run.open(folder), or start(...)")
+        raise DtypeError(f"a Run is trained, but got {short_repr(run)}\nfix: Run.open(folder), or start(...)")
     known = list(observers) if isinstance(observers, Iterable) else [observers]
     for observer in known:
         if not (callable(getattr(observer, "see", None)) and callable(getattr(observer, "close", None))):
             raise DtypeError(
-                f"an observer has the methods see and close, but got {brief(observer)}\n"
+                f"an observer has the methods see and close, but got {short_repr(observer)}\n"
                 f"fix: observers=[PlainLines(sys.stdout)], for instance"
             )
 
@@ -165,7 +165,7 @@ class _Loop:
                     self._save()
                     break
                 self._step()
-            except NotFiniteError as error:
+            except NonFiniteError as error:
                 self._meet_fault(error)
         done = self.trainer.done >= self.config.steps
         reason: Reason = "stopped" if self._wants_to_stop() and not done else "done" if done else "paused"
@@ -286,7 +286,7 @@ class _Loop:
             for text in self.run.looks.keep(done, record, self.told_faults):
                 self.audience.tell(Noticed(done, text))
 
-    def _meet_fault(self, error: NotFiniteError) -> None:
+    def _meet_fault(self, error: NonFiniteError) -> None:
         """Name what made the number, keep what it takes to see it again, and stop or go back."""
         problem = str(error).splitlines()[0]
         number, micro_batch = self.trainer.next_batch, self.config.micro_batch
@@ -307,7 +307,7 @@ class _Loop:
             saved = "nothing was saved yet" if self.run.checkpoints.last() is None else "what was saved before is whole"
             times = self.rewinds.count
             many = f"the run went back {times} times, and it came again\n" if times else ""
-            raise NotFiniteError(f"{text}\n{many}fix: {_ADVICE}; {saved}") from error
+            raise NonFiniteError(f"{text}\n{many}fix: {_ADVICE}; {saved}") from error
         self._go_back(number, text)
 
     def _go_back(self, bad_batch: int, problem: str) -> None:
@@ -324,7 +324,7 @@ class _Loop:
 
     def _tell_start(self) -> None:
         facts = {
-            "model": model_in_words(config_to_json(self.run.config.model)),
+            "model": describe_model(config_to_json(self.run.config.model)),
             "device": str(self.device),
             "precision": f"{str(self.precision.dtype).removeprefix('torch.')} ({self.precision.why})",
             "threads": str(self.most_threads),

@@ -2,7 +2,7 @@
 
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
-from normscope.models.size import check_size
+from normscope.models.size import check_model_size
 from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import memory_free
@@ -16,12 +16,12 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
     """Refuse what cannot fit in the memory that is free. What might fit is let through: this is a bound from below."""
     free = memory_free()
     if free is None or resolve_device(train.device).type != "cpu":  # others refuse by themselves, with an error
-        check_size(model)
+        check_model_size(model)
         return
     fixed, window = weights_memory(model), window_memory(model, train)
     at_once = min(train.micro_batch or train.batch, train.batch)
     if fixed + at_once * window <= free:
-        check_size(model)  # so many blocks that building them takes minutes may still fit
+        check_model_size(model)  # so many blocks that building them takes minutes may still fit
         return
     fits = (free - fixed) // (2 * window)
     fix = (
@@ -38,7 +38,7 @@ def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
 
 def weights_memory(model: GPTConfig) -> int:
     """The bytes of weights, gradients and of one number that the optimiser remembers for each, and of tables."""
-    return 4 * (3 * model.parameter_count() + model.table_count())
+    return 4 * (3 * model.parameter_count() + model.buffer_count())
 
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:

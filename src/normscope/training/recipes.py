@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from normscope.blocks.checks import choose
-from normscope.checks import check_positive
+from normscope.blocks.checks import lookup
+from normscope.checks import check_positive_int
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 from normscope.data.tokenizers.choose import AUTO
 
@@ -40,7 +40,7 @@ def dial(depth: int) -> Recipe:
     >>> small.model["width"], large.model["width"], small.train["steps"], large.train["steps"]
     (128, 256, 500, 2000)
     """
-    check_positive(depth=depth)
+    check_positive_int(depth=depth)
     width, context, batch = 32 * depth, max(64, 32 * depth), 16
     weights = 12 * depth * width**2  # of the blocks, which do nearly all of the work
     steps = max(200, round(1.3 * weights / (batch * context) / 50) * 50)
@@ -86,7 +86,7 @@ RECIPES: Mapping[str, tuple[Callable[[int], Recipe], int]] = {"dial": (dial, 4),
 
 def recipe(name: str, depth: int | None = None) -> Recipe:
     """The recipe of this name."""
-    make, usual = choose("recipe", name, RECIPES)
+    make, usual = lookup("recipe", name, RECIPES)
     return make(usual if depth is None else depth)
 
 

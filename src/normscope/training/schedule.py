@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from normscope.checks import check_positive, is_number
+from normscope.checks import check_positive_int, is_number
 from normscope.errors import ConfigError
 
 Shape = Literal["linear", "cosine", "constant"]
@@ -33,7 +33,7 @@ class Schedule:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive(steps=self.steps)
+        check_positive_int(steps=self.steps)
         if self.shape not in get_args(Shape):
             raise ConfigError(f"schedule={self.shape!r}: choose one of {', '.join(get_args(Shape))}")
         for name in ("warmup", "decay", "final"):

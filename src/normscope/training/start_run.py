@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.blocks.checks import check_config
-from normscope.checks import as_path, brief
+from normscope.checks import as_path, short_repr
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.corpus_record import RECORD_NAME
@@ -61,9 +61,9 @@ def start(
     check_config(recipe, Recipe, "a run", ", or with recipe()")
     for name, settings in (("model", model), ("train", train)):
         if not isinstance(settings, Mapping | None):
-            raise ConfigError(f"{name}={brief(settings)} must be a dictionary of settings")
+            raise ConfigError(f"{name}={short_repr(settings)} must be a dictionary of settings")
     if not isinstance(prompt, str):
-        raise ConfigError(f"prompt={brief(prompt)} must be a text")
+        raise ConfigError(f"prompt={short_repr(prompt)} must be a text")
     if "vocab_size" in (model or {}):
         raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
     settings = {**recipe.model, **(model or {})}
@@ -95,7 +95,7 @@ def _refuse_unknown(settings: Mapping[str, Any]) -> None:
     known = [field.name for field in dataclasses.fields(TrainConfig)]
     for name in settings:
         if name not in known:
-            raise ConfigError(f"training has no setting {brief(name)}\nfix: use one of {', '.join(known)}")
+            raise ConfigError(f"training has no setting {short_repr(name)}\nfix: use one of {', '.join(known)}")
 
 
 @contextmanager

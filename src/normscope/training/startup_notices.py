@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from normscope.ops.kernel_mode import form_for
+from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import are_compiled, kernels
 
 
@@ -32,6 +32,6 @@ def opening_notices(
         notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
     if changes:
         notices.append(f"{', '.join(changes)}: from here on the numbers may differ in their last bits")
-    if device.type == "cpu" and form_for() == "fused" and kernels("rows") is not None and not are_compiled():
+    if device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None and not are_compiled():
         notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
     return notices

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.errors import CheckpointError, NotFiniteError
+from normscope.errors import CheckpointError, NonFiniteError
 from normscope.models.gpt import GPT
 from normscope.runs.tensor_specs import Spec, specs
 from normscope.runtime.rng import random_state, set_random_state
@@ -87,7 +87,7 @@ class Trainer:
         if fault is not None:
             self.team.zero_grad()
             put_back(self._statistics, statistics_before)
-            raise NotFiniteError(f"{fault} at step {self.done + 1}, batch {self.next_batch}")
+            raise NonFiniteError(f"{fault} at step {self.done + 1}, batch {self.next_batch}")
         if self.config.clip is not None and length > self.config.clip:
             torch._foreach_mul_([p.grad for p in self.team.parameters if p.grad is not None], self.config.clip / length)
         rate = self._schedule.at(self.done)
@@ -196,7 +196,7 @@ class Trainer:
         """
         model = dict(self.model.state_dict())
         if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
-            raise NotFiniteError(f"a weight is not finite after step {self.done}, batch {self.last_batch()}")
+            raise NonFiniteError(f"a weight is not finite after step {self.done}, batch {self.last_batch()}")
         tensors = {"model": model, "optimiser": self.team.tensors(), "random": random_state(self.device)}
         return tensors, {"step": self.done, "next_batch": self.next_batch, "passed_over": self.passed_over}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.checks import brief
+from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
 from normscope.errors import CheckpointError, DtypeError
 from normscope.runs import checksummed_folder as sealed
@@ -55,7 +55,7 @@ def prove_resume(run: Run, tell: Callable[[str], object] = lambda _: None) -> Pr
     The run itself is only read. A run that is at its end is proven from an earlier checkpoint, or from its beginning.
     """
     if not isinstance(run, Run):
-        raise DtypeError(f"what is proven is a Run's, but got {brief(run)}\nfix: Run.open(folder)")
+        raise DtypeError(f"what is proven is a Run's, but got {short_repr(run)}\nfix: Run.open(folder)")
     begin, half = _span(run)
     end = begin + 2 * half
     with tempfile.TemporaryDirectory(prefix="normscope-verify-") as place:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 
 Path = Callable[[], contextlib.AbstractContextManager[None]]
 
-PATHS: dict[str, Path] = {"steps": only_steps, "fused": contextlib.nullcontext}
+PATHS: dict[str, Path] = {"reference": reference_kernels, "fused": contextlib.nullcontext}
 """What can compute a norm, each with a context that switches it on."""
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

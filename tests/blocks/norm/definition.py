@@ -125,7 +125,7 @@ def measure(x: Array, scope: RandomScope, real: NDArray[np.bool_], statistic: st
     mean, square = {}, {}
     for key, values in groups.items():
         n = max(len(values), 1)
-        mean[key] = math.fsum(values) / n if statistic == "standardise" else 0.0
+        mean[key] = math.fsum(values) / n if statistic == "standardize" else 0.0
         square[key] = math.fsum((v - mean[key]) ** 2 for v in values) / n
     return Statistics(mean, square, {key: len(values) for key, values in groups.items()})
 

@@ -63,7 +63,7 @@ def test_layers_in_a_row(backend: str) -> None:
     _compare(backend, module, randn((3, 4, 6), seed=0, dtype=torch.float32))
 
 
-@mostly_on("steps")
+@mostly_on("reference")
 @every_backend
 def test_with_a_mask(backend: str) -> None:
     module = _Masked(ns.RMSNorm(6), ns.Norm("[b s] d", state="running", affine="d", d=6), ns.PowerNorm(6))

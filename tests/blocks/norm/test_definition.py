@@ -12,7 +12,7 @@ from tests.blocks.norm import definition
 from tests.blocks.norm.cases import randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes, spread
 
-statistics: st.SearchStrategy[Statistic] = st.sampled_from(("standardise", "rms"))
+statistics: st.SearchStrategy[Statistic] = st.sampled_from(("standardize", "rms"))
 seeds = st.integers(0, 1000)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import normscope as ns
-from normscope.blocks.norm.checks import State
+from normscope.blocks.norm.checks import NormState
 from normscope.errors import DtypeError, NormscopeError, ShapeError
 from normscope.ops.norm_reference import Statistic
 from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
@@ -103,12 +103,12 @@ def test_padding_changes_nothing(name: str, extra: int) -> None:
 @fixed
 @given(
     scope=scopes(),
-    statistic=st.sampled_from(("standardise", "rms")),
+    statistic=st.sampled_from(("standardize", "rms")),
     state=st.sampled_from((None, "running")),
     data=st.data(),
 )
 def test_padding_changes_nothing_in_any_scope(
-    scope: RandomScope, statistic: Statistic, state: State | None, data: st.DataObject
+    scope: RandomScope, statistic: Statistic, state: NormState | None, data: st.DataObject
 ) -> None:
     assume(state is None or scope.count > 1 or statistic == "rms")
     free = [i for i, axes in enumerate(scope.dims) if len(axes) == 1]

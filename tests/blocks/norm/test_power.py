@@ -31,8 +31,8 @@ class Algorithm2:
 
     def forward(self, x: Array) -> Array:
         self.batch_square = np.mean(x**2, axis=0)
-        self.by_batch = self.steps < self.warmup
-        before = self.batch_square if self.by_batch else self.psi_square
+        self.uses_batch = self.steps < self.warmup
+        before = self.batch_square if self.uses_batch else self.psi_square
         self.psi = np.sqrt(before + self.eps)
         self.xhat = x / self.psi
         self.psi_square = self.memory * self.psi_square + (1 - self.memory) * self.batch_square
@@ -46,7 +46,7 @@ class Algorithm2:
         dgamma, dbeta = np.sum(dy * self.xhat, axis=0), np.sum(dy, axis=0)
         dxhat = dy * self.gamma
         pull = np.mean(dxhat * self.xhat, axis=0)  # Lambda
-        if self.by_batch:  # the true gradient through the batch's own mean square; nu is not in use yet
+        if self.uses_batch:  # the true gradient through the batch's own mean square; nu is not in use yet
             return (dxhat - pull * self.xhat) / self.psi, dgamma, dbeta
         power = np.mean(self.xhat**2, axis=0)  # Gamma
         dx = (dxhat - self.nu * self.xhat) / self.psi
@@ -118,7 +118,7 @@ def test_several_steps_of_the_algorithm(setting: Setting) -> None:
         np.testing.assert_allclose(norm.weight.grad, dgamma, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
         np.testing.assert_allclose(norm.bias.grad, dbeta, rtol=1e-9, atol=1e-12)  # type: ignore[arg-type]
         np.testing.assert_allclose(norm.get_buffer("running_square"), paper.psi_square, rtol=1e-10)
-        np.testing.assert_allclose(norm.get_buffer("running_pull"), paper.nu, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(norm.get_buffer("running_nu"), paper.nu, rtol=1e-9, atol=1e-12)
         assert norm.num_batches_tracked == step + 1
     assert np.abs(paper.nu).min() > 1e-3  # what the backward pass remembers has come into play
     norm.eval()
@@ -144,7 +144,7 @@ def test_two_backward_passes_of_one_forward_pass() -> None:
         dy = randn((6, 3), seed)
         (dx,) = torch.autograd.grad(y, x, dy, retain_graph=True)
         np.testing.assert_allclose(dx, paper.backward(dy.numpy())[0], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(norm.get_buffer("running_pull"), paper.nu, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(norm.get_buffer("running_nu"), paper.nu, rtol=1e-9, atol=1e-12)
 
 
 def test_two_forward_passes_before_their_backward_passes() -> None:
@@ -156,7 +156,7 @@ def test_two_forward_passes_before_their_backward_passes() -> None:
     psi_second = norm.get_buffer("running_square").clone()
     second = norm(z)
     (dx,) = torch.autograd.grad(first.sum(), x)
-    nu = norm.get_buffer("running_pull").clone()
+    nu = norm.get_buffer("running_nu").clone()
     (dz,) = torch.autograd.grad(second.sum(), z)
     close(dx, (norm.weight / (psi_first + 1e-3).sqrt()).expand(6, 3), 1e-10, "first, with nu still zero")
     psi = (psi_second + 1e-3).sqrt()
@@ -166,7 +166,7 @@ def test_two_forward_passes_before_their_backward_passes() -> None:
 def test_memory_travels_in_the_state_dict() -> None:
     norm = SETTINGS[0].norm()
     torch.autograd.backward(norm(randn((6, 3), 75)).square().sum())
-    assert list(norm.state_dict()) == ["weight", "bias", "running_square", "running_pull", "num_batches_tracked"]
+    assert list(norm.state_dict()) == ["weight", "bias", "running_square", "running_nu", "num_batches_tracked"]
     twin = SETTINGS[0].norm()
     twin.load_state_dict(norm.state_dict())
     x, twin_x = (randn((6, 3), 76).requires_grad_() for _ in range(2))
@@ -176,7 +176,7 @@ def test_memory_travels_in_the_state_dict() -> None:
     assert twin_x.grad is not None
     assert torch.equal(x.grad, twin_x.grad)
     norm.reset_running_stats()
-    assert norm.get_buffer("running_pull").tolist() == [0, 0, 0]
+    assert norm.get_buffer("running_nu").tolist() == [0, 0, 0]
     assert norm.get_buffer("running_square").tolist() == [1, 1, 1]
 
 
@@ -184,7 +184,7 @@ def test_no_gradient_leaves_the_pull_alone() -> None:
     norm = SETTINGS[0].norm()
     with torch.no_grad():
         norm(randn((6, 3), 77))
-    assert norm.get_buffer("running_pull").tolist() == [0, 0, 0]
+    assert norm.get_buffer("running_nu").tolist() == [0, 0, 0]
     assert norm.num_batches_tracked == 1
 
 
@@ -200,7 +200,7 @@ def test_smaller_types_round_the_same_result(dtype: torch.dtype) -> None:
     torch.autograd.backward(y_exact, torch.ones_like(y_exact))
     assert x.grad is not None
     assert wide.grad is not None
-    for name in ("running_square", "running_pull"):
+    for name in ("running_square", "running_nu"):
         assert torch.equal(norm.get_buffer(name), exact.get_buffer(name).to(dtype))
     assert torch.equal(y, y_exact.to(dtype))
     assert torch.equal(x.grad, wide.grad.to(dtype))

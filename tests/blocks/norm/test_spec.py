@@ -86,9 +86,9 @@ def test_no_such_norm(value: Any) -> None:
 
 
 def test_what_a_norm_looks_at_in_training() -> None:
-    assert TEXT_NORMS["batch"].sees_along(1, rank=3)
-    assert TEXT_NORMS["instance"].sees_along(1, rank=3)
-    assert not TEXT_NORMS["layer"].sees_along(1, rank=3)
+    assert TEXT_NORMS["batch"].mixes_along(1, rank=3)
+    assert TEXT_NORMS["instance"].mixes_along(1, rank=3)
+    assert not TEXT_NORMS["layer"].mixes_along(1, rank=3)
     assert TEXT_NORMS["power"].brackets(1, rank=3)
-    assert not TEXT_NORMS["power"].sees_along(1, rank=3)
-    assert ns.NormSpec("[b s] d", statistic="rms", state="power", warmup=5).sees_along(1, rank=3)
+    assert not TEXT_NORMS["power"].mixes_along(1, rank=3)
+    assert ns.NormSpec("[b s] d", statistic="rms", state="power", warmup=5).mixes_along(1, rank=3)

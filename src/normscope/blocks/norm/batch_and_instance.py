@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from normscope.blocks.norm.checks import channel_axes, scope_of
+from normscope.blocks.norm.checks import channel_axes, resolve_scope
 from normscope.blocks.norm.norm import Device, Norm, ScopeText
-from normscope.blocks.torch_tools import is_traced
+from normscope.blocks.torch_tools import is_fx_proxy
 from normscope.errors import ShapeError
 from normscope.ops.norm_reference import check_floating
 from normscope.scope import Plan
@@ -35,7 +35,7 @@ class _ChannelNorm(Norm):
         sync: bool = False,
         **sizes: Any,
     ) -> None:
-        scope, sizes = scope_of(num_features, self.default_scope, "c", sizes)
+        scope, sizes = resolve_scope(num_features, self.default_scope, "c", sizes)
         super().__init__(
             scope,
             state="running" if track_running_stats else None,
@@ -98,8 +98,8 @@ class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for 
     default_scope = "[n] c [...]"
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_traced(input):
-            return self._as_leaf(input, mask)
+        if is_fx_proxy(input):
+            return self._fx_call(input, mask)
         self._check_rank(input)
         return super().forward(input, mask)
 
@@ -172,8 +172,8 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, **sizes)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_traced(input):
-            return self._as_leaf(input, mask)
+        if is_fx_proxy(input):
+            return self._fx_call(input, mask)
         self._check_rank(input)
         if self.ranks is not None and input.dim() == min(self.ranks):
             return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]

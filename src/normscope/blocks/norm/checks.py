@@ -8,27 +8,27 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import check_mask_tensor
-from normscope.checks import check_flags, is_number, is_whole
+from normscope.checks import check_flags, is_integer, is_number
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
-from normscope.ops.kernel_mode import is_recorded, is_transformed
+from normscope.ops.kernel_mode import is_exporting_or_tracing, is_function_transform_active
 from normscope.scope import Plan, Scope
-from normscope.scope.grammar import leaves
+from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import dimensions
 
-State = Literal["running", "power"]
+NormState = Literal["running", "power"]
 """What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
 
 
 def check_settings(statistic: str, state: str | None, momentum: float | None, warmup: int, eps: float | None) -> None:
     """Refuse settings that no norm can have, whatever the sizes."""
     check_eps(eps)
-    if state is not None and state not in get_args(State):
-        raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(State))}")
+    if state is not None and state not in get_args(NormState):
+        raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(NormState))}")
     if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
     if state == "power" and (statistic != "rms" or momentum is None):
         raise ConfigError(f"state='power' needs statistic='rms' and a momentum, but got {statistic!r} and {momentum}")
-    if not is_whole(warmup, least=0):
+    if not is_integer(warmup, least=0):
         raise ConfigError(f"warmup={warmup!r} must be a whole number, zero or more: how many batches it lasts")
     if warmup and state != "power":
         raise ConfigError(f"warmup={warmup!r} goes with state='power', but state is {state!r}")
@@ -56,7 +56,7 @@ def check_names(scope: Scope) -> None:
             )
 
 
-def sizes_of(sizes: Any) -> dict[str, int]:
+def parse_sizes(sizes: Any) -> dict[str, int]:
     """The sizes of a spec, given as a mapping or as pairs."""
     try:
         return dict(sizes)
@@ -75,7 +75,7 @@ def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, fe
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
         return  # what is no mask at all is refused where it is laid out
     for place, dim in enumerate(dimensions(scope.text, scope.dims, rank)[: mask.dim()]):
-        if any(axis.name in features for axis in leaves([dim])) and mask.shape[place] != 1:
+        if any(axis.name in features for axis in flatten_axes([dim])) and mask.shape[place] != 1:
             raise ShapeError(
                 f"a mask of shape {tuple(mask.shape)} would vary along dimension {place} of a tensor of shape "
                 f"{plan.shape}, which holds features ({scope.text!r}); give it {rank} dimensions, with 1 for those, "
@@ -83,7 +83,7 @@ def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, fe
             )
 
 
-def check_memory(state: State | None, scope: Scope, tracked: tuple[str, ...]) -> None:
+def check_power_state(state: NormState | None, scope: Scope, tracked: tuple[str, ...]) -> None:
     """PowerNorm remembers the gradient's pull on each statistic, so each statistic needs a place of its own."""
     lost = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in tracked]
     if state == "power" and lost:
@@ -116,7 +116,7 @@ def check_no_sizes(sizes: dict[str, Any], given: object) -> None:
         raise ConfigError(f"{name}=... is not an argument here; sizes of axes go with a scope, but got {given!r}")
 
 
-def sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
+def parse_sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
     """A scope whose sizes are checked here, before a layer hands them on among its own arguments."""
     scope = Scope.parse(text)
     check_names(scope)
@@ -124,24 +124,24 @@ def sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
     return scope
 
 
-def scope_of(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
+def resolve_scope(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
     """A number of features as the layer's usual scope; a scope as it is, with its sizes."""
     if isinstance(features, str | Scope):
-        return sized_scope(features, sizes), sizes
+        return parse_sized_scope(features, sizes), sizes
     check_no_sizes(sizes, features)
-    return Scope.parse(default), {axis: whole("num_features", features, f"or a scope such as {default!r}")}
+    return Scope.parse(default), {axis: to_positive_int("num_features", features, f"or a scope such as {default!r}")}
 
 
-def whole(name: str, value: object, otherwise: str = "") -> int:
+def to_positive_int(name: str, value: object, otherwise: str = "") -> int:
     """The value as an int, if it is a whole number above zero (numpy's are welcome)."""
-    if not is_whole(value):
+    if not is_integer(value):
         raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
 
 
-def check_backward_is_kept() -> None:
+def check_custom_backward() -> None:
     """Refuse to train PowerNorm where torch would make a backward pass of its own: it would be another one."""
-    if is_transformed() or is_recorded():
+    if is_function_transform_active() or is_exporting_or_tracing():
         raise TransformError(
             "PowerNorm in training has a backward pass of its own, which moves its running statistics; torch.func, "
             "torch.export and torch.jit.trace differentiate the forward pass instead and would compute something else"
@@ -149,7 +149,7 @@ def check_backward_is_kept() -> None:
         )
 
 
-def one_value_message(plan: Plan, scope: Scope, state: State | None) -> str:
+def one_value_message(plan: Plan, scope: Scope, state: NormState | None) -> str:
     instead = ", or call eval() to use the running statistics" if state else ""
     return (
         f"a tensor of shape {plan.shape} has one value for each statistic of the scope {scope.text!r}: its variance is "
@@ -165,7 +165,7 @@ def channel_axes(scope: Scope, sizes: Mapping[str, int]) -> str:
     """
     owners = []
     for dim in scope.dims:
-        axes = list(leaves([dim]))
+        axes = list(flatten_axes([dim]))
         if all(axis.name in sizes for axis in axes) and not all(axis.bracketed for axis in axes):
             owners.append(scope.text[slice(*dim.span)].replace("[", "").replace("]", ""))
     if not owners:

@@ -5,8 +5,7 @@ from torch import Tensor
 from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.ops import dispatch
-from normscope.ops import norm_reference as kernel
+from normscope.ops import dispatch, norm_reference
 from normscope.ops.norm_reference import Affine, Statistic
 from normscope.scope import Axes, Plan, Scope
 
@@ -19,7 +18,7 @@ def normalize(
     scope: str | Scope,
     /,
     *,
-    statistic: Statistic = "standardise",
+    statistic: Statistic = "standardize",
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     affine: str | Axes | None = None,
@@ -35,7 +34,7 @@ def normalize(
     >>> bool(y.reshape(2, 3, 2, 4, 4).mean(2).abs().max() < 1e-6)
     True
     """
-    kernel.check_floating(x)
+    norm_reference.check_floating(x)
     checks.check_eps(eps)
     scope = Scope.parse(scope)
     checks.check_names(scope)
@@ -44,8 +43,8 @@ def normalize(
     return dispatch.normalize(
         x,
         plan,
-        statistic=kernel.check_statistic(statistic),
-        eps=kernel.default_eps(x) if eps is None else eps,
+        statistic=norm_reference.check_statistic(statistic),
+        eps=norm_reference.default_eps(x) if eps is None else eps,
         affine=_check_affine(x, scope, plan, affine, weight, bias),
         mask=mask,
     )
@@ -68,7 +67,7 @@ def _check_affine(
             raise DtypeError(f"the {name} must be a tensor, but got {type(parameter).__name__}")
         if not parameter.is_floating_point():
             raise DtypeError(f"the {name} must be of floats, but got {parameter.dtype}; convert it with .float()")
-        kernel.check_dense(parameter, f"the {name} of a norm")
+        norm_reference.check_dense(parameter, f"the {name} of a norm")
         check_same_device(f"the {name}", parameter.device, x.device)
         if tuple(parameter.shape) != wanted:
             raise ShapeError(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.blocks.norm.checks import channel_axes, check_no_sizes, sized_scope, whole
+from normscope.blocks.norm.checks import channel_axes, check_no_sizes, parse_sized_scope, to_positive_int
 from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.errors import ConfigError
 from normscope.ops.symbolic_sizes import is_known
@@ -52,12 +52,15 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those 
                 raise ConfigError(
                     f"num_channels={num_channels!r} goes with num_groups; with a scope give c=... instead"
                 )
-            scope = sized_scope(num_groups, sizes)
+            scope = parse_sized_scope(num_groups, sizes)
             owner = channel_axes(scope, sizes) if affine else None
         else:
             check_no_sizes(sizes, num_groups)
             scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)" if affine else None
-            num_groups, num_channels = whole("num_groups", num_groups), whole("num_channels", num_channels)
+            num_groups, num_channels = (
+                to_positive_int("num_groups", num_groups),
+                to_positive_int("num_channels", num_channels),
+            )
             if num_channels % num_groups:
                 raise ConfigError(
                     f"GroupNorm({num_groups}, {num_channels}): num_channels must be divisible by num_groups"

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.norm.checks import check_no_sizes, sized_scope, whole
+from normscope.blocks.norm.checks import check_no_sizes, parse_sized_scope, to_positive_int
 from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.errors import ConfigError
 from normscope.scope import Scope
@@ -105,13 +105,13 @@ def _last_axes(
 ) -> tuple[ScopeText, str, dict[str, Any], tuple[int, ...]]:
     """Torch's normalized_shape as a scope over the last axes; a scope as it is. With the axes that own the gain."""
     if isinstance(normalized_shape, str | Scope):
-        scope = sized_scope(normalized_shape, sizes)
+        scope = parse_sized_scope(normalized_shape, sizes)
         names = [axis.name for axis in scope.axes if axis.bracketed]
         return scope, " ".join(names), sizes, tuple(sizes[name] for name in names if name in sizes)
     check_no_sizes(sizes, normalized_shape)
     given = tuple(normalized_shape) if isinstance(normalized_shape, list | tuple) else (normalized_shape,)
     if not given:
         raise ConfigError("normalized_shape is empty; give the sizes of the last axes, one or more")
-    shape = tuple(whole("normalized_shape", size) for size in given)
+    shape = tuple(to_positive_int("normalized_shape", size) for size in given)
     names = ["d"] if len(shape) == 1 else [f"d{i}" for i in range(len(shape))]
     return f"... [{' '.join(names)}]", " ".join(names), dict(zip(names, shape, strict=True)), shape

@@ -7,16 +7,15 @@ from torch import Tensor, nn
 
 from normscope.blocks.checks import check_dtype
 from normscope.blocks.norm import checks
-from normscope.blocks.norm.checks import State
-from normscope.blocks.torch_tools import BaseModule, is_traced
+from normscope.blocks.norm.checks import NormState
+from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
-from normscope.ops import dispatch
-from normscope.ops import norm_reference as kernel
+from normscope.ops import dispatch, norm_reference
 from normscope.ops.distributed import is_shared
-from normscope.ops.memory_layout import is_over_rows
-from normscope.ops.norm_reference import Affine, Moments, Statistic
-from normscope.ops.power_norm import PowerMemory, by_power
+from normscope.ops.memory_layout import is_row_norm
+from normscope.ops.norm_reference import Affine, NormStatistics, Statistic
+from normscope.ops.power_norm import PowerNormState, power_norm_step
 from normscope.ops.symbolic_sizes import is_known
 from normscope.runtime.devices import check_device
 from normscope.scope import Axes, Plan, Scope
@@ -30,7 +29,7 @@ class Norm(BaseModule):
     r"""Normalization over a scope: the axes in brackets share statistics.
 
     Formula:
-        y = (x - mean) / sqrt(variance + eps) * weight + bias     statistic="standardise"
+        y = (x - mean) / sqrt(variance + eps) * weight + bias     statistic="standardize"
         y = x / sqrt(mean of squares + eps) * weight + bias       statistic="rms"
 
     Scope:
@@ -45,7 +44,7 @@ class Norm(BaseModule):
 
     Args:
         scope: the axes, those that share statistics in brackets.
-        statistic: "standardise" to centre and scale, "rms" to scale only.
+        statistic: "standardize" to centre and scale, "rms" to scale only.
         state: None, "running" (normalize by the batch, remember an average, use it in eval mode) or "power"
             (PowerNorm: normalize by the average in training too).
         affine: the axes that own a gain, for instance "c" or "(g c)"; None for no parameters.
@@ -82,7 +81,7 @@ class Norm(BaseModule):
     running_mean: Tensor | None
     running_var: Tensor | None
     running_square: Tensor | None
-    running_pull: Tensor | None
+    running_nu: Tensor | None
     num_batches_tracked: Tensor | None
     parameter_shape: tuple[int, ...] | None
     """The shape of the gain and the bias; None for a norm that was made without them."""
@@ -95,8 +94,8 @@ class Norm(BaseModule):
         scope: ScopeText,
         /,
         *,
-        statistic: Statistic = "standardise",
-        state: State | None = None,
+        statistic: Statistic = "standardize",
+        state: NormState | None = None,
         affine: str | None = None,
         bias: bool = True,
         eps: float | None = 1e-5,
@@ -112,7 +111,7 @@ class Norm(BaseModule):
         self.scope = Scope.parse(scope)
         checks.check_names(self.scope)
         self.scope.check_sizes(**sizes)
-        self.statistic = kernel.check_statistic(statistic)
+        self.statistic = norm_reference.check_statistic(statistic)
         checks.check_settings(self.statistic, state, momentum, warmup, eps)
         check_flags(bias=bias)
         self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
@@ -123,7 +122,7 @@ class Norm(BaseModule):
         self.tracked = tuple(a.name for a in self.scope.axes if not a.bracketed and a.name in sizes)
         # Those that hold features: a mask is over the others.
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
-        checks.check_memory(state, self.scope, self.tracked)
+        checks.check_power_state(state, self.scope, self.tracked)
         check_dtype(dtype)
         check_device(device)
         self._make_parameters(bias, device, dtype)
@@ -142,20 +141,20 @@ class Norm(BaseModule):
         shape = tuple(self.sizes[name] for name in self.tracked)
         names = {
             None: [],
-            "running": ["running_mean", "running_var"] if self.statistic == "standardise" else ["running_square"],
-            "power": ["running_square", "running_pull"],
+            "running": ["running_mean", "running_var"] if self.statistic == "standardize" else ["running_square"],
+            "power": ["running_square", "running_nu"],
         }[self.state]
         for name in names:
             self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
         if self.state:
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
         # The missing ones come last, because torch.export counts buffers and trips over a None before the end.
-        for name in ("running_mean", "running_var", "running_square", "running_pull", "num_batches_tracked"):
+        for name in ("running_mean", "running_var", "running_square", "running_nu", "num_batches_tracked"):
             if name not in self._buffers:
                 self.register_buffer(name, None)
 
     def reset_parameters(self) -> None:
-        """Gain 1 and bias 0, which do nothing; running statistics as of a standardised input."""
+        """Gain 1 and bias 0, which do nothing; running statistics as of a standardized input."""
         self.reset_running_stats()
         if self.weight is not None:
             nn.init.ones_(self.weight)
@@ -167,19 +166,19 @@ class Norm(BaseModule):
         for buffer in (self.running_var, self.running_square):
             if buffer is not None:
                 buffer.fill_(1)
-        for buffer in (self.running_mean, self.running_pull, self.num_batches_tracked):
+        for buffer in (self.running_mean, self.running_nu, self.num_batches_tracked):
             if buffer is not None:
                 buffer.zero_()
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_traced(input):
-            return self._as_leaf(input, mask)
-        kernel.check_floating(input)
-        plan, along, over_rows = self._lay_out(input.shape)
+        if is_fx_proxy(input):
+            return self._fx_call(input, mask)
+        norm_reference.check_floating(input)
+        plan, along, is_row_norm = self._plan_for(input.shape)
         if mask is not None:
             checks.check_mask_axes(mask, input, self.scope, plan, self.features)
-        eps = kernel.default_eps(input) if self.eps is None else self.eps
-        affine = self._affine(along, over_rows)
+        eps = norm_reference.default_eps(input) if self.eps is None else self.eps
+        affine = self._affine(along, is_row_norm)
         if self.state is None and not (self.sync and is_shared(True)):
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
@@ -187,21 +186,25 @@ class Norm(BaseModule):
         if square is not None and self._uses_memory():
             along = plan.along(self.tracked)
             mean = None if self.running_mean is None else self.running_mean.reshape(along)
-            return dispatch.normalize_by_memory(
+            return dispatch.normalize_with_running_statistics(
                 input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
             )
         if self.state == "power":
-            checks.check_backward_is_kept()
+            checks.check_custom_backward()
         power = self._power_memory()
         if power is not None:
-            return by_power(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        measure = partial(kernel.by_batch, sync=True) if is_shared(self.sync) else dispatch.normalize_and_measure
+            return power_norm_step(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
+        measure = (
+            partial(norm_reference.normalize_with_batch_statistics, sync=True)
+            if is_shared(self.sync)
+            else dispatch.normalize_with_statistics
+        )
         y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         if square is not None and self._updates_memory():
             self._remember(moments, plan, masked=mask is not None)
         return y
 
-    def _lay_out(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
+    def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
         """The plan for a shape, how the gain lies along it, and whether that is along rows.
 
         Remembered, because a small layer would notice; but not while someone traces what is done with the sizes.
@@ -216,14 +219,14 @@ class Norm(BaseModule):
             if self.state is None:
                 self._check_plan(plan)
             along = plan.along(self.axes.names) if self.axes else ()
-            found = plan, along, is_over_rows(plan.split_shape, plan.roles, along)
+            found = plan, along, is_row_norm(plan.split_shape, plan.roles, along)
             if not traced:
                 if len(self._layouts) >= _SHAPES:
                     self._layouts.clear()
                 self._layouts[shape] = found
         return found
 
-    def _affine(self, along: tuple[int, ...], over_rows: bool) -> Affine:
+    def _affine(self, along: tuple[int, ...], is_row_norm: bool) -> Affine:
         """The gain and the bias with how they lie along the input.
 
         Their shapes are checked, because a kernel gets bare addresses: it would read past the end of a shorter one.
@@ -232,7 +235,7 @@ class Norm(BaseModule):
         if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
             found = ", ".join(str(tuple(p.shape)) for p in (weight, bias) if p is not None)
             raise ShapeError(f"{self} was made for a gain and a bias of shape {shape}, but has {found}")
-        return Affine(weight, bias, along, over_rows)
+        return Affine(weight, bias, along, is_row_norm)
 
     def _uses_memory(self) -> bool:
         """Whether what was remembered takes the place of the batch's own statistics."""
@@ -242,17 +245,17 @@ class Norm(BaseModule):
         """Whether the batch's own statistics, where they are used, are remembered."""
         return True
 
-    def _power_memory(self) -> PowerMemory | None:
+    def _power_memory(self) -> PowerNormState | None:
         """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""
-        square, pull, batches = self.running_square, self.running_pull, self.num_batches_tracked
+        square, pull, batches = self.running_square, self.running_nu, self.num_batches_tracked
         if square is None or pull is None or batches is None or self.momentum is None:
             return None
         if self.warmup > 0 and int(batches) < self.warmup:
             return None
-        return PowerMemory(square, pull, batches, self.momentum)
+        return PowerNormState(square, pull, batches, self.momentum)
 
     @torch.no_grad()
-    def _remember(self, moments: Moments, plan: Plan, *, masked: bool) -> None:
+    def _remember(self, moments: NormStatistics, plan: Plan, *, masked: bool) -> None:
         """Move the running statistics towards the batch's; statistics that saw no real value have no say."""
         dtype, batches = moments.square.dtype, self.num_batches_tracked
         assert batches is not None
@@ -280,7 +283,7 @@ class Norm(BaseModule):
             old = buffer.to(dtype).reshape(batch.shape)
             buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
 
-    def _move(self, moments: Moments, count: int, momentum: float | Tensor, dims: tuple[int, ...]) -> None:
+    def _move(self, moments: NormStatistics, count: int, momentum: float | Tensor, dims: tuple[int, ...]) -> None:
         """Move the running statistics a step towards the mean of the batch's."""
         for buffer, value, factor in (
             (self.running_mean, moments.mean, 1.0),
@@ -293,7 +296,7 @@ class Norm(BaseModule):
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""
-        if self.state and self.training and self.statistic == "standardise":
+        if self.state and self.training and self.statistic == "standardize":
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
@@ -302,7 +305,7 @@ class Norm(BaseModule):
 
     def extra_repr(self) -> str:
         parts = [repr(self.scope.text)]
-        if self.statistic != "standardise":
+        if self.statistic != "standardize":
             parts.append(f"statistic={self.statistic!r}")
         if self.state is not None:
             parts.append(f"state={self.state!r}, momentum={self.momentum}")

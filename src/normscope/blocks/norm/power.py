@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from normscope.blocks.norm.checks import scope_of
+from normscope.blocks.norm.checks import resolve_scope
 from normscope.blocks.norm.norm import Device, Norm, ScopeText
 
 
@@ -19,7 +19,7 @@ class PowerNorm(Norm):
         `[...] d`: every feature over all tokens; `[n] c [...]` for images, as a scope.
 
     Shapes:
-        x: (..., d). y: the same. weight, bias, running_square (psi^2) and running_pull (the paper's nu): (d).
+        x: (..., d). y: the same. weight, bias, running_square (psi^2) and running_nu (the paper's nu): (d).
 
     As psi starts at 1, the first batches go through as they are: a deep pre-norm model whose branches grow faster than
     their input (SwiGLU, the square of it) can start with numbers that are not finite. `warmup` begins with the batch's
@@ -51,7 +51,7 @@ class PowerNorm(Norm):
         sync: bool = False,
         **sizes: Any,
     ) -> None:
-        scope, sizes = scope_of(num_features, "[...] d", "d", sizes)
+        scope, sizes = resolve_scope(num_features, "[...] d", "d", sizes)
         owner = " ".join(axis.name for axis in scope.axes if not axis.bracketed)
         super().__init__(
             scope,

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.blocks.norm import checks
-from normscope.blocks.norm.checks import State
+from normscope.blocks.norm.checks import NormState
 from normscope.blocks.norm.norm import Norm
-from normscope.checks import brief, check_flags
+from normscope.checks import check_flags, short_repr
 from normscope.errors import ConfigError
 from normscope.ops.norm_reference import Statistic, check_statistic
 from normscope.scope import Axes, Scope
@@ -25,8 +25,8 @@ class NormSpec:
     """
 
     scope: str = "... [d]"
-    statistic: Statistic = "standardise"
-    state: State | None = None
+    statistic: Statistic = "standardize"
+    state: NormState | None = None
     affine: str | None = "d"
     bias: bool = True
     eps: float | None = 1e-5
@@ -38,7 +38,7 @@ class NormSpec:
     def __post_init__(self) -> None:
         scope = Scope.parse(self.scope)
         # As pairs, in the scope's order, so that a spec cannot be changed behind a config's back.
-        sizes = checks.sizes_of(self.sizes)
+        sizes = checks.parse_sizes(self.sizes)
         scope.check_sizes(**sizes)
         object.__setattr__(self, "sizes", tuple(sizes.items()))
         object.__setattr__(self, "scope", scope.text)
@@ -76,7 +76,7 @@ class NormSpec:
         """Whether this norm shares statistics along a dimension of tensors of this rank."""
         return Scope.parse(self.scope).brackets(dimension, rank)
 
-    def sees_along(self, dimension: int, rank: int) -> bool:
+    def mixes_along(self, dimension: int, rank: int) -> bool:
         """Whether in training the result at one place depends on the input at others along a dimension.
 
         PowerNorm's does not, whatever it brackets: it divides by what it remembers of earlier batches.
@@ -113,7 +113,7 @@ def as_norm(value: "NormSpec | str | None", norms: Mapping[str, NormSpec] = TEXT
     >>> as_norm("rms").statistic
     'rms'
     >>> as_norm("b s [d]")  # a scope by itself is a norm without parameters
-    NormSpec(scope='b s [d]', statistic='standardise', state=None, affine=None, bias=True, eps=1e-05, momentum=0.1, \
+    NormSpec(scope='b s [d]', statistic='standardize', state=None, affine=None, bias=True, eps=1e-05, momentum=0.1, \
 warmup=0, sync=False, sizes=())
     """
     if value is None or (isinstance(value, str) and value == "none"):
@@ -125,7 +125,7 @@ warmup=0, sync=False, sizes=())
     if isinstance(value, str) and "[" in value:
         return NormSpec(value, affine=None)
     raise ConfigError(
-        f"there is no norm {brief(value)}; give one of {', '.join(norms)} or none, a scope such as '... [d]', "
+        f"there is no norm {short_repr(value)}; give one of {', '.join(norms)} or none, a scope such as '... [d]', "
         "or a NormSpec"
     )
 

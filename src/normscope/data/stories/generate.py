@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from normscope.checks import SEEDS, check_seed
+from normscope.checks import SEED_LIMIT, check_seed
 from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, TextNode
 from normscope.data.stories.vocabulary import Word
 
@@ -52,6 +52,6 @@ def generate_stories(grammar: Grammar, seed: int, start: int = 0) -> Iterator[St
 
 def _tell_from(grammar: Grammar, seed: int, index: int) -> Iterator[Story]:
     random = Random()
-    for number in range(index, SEEDS):
-        random.seed(seed * SEEDS + number)  # Python promises the same numbers for a whole number, in every version
+    for number in range(index, SEED_LIMIT):
+        random.seed(seed * SEED_LIMIT + number)  # Python promises the same numbers for a whole number, in every version
         yield generate_story(grammar, random.random)

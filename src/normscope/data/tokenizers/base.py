@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import is_whole
+from normscope.checks import is_integer
 from normscope.errors import DtypeError, TokenError
 from normscope.storage.files import write_atomically
 
@@ -127,7 +127,7 @@ class Tokenizer(ABC):
 
     def check_token(self, token: int) -> int:
         """Refuse what is not a token of this vocabulary."""
-        if not is_whole(token, least=0) or token >= self.vocab_size:
+        if not is_integer(token, least=0) or token >= self.vocab_size:
             raise TokenError(f"{token!r} is not a token: the vocabulary has the ids 0 to {self.vocab_size - 1}")
         return int(token)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from normscope.checks import is_whole
+from normscope.checks import is_integer
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_TOKEN
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, parallel_tokenization
 from normscope.errors import ConfigError
@@ -42,7 +42,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> Hug
 
 def check_vocab_size(vocab_size: int) -> None:
     """Refuse a vocabulary that has no room for each byte."""
-    if not is_whole(vocab_size, least=_SMALLEST):
+    if not is_integer(vocab_size, least=_SMALLEST):
         raise ConfigError(
             f"vocab_size={vocab_size!r} must be a whole number from {_SMALLEST} on: each byte and the end are tokens\n"
             f"fix: vocab_size={DEFAULT_VOCAB_SIZE}, or the tokenizer 'bytes', which has no others"

@@ -11,7 +11,7 @@ from normscope.diagnostics import record
 from normscope.diagnostics.collect.attention import Looks
 from normscope.diagnostics.collect.fingerprints import Prints
 from normscope.diagnostics.collect.norms import NormTally
-from normscope.ops.moments import Columns, Moments
+from normscope.ops.moments import ColumnStatistics, Moments
 
 _OUTLIERS = 5
 _CALLS = 64
@@ -22,7 +22,7 @@ _MANY_ROWS = 256  # of values of a unit, from which on there are enough to call 
 class UnitTally:
     """The units along one axis, over many batches: how large each was, and whether it ever woke."""
 
-    columns: Columns
+    columns: ColumnStatistics
     saturated: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None
 
     def finish(self, after: str | None = None) -> record.UnitStats:
@@ -210,7 +210,7 @@ def add_units(tally: UnitTally | None, tensor: Tensor, axis: int, bounds: tuple[
     rows = as_rows(tensor, axis)
     width = rows.shape[1]
     if tally is None or len(tally.columns.squares) != width:  # another width: it is another layer's turn
-        tally = UnitTally(Columns(width), None if bounds is None else np.zeros(width, dtype=np.int64))
+        tally = UnitTally(ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64))
     tally.columns.add(rows)
     if bounds is not None and tally.saturated is not None:
         tally.saturated += is_saturated(rows, bounds).sum(0).cpu().numpy()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normscope.diagnostics.record import AttentionStats
-from normscope.ops.attention import seen
+from normscope.ops.attention import attention_mask
 
 _QUERIES = 32  # of each text so many queries are looked at
 _TEXTS = 4
@@ -94,7 +94,7 @@ def add_queries(
     scores = scale * (q[:, :, some].float() @ k.float().transpose(-1, -2))
     hidden = torch.zeros((), dtype=torch.bool, device=q.device)
     if causal or window is not None:
-        hidden = ~seen(some[:, None], torch.arange(t, device=q.device)[None], causal, window)
+        hidden = ~attention_mask(some[:, None], torch.arange(t, device=q.device)[None], causal, window)
     if mask is not None:
         mask = mask.detach()
         mask = mask[:_TEXTS] if mask.dim() == 4 and mask.shape[0] > 1 else mask

@@ -19,7 +19,7 @@ from normscope.diagnostics.collect.session import Scene
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.diagnostics.collect.unregistered_parameters import Strangers
 from normscope.diagnostics.collect.zero_grad import Piling
-from normscope.ops.moments import Moments, moments_of
+from normscope.ops.moments import Moments, compute_moments
 
 _SAMPLE = 1 << 14
 """Of so many numbers of a weight a copy is kept, to see how a step changes it."""
@@ -148,7 +148,7 @@ class ParameterWatch:
     def _finish(self, module: nn.Module, name: str, full: str, watched: _Watched) -> record.ParameterRecord:
         parameter = watched.parameter
         with torch._C.DisableTorchFunction():
-            values = moments_of(parameter)
+            values = compute_moments(parameter)
         signal = signal_of(values)
         assert signal is not None
         return record.ParameterRecord(
@@ -178,7 +178,7 @@ def _shapes(parameters: list[Any]) -> list[tuple[int, ...]]:
 
 def _add_gradient(watched: _Watched, gradient: Tensor) -> None:
     with torch._C.DisableTorchFunction():
-        found = _sparse_moments(gradient) if gradient.is_sparse else moments_of(gradient)
+        found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
     watched.gradients += 1
     watched.gradient = found if watched.gradient is None else watched.gradient.joined(found)
 
@@ -187,7 +187,7 @@ def _sparse_moments(gradient: Tensor) -> Moments:
     """Those of the rows that a table was asked for, and of zeros for all others."""
     numbers = gradient.coalesce().values()
     zeros = gradient.numel() - numbers.numel()
-    return moments_of(numbers).joined(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
+    return compute_moments(numbers).joined(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
 
 
 def _sample(parameter: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.diagnostics.collect.tensors import is_measurable
-from normscope.ops.moments import Moments, moments_of
+from normscope.ops.moments import Moments, compute_moments
 
 _SOME = 4  # numbers along each axis
 
@@ -84,7 +84,7 @@ class Sightings:
     def moments(self, tensor: Tensor) -> Moments:
         sighting = self.of(tensor)
         if sighting.moments is None or sighting.unsure:
-            sighting.moments = moments_of(tensor)
+            sighting.moments = compute_moments(tensor)
         return sighting.moments
 
     def clear(self) -> None:

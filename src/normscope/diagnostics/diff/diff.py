@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from normscope.checks import check_above_zero
+from normscope.checks import check_positive_number
 from normscope.diagnostics.diff.differences import Beginning, Difference, ModuleDifference
 from normscope.diagnostics.diff.distance import coarsest, differ_in_size, distance, distance_of_prints
 from normscope.diagnostics.diff.first_divergence import begins_backward, begins_forward, readers_of
@@ -39,7 +39,7 @@ def compare(a: XrayRecord, b: XrayRecord, *, tolerance: float | None = None) -> 
     ('2', 'its weights are not the same')
     """
     if tolerance is not None:
-        check_above_zero(tolerance=tolerance)
+        check_positive_number(tolerance=tolerance)
     dtype, eps = coarsest((a, b))
     limit = math.sqrt(eps) if tolerance is None else tolerance
     modules = tuple(_modules(a, b, eps))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
 from normscope.scope import Plan, Scope
-from normscope.scope.grammar import leaves
+from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import expand
 
 Limit = tuple[int, int]
@@ -100,7 +100,7 @@ def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> 
     scope = Scope.parse(scope)
     plan = scope.bind(shape, **sizes)
     dims = enumerate(expand(scope.dims, len(plan.shape)))
-    names = tuple(f"dim{i}" if axis.is_rest else axis.name for i, dim in dims for axis in leaves([dim]))
+    names = tuple(f"dim{i}" if axis.is_ellipsis else axis.name for i, dim in dims for axis in flatten_axes([dim]))
     shown = _shown(plan.split_shape)
     bands = tuple(_bands(plan, names, shown)) if math.prod(plan.shape) else ()
     return StatisticMap(" ".join(scope.text.split()), plan, names, shown, bands)

@@ -17,7 +17,7 @@ from normscope.interop.fuse.module_copies import random_input, settings_of, stan
 from normscope.interop.fuse.recognize import NotANormError, UnknownNormError, probes, recognise
 from normscope.interop.fuse.row_norm import RowForm, RowNorm
 from normscope.interop.fuse.torch_norms import KINDS, TORCH_NORMS, torch_change, torch_inputs
-from normscope.ops import kernel_mode as switch
+from normscope.ops import kernel_mode
 
 Reason = str
 Verdict = Change | Reason | None
@@ -48,7 +48,7 @@ class Judge:
         if key is not None:
             self._known[key] = verdict
         # Asked last, because the kernels may have failed on the way: nothing would have been proven about them then.
-        runs = switch.form_for(torch.ones(1)) != "steps"
+        runs = kernel_mode.select_backend(torch.ones(1)) != "reference"
         return verdict if runs or not isinstance(verdict, Change) else "the fused kernels are turned off"
 
 
@@ -95,7 +95,7 @@ def _obstacle(module: nn.Module) -> Reason | None:
             return f"it has a tensor of its own kind, {type(tensor).__name__}"
         if not tensor.is_cpu:
             return f"it is on the device {tensor.device}, and the fused kernels are the CPU's"
-        if tensor.is_floating_point() and tensor.dtype not in switch.KINDS:
+        if tensor.is_floating_point() and tensor.dtype not in kernel_mode.SUPPORTED_DTYPES:
             return f"it is in {_name(tensor.dtype)}, which the fused kernels do not take"
     if len({tensor.dtype for tensor in tensors if tensor.is_floating_point()}) > 1:
         return "its tensors are of several types"
@@ -133,7 +133,9 @@ def _of_torch(module: nn.Module) -> Change | Reason:
 
 def _of_others(module: nn.Module) -> Change | Reason:
     form = recognise(module)
-    changes = {kind: _row_change(module, replace(form, kinds=frozenset({kind}))) for kind in switch.KINDS}
+    changes = {
+        kind: _row_change(module, replace(form, kinds=frozenset({kind}))) for kind in kernel_mode.SUPPORTED_DTYPES
+    }
     differences = {kind: _difference(module, change, _row_inputs(form, kind), kind) for kind, change in changes.items()}
     for kind in (torch.float32, _dtype(module)):
         if differences[kind] is not None:
@@ -157,7 +159,10 @@ def _of_activations(module: nn.Module) -> Change | None:
     form = recognise_activation(module)
     if form is None:
         return None
-    changes = {kind: _activation_change(module, replace(form, kinds=frozenset({kind}))) for kind in switch.KINDS}
+    changes = {
+        kind: _activation_change(module, replace(form, kinds=frozenset({kind})))
+        for kind in kernel_mode.SUPPORTED_DTYPES
+    }
     differences = {kind: _difference(module, change, activation_inputs(kind), kind) for kind, change in changes.items()}
     proven = _proven(differences)
     return _activation_change(module, replace(form, kinds=proven)) if torch.float32 in proven else None

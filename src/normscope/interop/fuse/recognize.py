@@ -119,7 +119,7 @@ def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -
     size = float(once.abs().max())
     if float(once.std()) > 0.01 * size and bool(((once - twice).abs() < 0.01 * size).all()):
         raise UnknownNormError(
-            "it ignores the size of its input as a norm does, but is neither rms nor standardise over a row"
+            "it ignores the size of its input as a norm does, but is neither rms nor standardize over a row"
         )
     raise NotANormError
 
@@ -133,14 +133,14 @@ def _structures(parameters: list[str]) -> Iterator[RowForm]:
     for gain, bias in orders[len(parameters)]:
         for offset in (0.0, 1.0) if gain else (0.0,):
             yield RowForm("rms", gain, bias, offset)
-            yield RowForm("standardise", gain, bias, offset)
+            yield RowForm("standardize", gain, bias, offset)
 
 
 def _formula(x: Tensor, form: RowForm, module: nn.Module) -> Tensor:
     """The norm in float64, straight from its definition."""
     gain, bias = (None if name is None else module._parameters[name] for name in (form.gain, form.bias))
     y = x.double()
-    if form.statistic == "standardise":
+    if form.statistic == "standardize":
         y = y - y.mean(-1, keepdim=True)
     y = y / (y.square().mean(-1, keepdim=True) + form.eps).sqrt()
     if gain is not None:
@@ -158,7 +158,7 @@ def _eps(module: nn.Module, form: RowForm, width: int) -> tuple[float, str | Non
         bias.detach().zero_()  # beside a bias, a tiny result would lose its digits
     x = random_input((5, width), _TINY, torch.float32, seed=30)
     y, plain = _result(double, x).double(), _formula(x, replace(form, bias=None), double).double()
-    centred = x.double() - (x.double().mean(-1, keepdim=True) if form.statistic == "standardise" else 0.0)
+    centred = x.double() - (x.double().mean(-1, keepdim=True) if form.statistic == "standardize" else 0.0)
     square = centred.square().mean(-1)
     # Of plain = c / sqrt(square) and y = c / sqrt(square + eps) the quotient tells eps, row by row.
     growth = (plain * plain).sum(-1) / (plain * y).sum(-1)

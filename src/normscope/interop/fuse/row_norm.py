@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
-from normscope.ops import dispatch
-from normscope.ops import kernel_mode as switch
+from normscope.ops import dispatch, kernel_mode
 from normscope.ops.norm_reference import Affine, Statistic
 from normscope.scope import Scope
 
@@ -20,7 +19,7 @@ _LAST_AXIS, _ITS_GAIN = Scope.parse("... [d]"), ("d",)
 class RowForm:
     """A norm over the last axis, and where the module keeps what it needs.
 
-    y = x / sqrt(mean of squares + eps) * (gain + offset) + bias, and the same after centring for "standardise".
+    y = x / sqrt(mean of squares + eps) * (gain + offset) + bias, and the same after centring for "standardize".
     """
 
     statistic: Statistic
@@ -73,4 +72,4 @@ def _as_proven(form: RowForm, x: Any, weight: Tensor | None, bias: Tensor | None
             return False
     if form.width is not None and x.shape[-1] != form.width:
         return False
-    return x.numel() > 0 and switch.form_for(x, weight, bias) != "steps"
+    return x.numel() > 0 and kernel_mode.select_backend(x, weight, bias) != "reference"

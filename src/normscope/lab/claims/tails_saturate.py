@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.initialization import Initialisation
+from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings, Tuning
@@ -78,7 +78,7 @@ def measure(settings: Settings, seed: int) -> Figures:
 def _layer(settings: Settings, gain: float, d_in: int, number: int, seed: int) -> Linear:
     """A layer whose weights are the same with each way to cut, except for those that are cut, and a common factor."""
     torch.manual_seed(1000 * seed + number)
-    init = Initialisation("normal", lambda role, fan_in, *_: gain / math.sqrt(fan_in), **settings["normal"])
+    init = Initialization("normal", lambda role, fan_in, *_: gain / math.sqrt(fan_in), **settings["normal"])
     return Linear(d_in, settings["width"], init=init)
 
 

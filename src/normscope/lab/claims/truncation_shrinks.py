@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from normscope.blocks.initialization import Initialisation, truncation_shrinkage
+from normscope.blocks.initialization import Initialization, truncated_normal_std
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
 from normscope.lab.claim_runs import Runs
@@ -36,7 +36,7 @@ def measure(settings: Settings, seed: int) -> Figures:
         _draw(weight, settings["drawn_by"], cut)
         ratios.append((cut, weight.double().std().item() / STD))
         beyond = max(beyond, weight.abs().max().item() / (cut * STD))
-    formula_error = max(abs(truncation_shrinkage(cut) - by_integration(cut)) for cut in CUTS)
+    formula_error = max(abs(truncated_normal_std(cut) - by_integration(cut)) for cut in CUTS)
     return {"ratios": ratios, "largest": beyond, "formula_error": formula_error}
 
 
@@ -46,7 +46,7 @@ def _draw(weight: torch.Tensor, drawn_by: str, cut: float) -> None:
     elif drawn_by == "torch defaults":
         nn.init.trunc_normal_(weight, std=STD)
     else:
-        Initialisation(drawn_by, lambda *_: STD, cut=cut, corrected=drawn_by == "corrected").fill_(weight)
+        Initialization(drawn_by, lambda *_: STD, cut=cut, corrected=drawn_by == "corrected").fill_(weight)
 
 
 def by_integration(cut: float) -> float:

@@ -9,7 +9,7 @@ from normscope.lab.claim import Settings
 from normscope.lab.compare.pacing import FEWEST_STEPS, Pace, seconds_for, too_little_time
 from normscope.lab.compare.variants import SOME_TEXT, build_on_meta
 from normscope.lab.trials.text import build_gpt
-from normscope.ops.kernel_mode import only_steps
+from normscope.ops.kernel_mode import reference_kernels
 
 ENOUGH = 2.0
 """Seconds that the estimate may take, about; models too large to be timed in it are judged by counting."""
@@ -42,7 +42,7 @@ def quick_step_times(variants: Sequence[Settings]) -> list[float]:
     try:
         speed = matmul_speed()
         found = [count / speed for count in flops]
-        with only_steps():
+        with reference_kernels():
             for place in sorted(range(len(variants)), key=found.__getitem__):
                 if PASSES * found[place] < ENOUGH - (time.monotonic() - start):
                     found[place] = _step_time(variants[place])

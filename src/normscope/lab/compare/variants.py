@@ -72,7 +72,7 @@ def _model(settings: dict[str, Any]) -> dict[str, Any]:
 def leaks_future(settings: Settings) -> bool:
     """Whether in training its norm tells tokens of those after them."""
     norm = as_norm(settings["model"].get("norm", "rms"))
-    return norm is not None and norm.sees_along(1, 3)
+    return norm is not None and norm.mixes_along(1, 3)
 
 
 def refuse_impossible(variants: Mapping[str, Settings]) -> None:

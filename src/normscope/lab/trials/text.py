@@ -12,7 +12,7 @@ import torch
 
 from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.data.batches import Batches, windows
-from normscope.errors import NotFiniteError
+from normscope.errors import NonFiniteError
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.flops import training_flops
 from normscope.lab.trials.text_sources import Text, load_text
@@ -69,7 +69,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         start = time.perf_counter()
         try:
             losses.append(trainer.step().loss)
-        except NotFiniteError:
+        except NonFiniteError:
             diverged = True
             break
         times.append(time.perf_counter() - start)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
-from normscope.blocks.residual import Branch
+from normscope.blocks.residual import Sublayer
 from normscope.learning.checks import as_batch, check_eps, resolve_heads
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.topics.mlp import TOKENS
@@ -20,7 +20,7 @@ def normed(x: Tensor, eps: float) -> Tensor:
 
 
 @step()
-def looked(attention: Branch, normed: Tensor) -> Tensor:
+def looked(attention: Sublayer, normed: Tensor) -> Tensor:
     """Look: tokens exchange what they know (`normscope explain attention`)."""
     return attention(normed)
 
@@ -39,7 +39,7 @@ def normed_again(middle: Tensor, eps: float) -> Tensor:
 
 
 @step()
-def thought(mlp: Branch, normed_again: Tensor) -> Tensor:
+def thought(mlp: Sublayer, normed_again: Tensor) -> Tensor:
     """Think: every token by itself (`normscope explain mlp`)."""
     return mlp(normed_again)
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import GroupNorm
-from normscope.checks import is_whole
+from normscope.checks import is_integer
 from normscope.errors import ConfigError, ShapeError
 from normscope.learning.checks import check_eps, check_rank, image_axis_names
 from normscope.learning.lesson import Lesson, step
@@ -39,7 +39,7 @@ def variance(grouped: Tensor, mean: Tensor, over: Axes) -> Tensor:
 
 
 @step({"torch.nn.functional.group_norm": lambda x, groups, eps: F.group_norm(x, groups, eps=eps)})
-def standardised(x: Tensor, grouped: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
+def standardized(x: Tensor, grouped: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
     """Centre and scale every group, and put the channels side by side again."""
     centred = grouped - mean
     return (centred / torch.sqrt(variance + eps)).reshape(x.shape)
@@ -62,7 +62,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
     check_eps(eps)
     channels = x.shape[1]
     groups = _few_groups(x) if groups is None else groups
-    if not is_whole(groups) or channels % groups:
+    if not is_integer(groups) or channels % groups:
         divisors = ", ".join(str(size) for size in range(1, channels + 1) if channels % size == 0)
         raise ConfigError(
             f"{channels} channels cannot be cut into groups={groups!r}\nfix: --groups with one of {divisors}"
@@ -98,7 +98,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
             grouped,
             mean,
             variance,
-            standardised,
+            standardized,
             step(layers)(result),
             *([every_channel_alone] if has_positions else []),
             all_in_one,

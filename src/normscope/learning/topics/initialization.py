@@ -6,7 +6,7 @@ import statistics
 import torch
 from torch import Tensor
 
-from normscope.blocks.initialization import truncation_shrinkage
+from normscope.blocks.initialization import truncated_normal_std
 from normscope.blocks.linear import Linear
 from normscope.errors import ShapeError
 from normscope.learning.checks import format_number
@@ -59,7 +59,7 @@ def integrated(cut: float) -> float:
     return math.sqrt(float(torch.trapezoid(z.square() * density, z) / torch.trapezoid(density, z)))
 
 
-@step({"an integral in float64": lambda: integrated(3.0), "normscope's own formula": lambda: truncation_shrinkage(3.0)})
+@step({"an integral in float64": lambda: integrated(3.0), "normscope's own formula": lambda: truncated_normal_std(3.0)})
 def shrinkage() -> float:
     """Without its tails the distribution is a little narrower than it was meant to be, by this factor."""
     density = math.exp(-(3**2) / 2) / math.sqrt(2 * math.pi)

@@ -30,7 +30,7 @@ def real(x: Tensor, eps: float, batches: int = 1) -> Batch:
         y = layer(leaf)
         torch.autograd.backward(y.square().sum() / 2)
     assert leaf.grad is not None
-    return Batch(y, leaf.grad, layer.get_buffer("running_square"), layer.get_buffer("running_pull"))
+    return Batch(y, leaf.grad, layer.get_buffer("running_square"), layer.get_buffer("running_nu"))
 
 
 @step(axes="d")
@@ -41,7 +41,7 @@ def psi(running_square: Tensor, eps: float) -> Tensor:
 
 
 @step()
-def standardised(x: Tensor, psi: Tensor) -> Tensor:
+def standardized(x: Tensor, psi: Tensor) -> Tensor:
     """Divide. Nothing is centred, and this batch's own statistics have no say in it: a strange batch cannot spoil
     its own result."""
     return x / psi
@@ -50,24 +50,24 @@ def standardised(x: Tensor, psi: Tensor) -> Tensor:
 @step()
 def gradient(result: Tensor, weight: Tensor) -> Tensor:
     """Now backward. Let the loss be sum(result^2) / 2: then the gradient of each result is the result itself, and
-    that of the standardised numbers the same times the gain."""
+    that of the standardized numbers the same times the gain."""
     return result * weight
 
 
 @step({"normscope.PowerNorm, backward": lambda x, eps: real(x, eps).gradient})
-def gradient_of_x(gradient: Tensor, running_pull: Tensor, standardised: Tensor, psi: Tensor) -> Tensor:
+def gradient_of_x(gradient: Tensor, running_nu: Tensor, standardized: Tensor, psi: Tensor) -> Tensor:
     """psi came from batches that are gone, so no gradient can flow back through it. In its place stands what is
-    remembered of that gradient, running_pull (nu in the paper), which is 0 at the start."""
-    return (gradient - running_pull * standardised) / psi
+    remembered of that gradient, running_nu (nu in the paper), which is 0 at the start."""
+    return (gradient - running_nu * standardized) / psi
 
 
 @step({"normscope.PowerNorm's buffer": lambda x, eps: real(x, eps).pull}, axes="d")
-def new_pull(running_pull: Tensor, gradient: Tensor, standardised: Tensor, over: Axes) -> Tensor:
+def new_pull(running_nu: Tensor, gradient: Tensor, standardized: Tensor, over: Axes) -> Tensor:
     """The backward pass moves that memory: a tenth of how strongly this batch's gradient pulls along its own
     numbers."""
-    power = standardised.square().mean(over)
-    pull = (gradient * standardised).mean(over)
-    return running_pull * (1 - 0.1 * power) + 0.1 * pull
+    power = standardized.square().mean(over)
+    pull = (gradient * standardized).mean(over)
+    return running_nu * (1 - 0.1 * power) + 0.1 * pull
 
 
 @step(axes="d")
@@ -111,7 +111,7 @@ def powernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
         given={
             "x": x,
             "running_square": torch.ones(width),
-            "running_pull": torch.zeros(width),
+            "running_nu": torch.zeros(width),
             "weight": torch.ones(width),
             "bias": torch.zeros(width),
             "eps": eps,
@@ -119,7 +119,7 @@ def powernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
         },
         steps=[
             psi,
-            standardised,
+            standardized,
             step({"normscope.PowerNorm": lambda x, eps: real(x, eps).result})(affine),
             gradient,
             gradient_of_x,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
-from normscope.blocks.residual import WIRINGS, Branch
+from normscope.blocks.residual import WIRINGS, Sublayer
 from normscope.learning.checks import check_eps
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.topics.block import stream
@@ -13,13 +13,13 @@ from normscope.learning.torch_state import seeded
 
 
 @step()
-def normed(norm: Branch, x: Tensor) -> Tensor:
+def normed(norm: Sublayer, x: Tensor) -> Tensor:
     """The branch reads a normalised copy (here by RMSNorm without a gain)."""
     return norm(x)
 
 
 @step()
-def branch(mlp: Branch, normed: Tensor) -> Tensor:
+def branch(mlp: Sublayer, normed: Tensor) -> Tensor:
     """What the branch has to say; here it is an MLP."""
     return mlp(normed)
 
@@ -30,14 +30,14 @@ def added(x: Tensor, branch: Tensor) -> Tensor:
     return x + branch
 
 
-def one_plus_slope(x: Tensor, norm: Branch, mlp: Branch) -> Tensor:
+def one_plus_slope(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
     """1 + f'(x), with f the branch alone."""
     leaf = x.clone().requires_grad_()
     return 1 + torch.autograd.grad(mlp(norm(leaf)).sum(), leaf)[0]
 
 
 @step({"1 + the gradient of the branch alone": one_plus_slope})
-def gradient(x: Tensor, norm: Branch, mlp: Branch) -> Tensor:
+def gradient(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
     """Backward: the gradient of x + f(x) is 1 + f'(x). The 1 is the highway: even if the branch gave no gradient
     at all, this would arrive."""
     leaf = x.clone().requires_grad_()
@@ -46,7 +46,7 @@ def gradient(x: Tensor, norm: Branch, mlp: Branch) -> Tensor:
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["pre"](x)})
-def pre(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def pre(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """Wiring pre (GPT-2, Llama, nanochat): a normalised copy goes into each branch, the stream itself is never
     normalised."""
     middle = x + attention(norm(x))
@@ -54,34 +54,34 @@ def pre(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["post"](x)})
-def post(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def post(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """Wiring post (the first transformer, BERT): the sum is normalised, and with it the highway."""
     middle = norm(x + attention(x))
     return norm(middle + mlp(middle))
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["sandwich"](x)})
-def sandwich(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def sandwich(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """Wiring sandwich (Gemma 2): what goes into a branch is normalised, and what comes out too."""
     middle = x + norm(attention(norm(x)))
     return middle + norm(mlp(norm(middle)))
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["parallel"](x)})
-def parallel(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def parallel(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """Wiring parallel (GPT-J, PaLM): both branches read the same copy, and are added together."""
     return x + attention(norm(x)) + mlp(norm(x))
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["single"](x)})
-def single(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def single(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """What if one residual went around both? Then the block cannot look without also thinking: what attention
     found reaches the stream only through the MLP."""
     return x + mlp(attention(norm(x)))
 
 
 @step({"normscope.Block": lambda blocks, x: blocks["none"](x)})
-def none(x: Tensor, attention: Branch, mlp: Branch, norm: Branch) -> Tensor:
+def none(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """And with none, all that x was is gone, but for what the branches kept of it."""
     return mlp(attention(norm(x)))
 

@@ -179,7 +179,7 @@ def normalize(x, weight, bias, y, d, eps, centred):
 
 
 @compiled
-def turn(x, cos, sin, half):
+def apply_rotary(x, cos, sin, half):
     """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head, in place."""
     heads, cosines, sines = float32_at(x), float32_at(cos), float32_at(sin)
     for j in range(half):

@@ -11,7 +11,7 @@ import numpy as np
 
 from normscope.ops.fused.activations import gelu, gelu_tanh, silu
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int64_at
-from normscope.ops.fused.decode_rows import attend, four_products, normalize, turn
+from normscope.ops.fused.decode_rows import apply_rotary, attend, four_products, normalize
 from normscope.ops.fused.math_functions import tanh
 from normscope.ops.fused.parallel import share
 
@@ -27,7 +27,7 @@ from normscope.ops.fused.parallel import share
 # What the model's own table holds: sizes and choices; addresses of its first and last layers; of the input; of room.
 (
     ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, WINDOW, ROW_STEP, HEAD_STEP, SCORES_STEP,
-    KIND, CENTRED, QK_NORM, QK_CENTRED, ACTIVATION, EMBEDDING_NORM,
+    KIND, CENTERED, QK_NORM, QK_CENTERED, ACTIVATION, EMBEDDING_NORM,
     EMBEDDING, POSITION, FIRST_NORM, FIRST_NORM_BIAS, LAST_NORM, LAST_NORM_BIAS, HEAD, HEAD_SCALE, HEAD_BIAS, COS, SIN,
     TABLE, TOKENS, PLACES,
     STREAM, NORMED, QUERY, KEY, VALUE, ATTENDED, INNER, SCORES, LOGITS,
@@ -121,16 +121,16 @@ def _prepare(x, size, fraction, norm, count):
         for h in range(count):
             head = x + 4 * (r * count + h) * e
             if size[QK_NORM]:
-                normalize(head, norm[0], norm[1], head, e, fraction[QK_EPS], size[QK_CENTRED])
+                normalize(head, norm[0], norm[1], head, e, fraction[QK_EPS], size[QK_CENTERED])
             if size[COS]:
-                turn(head, size[COS] + turned, size[SIN] + turned, e // 2)
+                apply_rotary(head, size[COS] + turned, size[SIN] + turned, e // 2)
 
 
 @compiled
 def _normalize_all(x, weight, bias, y, size, fraction):
     d = size[WIDTH]
     for r in range(size[ROWS]):
-        normalize(x + 4 * r * d, weight, bias, y + 4 * r * d, d, fraction[EPS], size[CENTRED])
+        normalize(x + 4 * r * d, weight, bias, y + 4 * r * d, d, fraction[EPS], size[CENTERED])
 
 
 @compiled

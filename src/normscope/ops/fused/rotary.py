@@ -49,7 +49,7 @@ def _turn_part(part, parts, x, cos, sin, y, tokens, places, heads, half, back):
 
 
 @compiled
-def turn(threads, fork, number, team, x, cos, sin, y, tokens, places, heads, half, back):
+def apply_rotary(threads, fork, number, team, x, cos, sin, y, tokens, places, heads, half, back):
     """All tokens turned by the angles of their places, or back by them. Arrays are given by their addresses."""
     share(threads, fork, number, team, _turn_part, (x, cos, sin, y, tokens, places, heads, half, back))
 
@@ -121,7 +121,7 @@ def _forward_part(part, parts, x, weight, cos, sin, y, tokens, places, heads, ha
 
 
 @compiled
-def normalize_and_turn(threads, fork, number, team, x, weight, cos, sin, y, tokens, places, heads, half, eps):
+def rms_norm_rotary(threads, fork, number, team, x, weight, cos, sin, y, tokens, places, heads, half, eps):
     """All rows over their root mean square, times the gain, and turned."""
     share(threads, fork, number, team, _forward_part, (x, weight, cos, sin, y, tokens, places, heads, half, eps))
 
@@ -221,7 +221,7 @@ def _add_up(sums, result, blocks, e):
 
 
 @compiled
-def normalize_and_turn_backward(
+def rms_norm_rotary_backward(
     threads, fork, number, team, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, places, heads, half, eps,
     learns,
 ):  # fmt: skip

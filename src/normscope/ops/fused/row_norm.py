@@ -59,7 +59,7 @@ def _settle(x, means, squares, scales, rows, d, eps, centred):
 
 
 @compiled
-def _standardise(x, weight, bias, y, means, squares, scales, rows, d, shifted):
+def _standardize(x, weight, bias, y, means, squares, scales, rows, d, shifted):
     """y = (x - mean) scale weight + bias; nothing is shifted where there is neither a mean nor a bias."""
     in_vectors()
     for i in range(rows):
@@ -110,7 +110,7 @@ def _forward_part(
             centres = float64_at(means + 8 * i if centred else zeros)
             _measure(xs, centres, squares, count, d, centred)
             _settle(xs, centres, squares, scales, count, d, eps, centred)
-            _standardise(
+            _standardize(
                 xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, centred or shifted
             )
         i += count

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.checks import as_path
-from normscope.models.summary import model_in_words
+from normscope.models.summary import describe_model
 from normscope.render.chart import draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.formatting import format_count, format_duration
@@ -42,7 +42,7 @@ def report_html(record: Record) -> str:
 def _head(record: Record) -> list[str]:
     start, step = record.start, max((event["step"] for event in record.kind("step")), default=0)
     model = record.config.get("model")
-    words = [model_in_words(model)] if isinstance(model, Mapping) else []
+    words = [describe_model(model)] if isinstance(model, Mapping) else []
     if "parameters" in start:
         words.append(f"{format_count(start['parameters'])} parameters")
     reason = str(record.end.get("reason", ""))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.checks import brief, check_above_zero, check_flags, is_number, is_whole
+from normscope.checks import check_flags, check_positive_number, is_integer, is_number, short_repr
 from normscope.errors import ConfigError, DtypeError
 from normscope.training.optimizers.lazy_torch import Light
 from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalise
@@ -57,13 +57,13 @@ class Muon(Light):
         weight_decay: float = 0.0,
         steps: int = len(POLAR_EXPRESS),
     ) -> None:
-        check_above_zero(lr=lr)
+        check_positive_number(lr=lr)
         check_flags(nesterov=nesterov)
         if not (is_number(momentum) and 0 <= momentum < 1):
             raise ConfigError(f"momentum={momentum!r} must be at least zero and below one")
         if not (is_number(weight_decay) and 0 <= weight_decay < math.inf):
             raise ConfigError(f"weight_decay={weight_decay!r} must be a finite number, zero or more")
-        if not (is_whole(steps) and steps <= len(POLAR_EXPRESS)):
+        if not (is_integer(steps) and steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"steps={steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
         defaults = {
             "lr": lr,
@@ -73,7 +73,7 @@ class Muon(Light):
             "steps": steps,
         }
         if not isinstance(params, Iterable):
-            raise DtypeError(f"Muon takes matrices, but got {brief(params)}\nfix: Muon([layer.weight, ...])")
+            raise DtypeError(f"Muon takes matrices, but got {short_repr(params)}\nfix: Muon([layer.weight, ...])")
         try:
             super().__init__(params, defaults)
         except ValueError as error:  # torch says what is wrong
