@@ -180,7 +180,7 @@ def test_a_compiler_sees_one_pass() -> None:
     attention = made()
     wanted = run(attention)
     found = run(torch.compile(attention, fullgraph=True, backend=backend))  # type: ignore[arg-type]
-    assert graphs == [["normscope.normalize_and_turn.default"] * 2 + ["normscope.attend.default"]]
+    assert graphs == [["normscope.rms_norm_rotary.default"] * 2 + ["normscope.attend.default"]]
     for name, value in wanted.items():
         other = found[name] if name in found else found[f"_orig_mod.{name}"]
         torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-6, msg=name)
