@@ -2,7 +2,7 @@
 
 import pytest
 
-from normscope.diagnostics.collect.session import Scene
+from normscope.diagnostics.collect.session import XraySession
 
 
 @pytest.fixture(autouse=True)
@@ -10,10 +10,10 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if "forgiving" in request.fixturenames:
         return
 
-    def excuse(self: Scene, where: str, error: Exception) -> None:
+    def report_failure(self: XraySession, where: str, error: Exception) -> None:
         raise error
 
-    monkeypatch.setattr(Scene, "excuse", excuse)
+    monkeypatch.setattr(XraySession, "report_failure", report_failure)
 
 
 @pytest.fixture

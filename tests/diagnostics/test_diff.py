@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.collect.fingerprints import Prints
+from normscope.diagnostics.collect.fingerprints import Fingerprint
 from normscope.diagnostics.diff.diff import Difference, compare
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
@@ -258,7 +258,7 @@ def test_a_tolerance_must_be_one() -> None:
 
 def test_prints_see_a_change_of_any_number_they_look_at() -> None:
     def prints(x: Tensor) -> tuple[float, ...]:
-        found = Prints()
+        found = Fingerprint()
         found.add(x)
         return found.finish()
 
@@ -275,7 +275,7 @@ def test_prints_see_a_change_of_any_number_they_look_at() -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (5, 3), (2, 300, 4), (9, 2, 70, 70), (2, 3, 4, 5, 6)])
 def test_prints_of_any_shape_are_about_as_large_as_the_rms(shape: tuple[int, ...]) -> None:
-    found = Prints()
+    found = Fingerprint()
     found.add(randn(*shape))
     prints = found.finish()
     assert len(prints) == 4

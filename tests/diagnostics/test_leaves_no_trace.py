@@ -14,7 +14,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import normscope
 from normscope import GPT, llama, nanochat
-from normscope.diagnostics.collect.hooks import nothing
+from normscope.diagnostics.collect.hooks import noop
 from normscope.diagnostics.record_json import load_record
 from tests.support import random_tokens
 
@@ -254,10 +254,10 @@ def test_no_hook_stays_on_a_tensor_that_lives_on() -> None:
     assert not model.table.places._backward_hooks
     assert not inputs._backward_hooks
     assert not kept._backward_hooks
-    scene = weakref.ref(x._scene)
+    session = weakref.ref(x._session)
     del x
     gc.collect()
-    assert scene() is None
+    assert session() is None
 
 
 def test_hooks_on_tensors_that_are_gone_are_forgotten() -> None:
@@ -265,7 +265,7 @@ def test_hooks_on_tensors_that_are_gone_are_forgotten() -> None:
     with normscope.xray(model) as x:
         for _ in range(1000):
             model(inputs)
-        assert len(x._scene._handles._handles) < 2000
+        assert len(x._session._handles._handles) < 2000
 
 
 def test_a_copy_and_a_file_made_inside_have_nothing_of_it(tmp_path: Path) -> None:
@@ -282,5 +282,5 @@ def test_a_copy_and_a_file_made_inside_have_nothing_of_it(tmp_path: Path) -> Non
     assert [module.calls for module in x.record.modules] == [1, 1, 1, 1]
     assert x.record.backward_passes == 1
     hooks = [hook for module in copied.modules() for hook in module._forward_pre_hooks.values()]
-    assert all(hook._call is nothing for hook in hooks)  # type: ignore[attr-defined]
+    assert all(hook._call is noop for hook in hooks)  # type: ignore[attr-defined]
     torch.testing.assert_close(copied(inputs), model(inputs))

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
 import normscope
-from normscope.diagnostics.collect.accumulators import Tally
-from normscope.diagnostics.collect.functions import FunctionWatch
-from normscope.diagnostics.collect.modules import ModuleWatch
+from normscope.diagnostics.collect.accumulators import ModuleAccumulator
+from normscope.diagnostics.collect.functions import FunctionTracer
+from normscope.diagnostics.collect.modules import ModuleHooks
 from tests.diagnostics.networks import mlp
 
 WEIGHT = torch.randn(4, 3, 2, 2)
@@ -87,11 +87,11 @@ def test_weights_of_eight_bits_and_of_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("place", "method"),
     [
-        (ModuleWatch, "_count"),
-        (ModuleWatch, "_take_inputs"),
-        (ModuleWatch, "_take_outputs"),
-        (FunctionWatch, "_joining"),
-        (FunctionWatch, "_look"),
+        (ModuleHooks, "_count"),
+        (ModuleHooks, "_take_inputs"),
+        (ModuleHooks, "_take_outputs"),
+        (FunctionTracer, "_joining"),
+        (FunctionTracer, "_look"),
     ],
 )
 def test_an_error_of_the_x_rays_own_is_told_and_not_raised(
@@ -128,7 +128,7 @@ def test_an_error_on_the_way_back_is_told_and_not_raised(monkeypatch: pytest.Mon
     def fail(*_: Any) -> None:
         raise IndexError("of its own")
 
-    monkeypatch.setattr(Tally, "add_gradient", fail)
+    monkeypatch.setattr(ModuleAccumulator, "add_gradient", fail)
     with normscope.xray(model) as seen:
         model(torch.randn(3, 4)).sum().backward()
     assert model[0].weight.grad is not None

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block
 from normscope.cli.draw_models import draw_whole
 from normscope.drawing.draw_model import Drawing
-from normscope.drawing.structure import Box, Frame, Line, Merge, Residual
+from normscope.drawing.structure import Chain, FrameItem, MergeItem, NodeItem, ResidualItem
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
-from normscope.tracing.recorder import record
-from normscope.tracing.trace import Trace
+from normscope.tracing.recorder import trace_model
+from normscope.tracing.trace import ModelTrace
 
 SMALL = {"vocab_size": 50, "context": 16, "width": 24, "heads": 6, "depth": 1}
 
@@ -31,43 +31,43 @@ def small_block(name: str, **settings: Any) -> Block:
     return block
 
 
-def traced(model: nn.Module, *inputs: Any, **options: Any) -> Trace:
-    return record(model, inputs, options)
+def traced(model: nn.Module, *inputs: Any, **options: Any) -> ModelTrace:
+    return trace_model(model, inputs, options)
 
 
-def frames(line: Line) -> Iterator[Frame]:
+def frames(chain: Chain) -> Iterator[FrameItem]:
     """All the frames of a drawing, from the outside in."""
-    for item in line.items:
+    for item in chain.items:
         for inner in _lines(item):
             yield from frames(inner)
-        if isinstance(item, Frame):
+        if isinstance(item, FrameItem):
             yield item
-            yield from frames(item.line)
+            yield from frames(item.chain)
 
 
-def residuals(line: Line) -> Iterator[Residual]:
-    for item in line.items:
-        if isinstance(item, Residual):
+def residuals(chain: Chain) -> Iterator[ResidualItem]:
+    for item in chain.items:
+        if isinstance(item, ResidualItem):
             yield item
-        for inner in (*_lines(item), *([item.line] if isinstance(item, Frame) else [])):
+        for inner in (*_lines(item), *([item.chain] if isinstance(item, FrameItem) else [])):
             yield from residuals(inner)
 
 
-def drawn_nodes(line: Line) -> Iterator[int]:
+def drawn_nodes(chain: Chain) -> Iterator[int]:
     """The number of every node that is drawn."""
-    for item in line.items:
-        if isinstance(item, Box | Merge):
-            yield item.node.number
-        if isinstance(item, Residual):
-            yield from (branch.join.number for branch in item.branches)
-        for inner in (*_lines(item), *([item.line] if isinstance(item, Frame) else [])):
+    for item in chain.items:
+        if isinstance(item, NodeItem | MergeItem):
+            yield item.node.index
+        if isinstance(item, ResidualItem):
+            yield from (branch.join.index for branch in item.branches)
+        for inner in (*_lines(item), *([item.chain] if isinstance(item, FrameItem) else [])):
             yield from drawn_nodes(inner)
 
 
-def _lines(item: object) -> list[Line]:
-    if isinstance(item, Merge):
+def _lines(item: object) -> list[Chain]:
+    if isinstance(item, MergeItem):
         return list(item.lanes)
-    return [item.shared, *(branch.line for branch in item.branches)] if isinstance(item, Residual) else []
+    return [item.shared, *(branch.chain for branch in item.branches)] if isinstance(item, ResidualItem) else []
 
 
 class BasicBlock(nn.Module):

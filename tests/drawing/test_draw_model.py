@@ -14,8 +14,8 @@ from normscope.cli.draw_models import draw_block
 from normscope.drawing.compose import compose
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.drawing.graph import build_graph
-from normscope.drawing.idioms import with_idioms
-from normscope.drawing.shapes import Label, Oblong
+from normscope.drawing.idioms import collapse_idioms
+from normscope.drawing.marks import Label, Rectangle
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
@@ -49,10 +49,10 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_every_box_of_a_block_is_drawn_once(name: str, wiring: str) -> None:
     trace = traced(small_block(name, wiring=wiring, qk_norm="rms"), torch.randn(BLOCK))
-    line = compose(trace, open_parts=True).line
-    assert sorted(drawn_nodes(line)) == sorted(with_idioms(build_graph(trace)).nodes)
-    assert sum(len(residual.branches) for residual in residuals(line)) == {"single": 1, "none": 0}.get(wiring, 2)
-    assert {trace.calls[frame.call].path for frame in frames(line)} == {"attention", "mlp"}
+    chain = compose(trace, expand=True).chain
+    assert sorted(drawn_nodes(chain)) == sorted(collapse_idioms(build_graph(trace)).nodes)
+    assert sum(len(residual.branches) for residual in residuals(chain)) == {"single": 1, "none": 0}.get(wiring, 2)
+    assert {trace.calls[frame.call].path for frame in frames(chain)} == {"attention", "mlp"}
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -64,8 +64,8 @@ def test_a_block_fits_a_terminal(name: str, wiring: str) -> None:
 
 
 def test_two_branches_of_one_norm_share_it() -> None:
-    line = compose(traced(small_block("llama", wiring="parallel"), torch.randn(BLOCK)), open_parts=True).line
-    (residual,) = residuals(line)
+    chain = compose(traced(small_block("llama", wiring="parallel"), torch.randn(BLOCK)), expand=True).chain
+    (residual,) = residuals(chain)
     assert len(residual.shared.items) == 1
     assert len(residual.branches) == 2
 
@@ -75,12 +75,12 @@ def test_two_branches_of_one_norm_share_it() -> None:
 def test_blocks_are_folded_and_every_parameter_is_there(name: str, depth: int) -> None:
     model = gpt(name, depth=depth)
     drawing = draw_model(model, tokens())
-    (block,) = frames(drawing.line)
+    (block,) = frames(drawing.chain)
     assert block.times == depth
     assert block.parameters == sum(parameter.numel() for parameter in model.blocks[0].parameters())
     composition = compose(drawing.trace)
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(drawing.trace.sizes[name] for name in composition.parameters) == total
+    assert sum(drawing.trace.parameter_sizes[name] for name in composition.parameters) == total
     assert drawing.notes == ()
     assert f"{total:,} parameters" in drawing.title
 
@@ -89,7 +89,7 @@ def test_blocks_are_folded_and_every_parameter_is_there(name: str, depth: int) -
 def test_a_block_that_differs_is_not_folded(activation: str) -> None:
     model = gpt("llama", depth=4)
     model.blocks[2] = small_block("llama", activation=activation)
-    assert [frame.times for frame in frames(draw_model(model, tokens()).line)] == [2, 1, 1]
+    assert [frame.times for frame in frames(draw_model(model, tokens()).chain)] == [2, 1, 1]
 
 
 def test_parameters_that_are_not_on_the_way_are_told() -> None:
@@ -110,7 +110,7 @@ def test_parameters_that_are_not_on_the_way_are_told() -> None:
 def test_a_model_of_nothing_but_convolutions() -> None:
     net = nn.Sequential(BasicBlock(4, 4), BasicBlock(4, 4), BasicBlock(4, 8, stride=2))
     drawing = draw_model(net, torch.randn(2, 4, 6, 6))
-    assert [frame.times for frame in frames(drawing.line)] == [2, 1]
+    assert [frame.times for frame in frames(drawing.chain)] == [2, 1]
     assert "(+)◀" in drawing.text
     assert "▶(+)◀" in drawing.text  # the shortcut of the last changes the shape, so two lanes meet
 
@@ -118,7 +118,7 @@ def test_a_model_of_nothing_but_convolutions() -> None:
 def test_two_models_in_one() -> None:
     model = nn.Transformer(8, 2, 2, 1, 16, dropout=0.0, batch_first=True)
     drawing = draw_model(model, torch.randn(2, 7, 8), torch.randn(2, 5, 8))
-    assert [frame.times for frame in frames(drawing.line)] == [2]  # the encoder; the decoder's layer takes two inputs
+    assert [frame.times for frame in frames(drawing.chain)] == [2]  # the encoder; the decoder's layer takes two inputs
     assert "2×7×8" in drawing.text
     assert "2×5×8" in drawing.text
 
@@ -145,11 +145,11 @@ def of_transformers(kind: str, depth: int) -> nn.Module:
 def test_models_of_transformers(kind: str) -> None:
     model = of_transformers(kind, depth=3)
     drawing = draw_model(model, tokens())
-    (block,) = frames(drawing.line)
+    (block,) = frames(drawing.chain)
     assert block.times == 3
-    assert [len(residual.branches) for residual in residuals(block.line)] == [1, 1]
+    assert [len(residual.branches) for residual in residuals(block.chain)] == [1, 1]
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(drawing.trace.sizes[name] for name in compose(drawing.trace).parameters) == total
+    assert sum(drawing.trace.parameter_sizes[name] for name in compose(drawing.trace).parameters) == total
     assert "4 heads" in drawing.text
     assert ("tied to transformer.wte.weight" in drawing.text) == (kind == "gpt2")
 
@@ -175,11 +175,11 @@ def all_drawings() -> list[Drawing]:
 
 def test_no_box_covers_another(all_drawings: list[Drawing]) -> None:
     for drawing in all_drawings:
-        boxes = [m for m in drawing.piece.marks if isinstance(m, Oblong) and m.kind not in ("frame", "repeated")]
+        boxes = [m for m in drawing.layout.marks if isinstance(m, Rectangle) and m.kind not in ("frame", "repeated")]
         cells = [(x, y) for b in boxes for x in range(b.x, b.x + b.width) for y in range(b.y, b.y + b.height)]
-        labels = [m for m in drawing.piece.marks if isinstance(m, Label)]
+        labels = [m for m in drawing.layout.marks if isinstance(m, Label)]
         for label in labels:
-            first = label.x - len(label.text) // 2 if label.is_centred else label.x
+            first = label.x - len(label.text) // 2 if label.is_centered else label.x
             cells += [(first + i, label.y) for i in range(len(label.text))]
         assert len(cells) == len(set(cells)), drawing.text
 
@@ -189,8 +189,8 @@ def test_svg_stands_alone_and_says_what_the_text_says(all_drawings: list[Drawing
         image = drawing.svg
         root = ElementTree.fromstring(image)
         words = {node.text for node in root.findall(".//{*}text")}
-        for mark in drawing.piece.marks:
-            if isinstance(mark, Oblong):
+        for mark in drawing.layout.marks:
+            if isinstance(mark, Rectangle):
                 assert set(mark.lines) <= words
             elif isinstance(mark, Label):
                 assert mark.text in words

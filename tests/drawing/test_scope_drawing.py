@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
-from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap, measure, statistic_at
+from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap, measure, statistic_at
 from normscope.errors import ScopeError
 from normscope.scope import Plan, Scope
 
@@ -113,11 +113,11 @@ def test_letters_never_come_round_again(rows: int, columns: int, last: str) -> N
     assert len(letters) == len(set(letters)) == rows * columns
 
 
-def _lone_box(rows: int, columns: int) -> tuple[Plan, tuple[str, ...], tuple[int, ...], tuple[Band, ...]]:
+def _lone_box(rows: int, columns: int) -> tuple[Plan, tuple[str, ...], tuple[int, ...], tuple[GridRow, ...]]:
     """A map of one box in which no two cells share a mean."""
     plan = Scope.parse("a b [c]").bind((rows, columns, 1))
     cells = tuple(tuple(row * columns + column for column in range(columns)) for row in range(rows))
-    return plan, plan.names, plan.shape, (Band("", (Box("", cells),)),)
+    return plan, plan.names, plan.shape, (GridRow("", (CellGrid("", cells),)),)
 
 
 def test_an_error_points_at_the_scope() -> None:

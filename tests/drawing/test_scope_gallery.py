@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from normscope.drawing.scopes.gallery import GALLERY, Entry, gallery_svg
+from normscope.drawing.scopes.gallery import GALLERY, GalleryEntry, gallery_svg
 
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "scopes.svg"
 
@@ -19,9 +19,9 @@ def test_the_picture_in_the_docs_is_the_one_the_command_makes() -> None:
 @pytest.mark.parametrize(
     ("entry", "letters"),
     list(zip(GALLERY, ["abcdefgh", "aaaabbbb", "abcdabcd", "abcdefgh", "aabbccdd"], strict=True)),
-    ids=lambda value: value.title if isinstance(value, Entry) else value,
+    ids=lambda value: value.title if isinstance(value, GalleryEntry) else value,
 )
-def test_the_top_of_each_block(entry: Entry, letters: str) -> None:
+def test_the_top_of_each_block(entry: GalleryEntry, letters: str) -> None:
     """Channels (or tokens) from left to right, the first sample and then the second."""
     root = ElementTree.fromstring(gallery_svg((entry,)))
     assert "".join(node.text or "" for node in root.findall(".//{*}text") if node.get("class") == "letter") == letters
@@ -29,7 +29,7 @@ def test_the_top_of_each_block(entry: Entry, letters: str) -> None:
 
 
 @pytest.mark.parametrize("entry", GALLERY, ids=lambda entry: entry.title)
-def test_three_faces_of_each_block(entry: Entry) -> None:
+def test_three_faces_of_each_block(entry: GalleryEntry) -> None:
     root = ElementTree.fromstring(gallery_svg((entry,)))
     paths = [node.attrib["d"] for node in root.findall(".//{*}path")]
     assert len(paths) == len(set(paths)) == 4 * 2 + 4 * 9 + 2 * 9  # top, front and side of 4 x 9 x 2 cells

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.residual import WIRINGS
-from normscope.drawing.graph import Graph, build_graph
-from normscope.drawing.idioms import with_idioms
-from normscope.drawing.residual_joins import joins_of
+from normscope.drawing.graph import DataflowGraph, build_graph
+from normscope.drawing.idioms import collapse_idioms
+from normscope.drawing.residual_joins import find_joins
 from normscope.errors import ConfigError, DtypeError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
@@ -28,20 +28,20 @@ FORMULAS = {
 JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "single": 1, "none": 0}
 
 
-def parts_as_boxes(block: nn.Module, x: Tensor) -> Graph:
+def parts_as_boxes(block: nn.Module, x: Tensor) -> DataflowGraph:
     trace = traced(block, x)
-    closed = [call.number for call in trace.calls if call.path in ("attention", "mlp")]
-    return with_idioms(build_graph(trace, closed))
+    closed = [call.index for call in trace.calls if call.path in ("attention", "mlp")]
+    return collapse_idioms(build_graph(trace, closed))
 
 
-def written_out(graph: Graph, number: int) -> str:
+def written_out(graph: DataflowGraph, index: int) -> str:
     """What a node computes, as a formula."""
-    node = graph.nodes[number]
+    node = graph.nodes[index]
     before = [written_out(graph, edge.source) for edge in node.inputs]
     if node.operation == "input":
         return "x"
     if node.operation == "add":
-        join = joins_of(graph)[number]
+        join = find_joins(graph)[index]
         return f"({written_out(graph, join.stream)} + {written_out(graph, join.branch)})"
     path = graph.call_of(node).path
     names = {"attention": "A", "mlp": "M", **{f"norms.{i}": f"N{i + 1}" for i in range(4)}}
@@ -56,8 +56,8 @@ def test_every_wiring_is_known_here() -> None:
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
-    assert written_out(graph, graph.result.source) == FORMULAS[wiring]
-    assert len(joins_of(graph)) == JOINS[wiring]
+    assert written_out(graph, graph.output.source) == FORMULAS[wiring]
+    assert len(find_joins(graph)) == JOINS[wiring]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -74,7 +74,7 @@ def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
     model(tokens)
     for handle in handles:
         handle.remove()
-    graph = with_idioms(build_graph(traced(model, tokens)))
+    graph = collapse_idioms(build_graph(traced(model, tokens)))
     ours = [
         (graph.call_of(node).path, node.inputs[0].shape if node.inputs else (5,), node.shape)
         for node in graph.nodes.values()
@@ -89,10 +89,10 @@ def test_attention_has_its_heads_and_its_sight(causal: bool) -> None:
     from normscope.blocks.attention import Attention
 
     attention = Attention(24, heads=6, kv_heads=2, causal=causal, window=3)
-    graph = with_idioms(build_graph(traced(attention, torch.randn(2, 5, 24))))
-    node = next(node for node in graph.nodes.values() if node.sight is not None)
-    assert node.sight is not None
-    assert (node.sight.heads, node.sight.is_causal, node.sight.window) == (6, causal, 3)
+    graph = collapse_idioms(build_graph(traced(attention, torch.randn(2, 5, 24))))
+    node = next(node for node in graph.nodes.values() if node.attention is not None)
+    assert node.attention is not None
+    assert (node.attention.heads, node.attention.is_causal, node.attention.window) == (6, causal, 3)
     assert [sorted(edge.shape) for edge in node.inputs] == [[2, 4, 5, 6], [2, 2, 4, 5], [2, 2, 4, 5]]
 
 
@@ -108,16 +108,16 @@ def test_attention_written_out_is_attention() -> None:
             y: Tensor = torch.softmax(scores, -1) @ v
             return y
 
-    graph = with_idioms(build_graph(traced(Eager(), torch.randn(2, 5, 8))))
+    graph = collapse_idioms(build_graph(traced(Eager(), torch.randn(2, 5, 8))))
     assert [node.operation for node in graph.nodes.values()] == ["input", "module", "attention"]
-    sight = graph.nodes[graph.result.source].sight
-    assert sight is not None
-    assert (sight.heads, sight.is_masked) == (2, True)
+    attention = graph.nodes[graph.output.source].attention
+    assert attention is not None
+    assert (attention.heads, attention.is_masked) == (2, True)
 
 
 def test_a_residual_in_place_is_found() -> None:
-    graph = with_idioms(build_graph(traced(BasicBlock(4, 4), torch.randn(2, 4, 6, 6))))
-    (join,) = joins_of(graph).values()
+    graph = collapse_idioms(build_graph(traced(BasicBlock(4, 4), torch.randn(2, 4, 6, 6))))
+    (join,) = find_joins(graph).values()
     assert graph.nodes[join.stream].operation == "input"
     assert graph.call_of(graph.nodes[join.branch]).path == "bn2"
     operations = [graph.call_of(node).path for node in graph.nodes.values() if node.is_module]
@@ -125,8 +125,8 @@ def test_a_residual_in_place_is_found() -> None:
 
 
 def test_a_sum_that_is_no_residual_is_none() -> None:
-    graph = with_idioms(build_graph(traced(BasicBlock(4, 8, stride=2), torch.randn(2, 4, 6, 6))))
-    assert joins_of(graph) == {}  # both ways change the shape: neither is what came in
+    graph = collapse_idioms(build_graph(traced(BasicBlock(4, 8, stride=2), torch.randn(2, 4, 6, 6))))
+    assert find_joins(graph) == {}  # both ways change the shape: neither is what came in
 
 
 def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None:
@@ -139,10 +139,10 @@ def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None
 @pytest.mark.parametrize("training", [True, False])
 def test_torch_s_fast_path_hides_nothing(training: bool) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).train(training)
-    graph = with_idioms(build_graph(traced(layer, torch.randn(2, 5, 8))))
+    graph = collapse_idioms(build_graph(traced(layer, torch.randn(2, 5, 8))))
     paths = [graph.call_of(node).path for node in graph.nodes.values() if node.is_module]
     assert paths == ["norm1", "linear1", "linear2", "norm2"]
-    assert len(joins_of(graph)) == 2
+    assert len(find_joins(graph)) == 2
 
 
 def test_a_model_that_looks_at_numbers_is_run_for_real() -> None:
@@ -155,7 +155,7 @@ def test_a_large_model_is_not_computed() -> None:
     with torch.device("meta"):
         model = GPT(preset("gpt2")).eval()
     trace = traced(model, torch.empty(8, 1024, dtype=torch.int64, device="meta"))
-    assert trace.result.shape == (8, 1024, 50304)
+    assert trace.output.shape == (8, 1024, 50304)
 
 
 def state_of(model: nn.Module) -> list[object]:

@@ -93,7 +93,7 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
     count = sum(parameter.numel() for parameter in block.parameters())
     title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
     drawing = draw_model(block, x, axes=_letters(config, shape), inside=True, title=title)
-    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), meanings=MEANINGS)
+    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=MEANINGS)
 
 
 def draw_whole(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
@@ -121,12 +121,12 @@ def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
 
 
 def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_preset: bool = False) -> Drawing:
-    x, letters = _input(model, shape, is_preset)
+    x, axis_names = _input(model, shape, is_preset)
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
-    drawing = draw_model(model, x, axes=letters, inside=inside or None, title=title)
-    meanings = {ConvNetConfig: IMAGES, ViTConfig: PATCHES}.get(type(model.config), MEANINGS)
-    return dataclasses.replace(drawing, meanings=meanings)
+    drawing = draw_model(model, x, axes=axis_names, inside=inside or None, title=title)
+    axis_meanings = {ConvNetConfig: IMAGES, ViTConfig: PATCHES}.get(type(model.config), MEANINGS)
+    return dataclasses.replace(drawing, axis_meanings=axis_meanings)
 
 
 def _input(model: nn.Module, shape: Shape | None, is_preset: bool) -> tuple[Tensor, Mapping[Shape, str]]:
@@ -190,9 +190,9 @@ def _letters(config: BlockConfig, shape: Shape) -> dict[Shape, str]:
 
 def _unambiguous(shapes: Iterable[tuple[Shape, str]]) -> dict[Shape, str]:
     found: defaultdict[Shape, set[str]] = defaultdict(set)
-    for shape, letters in shapes:
-        found[shape].add(letters)
-    return {shape: letters.pop() for shape, letters in found.items() if len(letters) == 1}
+    for shape, axis_names in shapes:
+        found[shape].add(axis_names)
+    return {shape: axis_names.pop() for shape, axis_names in found.items() if len(axis_names) == 1}
 
 
 def _config(name: str, settings: Mapping[str, Any], tokens: int = 0) -> Any:

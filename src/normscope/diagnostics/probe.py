@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.diagnostics.collect.functions import FunctionWatch
-from normscope.diagnostics.collect.modules import COMPILED, ModuleWatch
-from normscope.diagnostics.collect.norms import compare_memory
-from normscope.diagnostics.collect.parameters import ParameterWatch
-from normscope.diagnostics.collect.session import Scene
-from normscope.diagnostics.collect.unregistered_parameters import Strangers
+from normscope.diagnostics.collect.functions import FunctionTracer
+from normscope.diagnostics.collect.modules import COMPILED, ModuleHooks
+from normscope.diagnostics.collect.norms import compare_running_stats
+from normscope.diagnostics.collect.parameters import ParameterTracker
+from normscope.diagnostics.collect.session import XraySession
+from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import save_record
@@ -52,10 +52,10 @@ class Xray:
                 f"fix: with xray(model): ..., and call the model inside of the block"
             )
         self._model, self._label, self._inside = model, label, inside
-        self._scene = Scene()
-        self._modules = ModuleWatch(_inner(model, self._scene), self._scene)
-        self._strangers = Strangers(_inner(model, self._scene))
-        self._parameters = ParameterWatch(_inner(model, self._scene), self._scene, self._strangers)
+        self._session = XraySession()
+        self._modules = ModuleHooks(_inner(model, self._session), self._session)
+        self._unregistered = UnregisteredParameters(_inner(model, self._session))
+        self._parameters = ParameterTracker(_inner(model, self._session), self._session, self._unregistered)
         self._stack: ExitStack | None = None
         self._record: XrayRecord | None = None
 
@@ -65,16 +65,16 @@ class Xray:
         with ExitStack() as stack:
             stack.callback(self._stop)
             if not self._inside:
-                self._scene.notice("the model was looked at from outside, as a whole")
+                self._session.notice("the model was looked at from outside, as a whole")
             elif "torch._dynamo" in sys.modules:  # also for a compiled function that calls the model
                 if _is_compiled(self._model):
-                    self._scene.notice(COMPILED)
+                    self._session.notice(COMPILED)
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             self._modules.start(self._inside)
             self._parameters.start()
             if self._inside:
-                stack.enter_context(FunctionWatch(self._scene, self._strangers))
-            self._scene.looking = True
+                stack.enter_context(FunctionTracer(self._session, self._unregistered))
+            self._session.is_active = True
             self._stack = stack.pop_all()
         return self
 
@@ -85,11 +85,13 @@ class Xray:
         stack, self._stack = self._stack, None
         stack.close()
         if error is not None:
-            self._scene.notice(f"the block ended with {type(error).__name__}: what would have come after was not seen")
+            self._session.notice(
+                f"the block ended with {type(error).__name__}: what would have come after was not seen"
+            )
         self._record = dataclasses.replace(self._finish(), interrupted=error is not None)
 
     def _stop(self) -> None:
-        self._scene.stop()
+        self._session.stop()
         self._modules.stop()
         self._parameters.stop()
 
@@ -124,37 +126,37 @@ class Xray:
             raise ConfigError(f"an x-ray is saved as .json or as .html, but got {path.name}\nfix: {path.stem}.html")
 
     def _finish(self) -> XrayRecord:
-        scene, names, batches = self._scene, self._modules.names, self._modules.batches
-        if batches and not scene.batches:
-            scene.notice(
+        session, names, batches = self._session, self._modules.names, self._modules.batches
+        if batches and not session.batches:
+            session.notice(
                 "only parts of the model were called: a batch is a call of the one that was called least often"
             )
         by_name = {name: module for module, name in names.items()}
         finished = []
-        for name, tally in list(scene.tallies.items()):
-            if tally.is_function:
+        for name, accumulator in list(session.accumulators.items()):
+            if accumulator.is_function:
                 continue
             module = by_name.get(name)
-            if module is not None and tally.norm is not None:
-                scene.look(f"the memory of `{name}`", compare_memory, tally.norm, module)
+            if module is not None and accumulator.norm is not None:
+                session.guarded(f"the memory of `{name}`", compare_running_stats, accumulator.norm, module)
             parameters = () if module is None else self._parameters.of(module, name)
-            finished.append(tally.finish(batches, parameters))
-            finished += [scene.tallies[own].finish(batches, ()) for own in scene.functions.get(name, [])]
+            finished.append(accumulator.finish(batches, parameters))
+            finished += [session.accumulators[own].finish(batches, ()) for own in session.functions.get(name, [])]
         return XrayRecord(
-            model=type(_inner(self._model, scene)).__name__,
+            model=type(_inner(self._model, session)).__name__,
             modules=tuple(finished),
             batches=batches,
             backward_passes=self._parameters.backwards,
             steps=tuple(self._parameters.steps),
-            losses=tuple(scene.losses),
-            notices=tuple(scene.notices),
+            losses=tuple(session.losses),
+            notices=tuple(session.notices),
             normscope=__version__,
             torch=torch.__version__,
             label=self._label,
-            skipped_steps=scene.skipped_steps,
+            skipped_steps=session.skipped_steps,
             foreign_optimizer_steps=self._parameters.strange_steps,
-            steps_without_zero_grad=self._parameters.piling.steps,
-            unregistered_parameters=self._strangers.finish(),
+            steps_without_zero_grad=self._parameters.zero_grad.steps,
+            unregistered_parameters=self._unregistered.finish(),
         )
 
 
@@ -162,13 +164,13 @@ xray = Xray
 """As people write it: `with normscope.xray(model) as x:`."""
 
 
-def _inner(model: nn.Module, scene: Scene) -> nn.Module:
+def _inner(model: nn.Module, session: XraySession) -> nn.Module:
     """The model inside of what torch has wrapped it in."""
     while True:
         if isinstance(model, _compiled_kinds()):
             model = model._orig_mod
         elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            scene.notice(f"{type(model).__name__}: the figures are those of this process's share of the batch")
+            session.notice(f"{type(model).__name__}: the figures are those of this process's share of the batch")
             model = model.module
         else:
             return model

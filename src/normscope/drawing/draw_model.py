@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from normscope.checks import short_repr
-from normscope.drawing import svg, text
+from normscope.drawing import render_svg, render_text
 from normscope.drawing.compose import compose
-from normscope.drawing.labels import Words
-from normscope.drawing.layout import lay_out
-from normscope.drawing.shapes import Label, Piece
-from normscope.drawing.structure import Line
+from normscope.drawing.labels import Labels
+from normscope.drawing.layout import compute_layout
+from normscope.drawing.marks import Label, MarkGroup
+from normscope.drawing.structure import Chain
 from normscope.errors import ConfigError, DtypeError
-from normscope.tracing.recorder import record
-from normscope.tracing.trace import Shape, Trace
+from normscope.tracing.recorder import trace_model
+from normscope.tracing.trace import ModelTrace, Shape
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,49 +33,53 @@ class Drawing:
         title: what stands above it.
         notes: lines below the title.
         trace: what the module did.
-        line: what is drawn of it.
+        chain: what is drawn of it.
         letters: names for the axes of shapes.
         meanings: what each letter stands for.
     """
 
     title: str
     notes: tuple[str, ...]
-    trace: Trace
-    line: Line
-    letters: Mapping[Shape, str]
-    meanings: Mapping[str, str] = field(default_factory=dict)
+    trace: ModelTrace
+    chain: Chain
+    axis_names: Mapping[Shape, str]
+    axis_meanings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _words(self) -> Words:
+    def _labels(self) -> Labels:
         """Such that the drawing is as wide as a terminal at most: with letters and sizes; or without the sizes of long
         shapes, or of all, where the legend can tell them; or without letters."""
-        full = Words(self.trace, self.letters)
+        full = Labels(self.trace, self.axis_names)
         several = [full]
-        if _sizes(self.letters) is not None:
-            several += [replace(full, sized=most) for most in (3, 0)]
+        if _sizes(self.axis_names) is not None:
+            several += [replace(full, max_sized_axes=most) for most in (3, 0)]
         for most in (3, 0):
-            several.append(replace(full, letters={s: names for s, names in self.letters.items() if len(s) <= most}))
-        widths = [max(WIDTH, _width(lay_out(self.line, words))) for words in several]
+            several.append(
+                replace(full, axis_names={s: names for s, names in self.axis_names.items() if len(s) <= most})
+            )
+        widths = [max(WIDTH, _width(compute_layout(self.chain, labels))) for labels in several]
         return several[widths.index(min(widths))]
 
     @cached_property
-    def piece(self) -> Piece:
+    def layout(self) -> MarkGroup:
         """Where everything stands in a terminal."""
-        return lay_out(self.line, self._words)
+        return compute_layout(self.chain, self._labels)
 
     @cached_property
     def head(self) -> tuple[str, ...]:
         """The lines above the drawing: the title, the notes, and the letters that are used."""
-        return self._head(self._words, self.piece)
+        return self._head(self._labels, self.layout)
 
-    def _head(self, words: Words, piece: Piece) -> tuple[str, ...]:
-        labels = {mark.text for mark in piece.marks if isinstance(mark, Label)}
-        shown = [names for shape, names in words.letters.items() if words.shape(shape) in labels]
+    def _head(self, labels: Labels, layout: MarkGroup) -> tuple[str, ...]:
+        shown_labels = {mark.text for mark in layout.marks if isinstance(mark, Label)}
+        shown = [names for shape, names in labels.axis_names.items() if labels.shape(shape) in shown_labels]
         used = {letter for names in shown for letter in names.split()}
-        ordered = sorted(used, key=[*self.meanings, *sorted(used)].index)
-        is_short = any(words.shape(shape) == names for shape, names in words.letters.items() if names in shown)
-        sizes = _sizes(words.letters) if is_short else None
-        parts = [(letter, self.meanings.get(letter, ""), f"{sizes[letter]}" if sizes else "") for letter in ordered]
+        ordered = sorted(used, key=[*self.axis_meanings, *sorted(used)].index)
+        is_short = any(labels.shape(shape) == names for shape, names in labels.axis_names.items() if names in shown)
+        sizes = _sizes(labels.axis_names) if is_short else None
+        parts = [
+            (letter, self.axis_meanings.get(letter, ""), f"{sizes[letter]}" if sizes else "") for letter in ordered
+        ]
         legend = ", ".join(" ".join(filter(None, part)) for part in parts if any(part[1:]))
         notes = (self.title, *self.notes, legend)
         return tuple(line for note in notes for line in textwrap.wrap(note, WIDTH))
@@ -83,7 +87,7 @@ class Drawing:
     @cached_property
     def text(self) -> str:
         """The drawing in plain characters."""
-        return "\n".join((*self.head, "", text.draw_text(self.piece)))
+        return "\n".join((*self.head, "", render_text.draw_text(self.layout)))
 
     @cached_property
     def rich(self) -> "Text":
@@ -92,14 +96,14 @@ class Drawing:
 
         head = Text(no_wrap=True).append(f"{self.head[0]}\n", style="bold")
         head.append("".join(f"{note}\n" for note in self.head[1:]) + "\n", style="dim")
-        return head.append(text.draw_rich(self.piece))
+        return head.append(render_text.draw_rich(self.layout))
 
     @cached_property
     def svg(self) -> str:
         """The drawing as an SVG image that needs nothing else, for light and dark pages."""
-        words = Words(self.trace, self.letters)  # a page has room for them
-        piece = lay_out(self.line, words)
-        return svg.draw_svg(piece, *self._head(words, piece))
+        labels = Labels(self.trace, self.axis_names)  # a page has room for them
+        layout = compute_layout(self.chain, labels)
+        return render_svg.draw_svg(layout, *self._head(labels, layout))
 
     def __str__(self) -> str:
         return self.text
@@ -164,18 +168,21 @@ def draw_model(
            ▼
         output
     """
-    trace = record(model, inputs, options or {})
-    composition = compose(trace, open_parts=inside)
-    total, drawn = sum(trace.sizes.values()), sum(trace.sizes[name] for name in composition.parameters)
+    trace = trace_model(model, inputs, options or {})
+    composition = compose(trace, expand=inside)
+    total, drawn = (
+        sum(trace.parameter_sizes.values()),
+        sum(trace.parameter_sizes[name] for name in composition.parameters),
+    )
     notes = () if drawn == total else (f"{total - drawn:,} parameters are not on the way to the result, and not drawn",)
     head = title or f"{type(model).__name__} · {total:,} parameters"
-    return Drawing(head, notes, trace, composition.line, _letters(axes, inputs))
+    return Drawing(head, notes, trace, composition.chain, _axis_names(axes, inputs))
 
 
-def _sizes(letters: Mapping[Shape, str]) -> dict[str, int] | None:
+def _sizes(axis_names: Mapping[Shape, str]) -> dict[str, int] | None:
     """How large the axis of each letter is; None if that differs from shape to shape, or is not said."""
     sizes: dict[str, int] = {}
-    for shape, names in letters.items():
+    for shape, names in axis_names.items():
         if len(names.split()) != len(shape):
             return None
         for letter, size in zip(names.split(), shape, strict=True):
@@ -184,7 +191,7 @@ def _sizes(letters: Mapping[Shape, str]) -> dict[str, int] | None:
     return sizes
 
 
-def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) -> Mapping[Shape, str]:
+def _axis_names(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) -> Mapping[Shape, str]:
     if axes is None or isinstance(axes, Mapping):
         return axes or {}
     first = next((value for value in inputs if isinstance(value, Tensor)), None)
@@ -202,5 +209,5 @@ def _letters(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...]) ->
     return {tuple(first.shape): " ".join(names)}
 
 
-def _width(piece: Piece) -> int:
-    return piece.left + piece.right + 1
+def _width(layout: MarkGroup) -> int:
+    return layout.left + layout.right + 1

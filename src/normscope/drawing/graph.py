@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from normscope.drawing.inputs import Reshaped, reshaped_inputs
-from normscope.tracing.function_kinds import ATTENTION, VIEWS
-from normscope.tracing.trace import Call, Shape, Step, Trace, Value
+from normscope.drawing.reshaped_inputs import ReshapedInput, reshaped_inputs
+from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, VIEWS
+from normscope.tracing.trace import ModelTrace, ModuleCall, Op, Shape, TensorRef
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionInfo:
     """How many heads attention has, as far as the shapes tell, and what a token sees."""
 
     heads: int | None
@@ -32,10 +32,10 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """A box. Numbers grow along the flow: a node comes after all that it needs."""
 
-    number: int
+    index: int
     operation: str
     """A function's name; "module" for what a module does; "input" for what the caller gives."""
     call: int
@@ -43,10 +43,10 @@ class Node:
     inputs: tuple[Edge, ...]
     shape: Shape
     parameters: frozenset[str] = frozenset()
-    words: str = ""
+    text: str = ""
     """What to say of it, beyond its name."""
-    numbers: tuple[float | None, ...] = ()
-    sight: Sight | None = None
+    scalar_args: tuple[float | None, ...] = ()
+    attention: AttentionInfo | None = None
     """Of attention, who sees whom."""
 
     @property
@@ -55,86 +55,86 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Graph:
+class DataflowGraph:
     """The boxes and arrows from a model's inputs to its result."""
 
-    trace: Trace
-    nodes: Mapping[int, Node]
-    result: Edge
+    trace: ModelTrace
+    nodes: Mapping[int, GraphNode]
+    output: Edge
 
     @cached_property
-    def users(self) -> Mapping[int, tuple[int, ...]]:
+    def consumers(self) -> Mapping[int, tuple[int, ...]]:
         """For each node those that it feeds, each as often as it does."""
-        found: dict[int, list[int]] = {number: [] for number in self.nodes}
+        found: dict[int, list[int]] = {index: [] for index in self.nodes}
         for node in self.nodes.values():
             for edge in node.inputs:
-                found[edge.source].append(node.number)
-        return {number: tuple(users) for number, users in found.items()}
+                found[edge.source].append(node.index)
+        return {index: tuple(consumers) for index, consumers in found.items()}
 
     @cached_property
     def ancestors(self) -> Mapping[int, frozenset[int]]:
         """For each node all that it depends on."""
         found: dict[int, frozenset[int]] = {}
-        for number in sorted(self.nodes):
-            sources = [edge.source for edge in self.nodes[number].inputs]
-            found[number] = frozenset(sources).union(*(found[source] for source in sources))
+        for index in sorted(self.nodes):
+            sources = [edge.source for edge in self.nodes[index].inputs]
+            found[index] = frozenset(sources).union(*(found[source] for source in sources))
         return found
 
-    def call_of(self, node: Node) -> Call:
+    def call_of(self, node: GraphNode) -> ModuleCall:
         return self.trace.calls[node.call]
 
-    def merged(self, group: Collection[int], into: Node) -> "Graph":
+    def with_merged(self, group: Collection[int], into: GraphNode) -> "DataflowGraph":
         """The graph with a group of nodes as one, which has the number of the last of them."""
-        kept = {number: node for number, node in self.nodes.items() if number not in group}
-        return replace(self, nodes=dict(sorted({**kept, into.number: into}.items())))
+        kept = {index: node for index, node in self.nodes.items() if index not in group}
+        return replace(self, nodes=dict(sorted({**kept, into.index: into}.items())))
 
 
-def build_graph(trace: Trace, closed: Collection[int] = (), *, is_whole: bool = True) -> Graph:
+def build_graph(trace: ModelTrace, closed: Collection[int] = (), *, is_whole: bool = True) -> DataflowGraph:
     """The graph of a trace, in which simple modules and the calls that are named as `closed` are one box each.
 
     With `is_whole` it is of a whole model, whose inputs no one else draws.
     """
-    return _Builder(trace, frozenset(closed), is_whole).graph()
+    return _GraphBuilder(trace, frozenset(closed), is_whole).graph()
 
 
-class _Builder:
-    def __init__(self, trace: Trace, closed: frozenset[int], is_whole: bool) -> None:
+class _GraphBuilder:
+    def __init__(self, trace: ModelTrace, closed: frozenset[int], is_whole: bool) -> None:
         self.trace = trace
-        self.closed = closed | {call.number for call in trace.calls if call.is_simple}
+        self.closed = closed | {call.index for call in trace.calls if call.is_leaf}
         # The box that each step is a part of: its own number, or minus the number of the outermost closed call.
-        self.box = [self._box(step) for step in trace.steps]
-        self.is_live = trace.is_live
-        self.members: dict[int, list[Step]] = {}
-        for step in trace.wanted:
-            self.members.setdefault(self.box[step.number], []).append(step)
-        self.reshaped: dict[int, Reshaped] = {}
+        self.box = [self._box(op) for op in trace.ops]
+        self.depends_on_input = trace.depends_on_input
+        self.members: dict[int, list[Op]] = {}
+        for op in trace.needed_ops:
+            self.members.setdefault(self.box[op.index], []).append(op)
+        self.reshaped: dict[int, ReshapedInput] = {}
         self.carries = self._carrying()
         if is_whole:
-            of_boxes = reshaped_inputs(trace, lambda step: not self._is_drawn(self.box[step.number]))
-            self.reshaped = {self.box[number]: reshaped for number, reshaped in of_boxes.items()}
-        self.inputs = {value.argument: -i - 1 for i, value in enumerate(trace.arguments)}
+            of_boxes = reshaped_inputs(trace, lambda op: not self._is_drawn(self.box[op.index]))
+            self.reshaped = {self.box[index]: reshaped for index, reshaped in of_boxes.items()}
+        self.inputs = {value.argument: -i - 1 for i, value in enumerate(trace.inputs)}
 
-    def _box(self, step: Step) -> int:
-        outermost = next((call for call in self.trace.stacks[step.call] if call in self.closed), None)
-        return step.number if outermost is None else -outermost
+    def _box(self, op: Op) -> int:
+        outermost = next((call for call in self.trace.call_stacks[op.call] if call in self.closed), None)
+        return op.index if outermost is None else -outermost
 
-    def graph(self) -> Graph:
-        nodes: dict[int, Node] = {
-            self.inputs[value.argument]: Node(
-                self.inputs[value.argument], "input", 0, (), value.shape, words=value.argument or ""
+    def graph(self) -> DataflowGraph:
+        nodes: dict[int, GraphNode] = {
+            self.inputs[value.argument]: GraphNode(
+                self.inputs[value.argument], "input", 0, (), value.shape, text=value.argument or ""
             )
-            for value in self.trace.arguments
+            for value in self.trace.inputs
         }
-        for box, steps in self.members.items():
+        for box, ops in self.members.items():
             if self._is_drawn(box):
-                node = self._module(-box, steps) if self._is_call(box) else self._function(steps[0])
-                nodes[node.number] = node
-        result = self._edge(self.trace.result)
-        if result is None:
-            result = Edge(min(nodes, default=-1), self.trace.result.shape)
-        used = {result.source} | {edge.source for node in nodes.values() for edge in node.inputs}
-        nodes = {number: node for number, node in nodes.items() if number >= 0 or number in used}
-        return Graph(self.trace, dict(sorted(nodes.items())), result)
+                node = self._module(-box, ops) if self._is_call(box) else self._function(ops[0])
+                nodes[node.index] = node
+        output = self._edge(self.trace.output)
+        if output is None:
+            output = Edge(min(nodes, default=-1), self.trace.output.shape)
+        used = {output.source} | {edge.source for node in nodes.values() for edge in node.inputs}
+        nodes = {index: node for index, node in nodes.items() if index >= 0 or index in used}
+        return DataflowGraph(self.trace, dict(sorted(nodes.items())), output)
 
     def _is_call(self, box: int) -> bool:
         return box < 0  # the model itself is never closed, so no call is minus nothing
@@ -145,55 +145,57 @@ class _Builder:
             return False
         if box in self.reshaped:
             return True
-        steps = self.members[box]
+        ops = self.members[box]
         if self._is_call(box):
-            learns = any(value.parameter for step in steps for value in step.inputs)
-            works = any(step.function not in VIEWS for step in steps)
-            return works and (learns or any(self.is_live[step.number] for step in steps))
-        return self.is_live[box] and not self._is_view(steps[0])
+            learns = any(value.parameter for op in ops for value in op.inputs)
+            works = any(op.function not in VIEWS for op in ops)
+            return works and (learns or any(self.depends_on_input[op.index] for op in ops))
+        return self.depends_on_input[box] and not self._is_view(ops[0])
 
-    def _is_view(self, step: Step) -> bool:
-        carried = [value for value in step.inputs if self._is_carried(value)]
-        if step.function == "cat":  # with nothing: a cache that is empty
-            return len(carried) == 1 and carried[0].shape == step.shape and not self._parameters(step.inputs)
-        return step.function in VIEWS and len(carried) <= 1
+    def _is_view(self, op: Op) -> bool:
+        carried = [value for value in op.inputs if self._is_carried(value)]
+        if op.function == "cat":  # with nothing: a cache that is empty
+            return len(carried) == 1 and carried[0].shape == op.shape and not self._parameters(op.inputs)
+        return op.function in VIEWS and len(carried) <= 1
 
-    def _is_carried(self, value: Value) -> bool:
+    def _is_carried(self, value: TensorRef) -> bool:
         """Whether it holds something of what a box gave or the caller did."""
-        return value.argument is not None or (value.step is not None and self.carries[value.step])
+        return value.argument is not None or (value.op is not None and self.carries[value.op])
 
     def _carrying(self) -> list[bool]:
         """For each step, whether its result comes from the caller or from a module that gives something learnt."""
         carries: list[bool] = []
-        for step in self.trace.steps:
-            box = self.box[step.number]
-            from_before = any(v.step is not None and carries[v.step] for v in step.inputs)
-            carries.append(self.is_live[step.number] or from_before or (self._is_call(box) and self._is_drawn(box)))
+        for op in self.trace.ops:
+            box = self.box[op.index]
+            from_before = any(v.op is not None and carries[v.op] for v in op.inputs)
+            carries.append(
+                self.depends_on_input[op.index] or from_before or (self._is_call(box) and self._is_drawn(box))
+            )
         return carries
 
     def _is_drawn_call(self, box: int) -> bool:
         return self._is_call(box) and self._is_drawn(box)
 
-    def _edge(self, value: Value) -> Edge | None:
+    def _edge(self, value: TensorRef) -> Edge | None:
         """Where a value came from, past all the views; None for constants and parameters."""
         at = value
         while True:
             if at.argument is not None:
                 return Edge(self.inputs[at.argument], value.shape)
-            if at.step is None:
+            if at.op is None:
                 return None
-            box = self.box[at.step]
+            box = self.box[at.op]
             if self._is_drawn(box):
                 return Edge(self._number(box), value.shape)
-            before = next((v for v in self.trace.steps[at.step].inputs if self._is_carried(v)), None)
+            before = next((v for v in self.trace.ops[at.op].inputs if self._is_carried(v)), None)
             if before is None:
                 return None
             at = before
 
     def _number(self, box: int) -> int:
-        return self.members[box][-1].number if self._is_call(box) else box
+        return self.members[box][-1].index if self._is_call(box) else box
 
-    def _parameters(self, values: Iterable[Value]) -> frozenset[str]:
+    def _parameters(self, values: Iterable[TensorRef]) -> frozenset[str]:
         """The parameters in these values: themselves, or behind functions of parameters alone."""
         found, waiting = set(), list(values)
         while waiting:
@@ -201,70 +203,70 @@ class _Builder:
             if value.parameter is not None:
                 found.add(value.parameter)
             elif (
-                value.step is not None
-                and not self.is_live[value.step]
-                and not self._is_drawn_call(self.box[value.step])
+                value.op is not None
+                and not self.depends_on_input[value.op]
+                and not self._is_drawn_call(self.box[value.op])
             ):
-                waiting += self.trace.steps[value.step].inputs
+                waiting += self.trace.ops[value.op].inputs
         return frozenset(found)
 
-    def _function(self, step: Step) -> Node:
-        reshaped = self.reshaped.get(step.number)
+    def _function(self, op: Op) -> GraphNode:
+        reshaped = self.reshaped.get(op.index)
         if reshaped is not None:
             entry = Edge(self.inputs[reshaped.argument.argument], reshaped.argument.shape)
-            words = ", ".join(reshaped.views)
-            return Node(step.number, step.function, step.call, (entry,), step.shape, words=words)
-        edges = tuple(edge for value in step.inputs if (edge := self._edge(value)) is not None)
-        return Node(
-            number=step.number,
-            operation=step.function,
-            call=step.call,
+            text = ", ".join(reshaped.views)
+            return GraphNode(op.index, op.function, op.call, (entry,), op.shape, text=text)
+        edges = tuple(edge for value in op.inputs if (edge := self._edge(value)) is not None)
+        return GraphNode(
+            index=op.index,
+            operation=op.function,
+            call=op.call,
             inputs=edges,
-            shape=step.shape,
-            parameters=self._parameters(step.inputs),
-            numbers=step.numbers,
-            sight=_attention(step),
+            shape=op.shape,
+            parameters=self._parameters(op.inputs),
+            scalar_args=op.scalar_args,
+            attention=_attention(op),
         )
 
-    def _module(self, call: int, steps: list[Step]) -> Node:
-        inside = {step.number for step in steps}
+    def _module(self, call: int, ops: list[Op]) -> GraphNode:
+        inside = {op.index for op in ops}
         edges: dict[tuple[int, Shape], Edge] = {}
         parameters: frozenset[str] = frozenset()
-        for step in steps:
-            parameters |= self._parameters(step.inputs)
-            for value in step.inputs:
-                if value.step is None or value.step not in inside:
+        for op in ops:
+            parameters |= self._parameters(op.inputs)
+            for value in op.inputs:
+                if value.op is None or value.op not in inside:
                     edge = self._edge(value)
                     if edge is not None:
                         edges.setdefault((edge.source, edge.shape), edge)
-        return Node(
-            number=steps[-1].number,
+        return GraphNode(
+            index=ops[-1].index,
             operation="module",
             call=call,
             inputs=tuple(edges.values()),
-            shape=next((step.shape for step in reversed(steps) if step.number in self._used_outside), steps[-1].shape),
+            shape=next((op.shape for op in reversed(ops) if op.index in self._used_outside), ops[-1].shape),
             parameters=parameters,
-            sight=next((_attention(step) for step in steps if step.function in ATTENTION), None),
+            attention=next((_attention(op) for op in ops if op.function in ATTENTION_FUNCTIONS), None),
         )
 
     @cached_property
     def _used_outside(self) -> set[int]:
         """The steps whose result leaves the box that they are a part of."""
-        used = {v.step for step in self.trace.wanted for v in step.inputs if self._is_elsewhere(v, step)}
-        return {number for number in (*used, self.trace.result.step) if number is not None}
+        used = {v.op for op in self.trace.needed_ops for v in op.inputs if self._is_elsewhere(v, op)}
+        return {index for index in (*used, self.trace.output.op) if index is not None}
 
-    def _is_elsewhere(self, value: Value, step: Step) -> bool:
-        return value.step is not None and self.box[value.step] != self.box[step.number]
+    def _is_elsewhere(self, value: TensorRef, op: Op) -> bool:
+        return value.op is not None and self.box[value.op] != self.box[op.index]
 
 
-def _attention(step: Step) -> Sight | None:
+def _attention(op: Op) -> AttentionInfo | None:
     """How many heads, and what they see."""
-    if step.function not in ATTENTION:
+    if op.function not in ATTENTION_FUNCTIONS:
         return None
-    queries = step.inputs[0].shape
+    queries = op.inputs[0].shape
     heads: int | None = None
-    if step.function == "multi_head_attention_forward":
-        heads = int(step.numbers[4] or 0) or None
+    if op.function == "multi_head_attention_forward":
+        heads = int(op.scalar_args[4] or 0) or None
     elif len(queries) == 4:
-        heads = queries[2] if step.function == "attend" else queries[1]
-    return Sight(heads, step.is_causal, step.is_masked, step.window)
+        heads = queries[2] if op.function == "attend" else queries[1]
+    return AttentionInfo(heads, op.is_causal, op.is_masked, op.window)

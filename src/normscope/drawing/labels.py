@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS
-from normscope.drawing.graph import Node
+from normscope.drawing.graph import GraphNode
 from normscope.tracing.function_kinds import formula
-from normscope.tracing.trace import Call, Shape, Trace
+from normscope.tracing.trace import ModelTrace, ModuleCall, Shape
 
-LINE = 15  # what is longer stands on two lines: three boxes and a stream fit side by side in a terminal
+MAX_LABEL_WIDTH = 15  # what is longer stands on two lines: three boxes and a stream fit side by side in a terminal
 _ATTENTION = frozenset({"attention", "attend", "scaled_dot_product_attention", "multi_head_attention_forward"})
 _KNOWN = {"rotary": "rotary positions", "getitem": "look up", "cat": "concatenate"}
 _NORMS = {
@@ -22,7 +22,7 @@ _NORMS = {
 
 
 @dataclass(frozen=True)
-class Words:
+class Labels:
     """What the drawing of a trace says.
 
     Args:
@@ -31,92 +31,92 @@ class Words:
         sized: of a shape with more axes than this the letters are enough, if it has any.
     """
 
-    trace: Trace
-    letters: Mapping[Shape, str]
-    sized: int = 99
+    trace: ModelTrace
+    axis_names: Mapping[Shape, str]
+    max_sized_axes: int = 99
 
     def shape(self, shape: Shape) -> str:
         """The shape at an arrow, with letters for the axes where they are known."""
         sizes = "×".join(map(str, shape)) or "one number"
-        if shape not in self.letters:
+        if shape not in self.axis_names:
             return sizes
-        return f"{self.letters[shape]} {sizes}" if len(shape) <= self.sized else self.letters[shape]
+        return f"{self.axis_names[shape]} {sizes}" if len(shape) <= self.max_sized_axes else self.axis_names[shape]
 
-    def box(self, node: Node) -> tuple[str, ...]:
+    def box(self, node: GraphNode) -> tuple[str, ...]:
         """The lines in a box: its name, and what it is."""
         if node.operation == "input":
-            return (node.words,)
+            return (node.text,)
         call = self.trace.calls[node.call]
         is_tied = node.parameters and not any(name.startswith(f"{call.path}.") for name in node.parameters)
-        size = sum(self.trace.sizes[name] for name in node.parameters)
+        size = sum(self.trace.parameter_sizes[name] for name in node.parameters)
         if not node.is_module:
-            name = function_words(node, [name.removeprefix(call.path).lstrip(".") for name in sorted(node.parameters)])
-            return tuple(line for line in (name, sight(node)) if line)
-        learnt = f"tied to {min(node.parameters)}" if is_tied else short(size) if size else ""
-        what = " · ".join(part for part in (kind_words(call), learnt) if part)
-        whats = (what,) if len(what) <= LINE else (kind_words(call), learnt)
-        return tuple(line for line in (name_words(call), *whats, sight(node)) if line)
+            name = function_label(node, [name.removeprefix(call.path).lstrip(".") for name in sorted(node.parameters)])
+            return tuple(line for line in (name, attention_label(node)) if line)
+        learnt = f"tied to {min(node.parameters)}" if is_tied else format_count(size) if size else ""
+        what = " · ".join(part for part in (class_label(call), learnt) if part)
+        whats = (what,) if len(what) <= MAX_LABEL_WIDTH else (class_label(call), learnt)
+        return tuple(line for line in (module_label(call), *whats, attention_label(node)) if line)
 
-    def reference(self, node: Node) -> str:
+    def reference(self, node: GraphNode) -> str:
         """What names a box that is drawn elsewhere: where it is in the model."""
         path = self.trace.calls[node.call].path
         return path if node.is_module else f"{path}: {self.box(node)[0]}".removeprefix(": ")
 
-    def frame(self, call: Call, times: int, parameters: int, is_part: bool) -> str:
+    def frame(self, call: ModuleCall, times: int, parameters: int, is_part: bool) -> str:
         """The title of a frame."""
-        name, size = name_words(call), short(parameters) if parameters else "no parameters"
+        name, size = module_label(call), format_count(parameters) if parameters else "no parameters"
         if times == 1:
             return f"{name} · {size}" if is_part else f"{name} · {call.kind} · {size}"
         first = name.removesuffix(f".{call.name}") if call.name.isdecimal() else name
         return f"× {times}  {first} · {call.kind} · {size} each"
 
 
-def kind_words(call: Call) -> str:
+def class_label(call: ModuleCall) -> str:
     """The class of a module; of a norm of ours, which norm it is and over which scope."""
-    scope = re.match(r"'([^']*\[[^']*)'", call.detail)
+    scope = re.match(r"'([^']*\[[^']*)'", call.extra_repr)
     if scope is None:
         return call.kind
-    kind = "rms" if "statistic='rms'" in call.detail else _NORMS.get(scope[1], call.kind)
+    kind = "rms" if "statistic='rms'" in call.extra_repr else _NORMS.get(scope[1], call.kind)
     return f"{kind if call.kind == 'Norm' else call.kind} {scope[1]}"
 
 
-def name_words(call: Call) -> str:
+def module_label(call: ModuleCall) -> str:
     """The name of a module; one that is a number is nothing without the list it stands in."""
     parts = call.path.split(".")
     return ".".join(parts[-2:]) if parts[-1].isdecimal() else parts[-1]
 
 
-def function_words(node: Node, parameters: list[str]) -> str:
+def function_label(node: GraphNode, parameters: list[str]) -> str:
     """What a function does."""
-    if node.words:
-        return node.words
+    if node.text:
+        return node.text
     if node.operation in _ATTENTION:
         return "attention"
     learnt = ", ".join(parameters)
     sign = {"add": "+", "mul": "×", "sub": "-", "div": "/"}.get(node.operation)
     if learnt:
         return f"{sign} {learnt}" if sign else f"{_KNOWN.get(node.operation, node.operation)} by {learnt}"
-    constant = next((number for number in node.numbers if number is not None), None)
+    constant = next((number for number in node.scalar_args if number is not None), None)
     if sign and len(node.inputs) == 1:
-        return formula(node.operation, "x", node.numbers) if constant is not None else f"{sign} a constant"
+        return formula(node.operation, "x", node.scalar_args) if constant is not None else f"{sign} a constant"
     return sign or _KNOWN.get(node.operation, node.operation.replace("_", " "))
 
 
-def sight(node: Node) -> str:
+def attention_label(node: GraphNode) -> str:
     """How many heads attention has, and what a token sees."""
-    if node.sight is None:
+    if node.attention is None:
         return ""
-    heads = node.sight.heads
-    seen = "causal" if node.sight.is_causal else "masked" if node.sight.is_masked else ""
-    window = f"window {node.sight.window}" if node.sight.window else ""
+    heads = node.attention.heads
+    seen = "causal" if node.attention.is_causal else "masked" if node.attention.is_masked else ""
+    window = f"window {node.attention.window}" if node.attention.window else ""
     parts = ["" if heads is None else f"{heads} head{'s' * (heads > 1)}", seen, window]
     return ", ".join(part for part in parts if part)
 
 
-def short(count: int) -> str:
+def format_count(count: int) -> str:
     """A number of parameters in few characters.
 
-    >>> [short(count) for count in (768, 589_824, 7_077_888, 124_475_904, 6_738_415_616)]
+    >>> [format_count(count) for count in (768, 589_824, 7_077_888, 124_475_904, 6_738_415_616)]
     ['768', '589.8k', '7.1M', '124.5M', '6.7B']
     """
     for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):

@@ -3,127 +3,131 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from normscope.drawing.labels import Words
-from normscope.drawing.shapes import Label, Oblong, Piece, Place, Sign, Wire
+from normscope.drawing.labels import Labels
+from normscope.drawing.marks import Cell, Label, MarkGroup, OperatorSign, Rectangle, Wire
 from normscope.drawing.structure import (
-    Box,
-    Frame,
-    Item,
-    Line,
-    Merge,
-    Reference,
-    Residual,
-    arrives,
-    begins_alone,
+    Chain,
+    ChainItem,
+    FrameItem,
+    MergeItem,
+    NodeItem,
+    ReferenceItem,
+    ResidualItem,
+    has_own_source,
+    input_shape,
 )
 from normscope.tracing.trace import Shape
 
-GAP = 2  # between two lanes
-AWAY = 3  # from the stream to what lies beside it
+LANE_GAP = 2  # between two lanes
+BRANCH_GAP = 3  # from the stream to what lies beside it
 Kind = Literal["module", "function", "norm"]
-ROOM = 68  # for lanes beside each other that are to be of one width
+MAX_LANES_WIDTH = 68  # for lanes beside each other that are to be of one width
 
 
-def lay_out(line: Line, words: Words) -> Piece:
+def compute_layout(chain: Chain, labels: Labels) -> MarkGroup:
     """The whole drawing: the line, with the shape of its result at the end."""
-    layout = _Layout(words)
-    piece = layout.line(line)
-    thick = layout.is_thick(line, len(line.items))
-    row = piece.height
-    piece.add(Wire(((0, row - 1), (0, row + 2)), thick, has_head=True), Label(0, row + 2, "output", "name"))
-    layout.shape(piece, line.leaves, thick, 0, row)
-    piece.height = row + 3
-    return piece
+    layout = _Layout(labels)
+    group = layout.chain(chain)
+    thick = layout.is_thick(chain, len(chain.items))
+    row = group.height
+    group.add(Wire(((0, row - 1), (0, row + 2)), thick, has_arrowhead=True), Label(0, row + 2, "output", "name"))
+    layout.shape(group, chain.output_shape, thick, 0, row)
+    group.height = row + 3
+    return group
 
 
 class _Layout:
-    def __init__(self, words: Words) -> None:
-        self.words = words
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
 
-    def is_thick(self, line: Line, place: int) -> bool:
+    def is_thick(self, chain: Chain, place: int) -> bool:
         """Whether the arrow before this item is the stream: from the first fork on, as long as the shape stays; after
         folded blocks, up to the next item."""
-        streams = [i for i, item in enumerate(line.items) if _carries_stream(item)]
+        streams = [i for i, item in enumerate(chain.items) if _carries_stream(item)]
         if not streams or place < streams[0]:
             return False
-        after = [*(arrives(item) for item in line.items[streams[-1] + 1 :]), line.leaves]
+        after = [*(input_shape(item) for item in chain.items[streams[-1] + 1 :]), chain.output_shape]
         passed = after[: max(0, place - streams[-1])]
-        if isinstance(line.items[streams[-1]], Frame):
+        if isinstance(chain.items[streams[-1]], FrameItem):
             return len(passed) <= 1
         return all(shape == after[0] for shape in passed)
 
-    def line(self, line: Line, *, is_entered: bool = False) -> Piece:
+    def chain(self, chain: Chain, *, is_entered: bool = False) -> MarkGroup:
         """Items below each other. With `is_entered` the arrow into the first is someone else's."""
-        piece = Piece()
-        for place, item in enumerate(line.items):
-            thick = self.is_thick(line, place)
+        group = MarkGroup()
+        for place, item in enumerate(chain.items):
+            thick = self.is_thick(chain, place)
             below = self.item(item, thick)
-            if place > 0 or not (is_entered or isinstance(item, Reference) or _starts(item)):
-                self.arrow(piece, arrives(item), thick, piece.height, has_head=isinstance(item, Box))
-            piece.put(below, 0, piece.height)
-        return piece
+            if place > 0 or not (is_entered or isinstance(item, ReferenceItem) or _starts(item)):
+                self.arrow(group, input_shape(item), thick, group.height, has_arrowhead=isinstance(item, NodeItem))
+            group.place(below, 0, group.height)
+        return group
 
-    def arrow(self, piece: Piece, shape: Shape | None, thick: bool, row: int, *, has_head: bool = False) -> None:
+    def arrow(
+        self, group: MarkGroup, shape: Shape | None, thick: bool, row: int, *, has_arrowhead: bool = False
+    ) -> None:
         """One row of an arrow, with the shape at it; the wire runs from the row above to the row below."""
-        piece.add(Wire(((0, row - 1), (0, row + 1)), thick, has_head))
-        self.shape(piece, shape, thick, 0, row)
+        group.add(Wire(((0, row - 1), (0, row + 1)), thick, has_arrowhead))
+        self.shape(group, shape, thick, 0, row)
 
-    def shape(self, piece: Piece, shape: Shape | None, thick: bool, x: int, row: int) -> None:
+    def shape(self, group: MarkGroup, shape: Shape | None, thick: bool, x: int, row: int) -> None:
         if shape is not None:
-            words = self.words.shape(shape)
-            piece.add(Label(x + 2, row, words, "shape", is_centred=False) if thick else Label(x, row, words, "shape"))
-        piece.height = max(piece.height, row + 1)
+            labels = self.labels.shape(shape)
+            group.add(
+                Label(x + 2, row, labels, "shape", is_centered=False) if thick else Label(x, row, labels, "shape")
+            )
+        group.height = max(group.height, row + 1)
 
-    def item(self, item: Item, thick: bool) -> Piece:
-        if isinstance(item, Box):
+    def item(self, item: ChainItem, thick: bool) -> MarkGroup:
+        if isinstance(item, NodeItem):
             return self.box(item)
-        if isinstance(item, Reference):
-            return _text(f"from {self.words.reference(item.node)}")
-        if isinstance(item, Merge):
+        if isinstance(item, ReferenceItem):
+            return _text(f"from {self.labels.reference(item.node)}")
+        if isinstance(item, MergeItem):
             return self.merge(item)
-        if isinstance(item, Residual):
+        if isinstance(item, ResidualItem):
             return self.residual(item)
         return self.frame(item)
 
-    def box(self, box: Box) -> Piece:
-        lines = self.words.box(box.node)
+    def box(self, box: NodeItem) -> MarkGroup:
+        lines = self.labels.box(box.node)
         if box.node.operation == "input":
             return _text(lines[0], "name")
-        piece = Piece(height=len(lines) + 2)
+        group = MarkGroup(height=len(lines) + 2)
         kind: Kind = "function" if not box.node.is_module else "norm" if self._is_norm(box) else "module"
-        piece.add(_centred(lines, 0, kind))
-        return piece
+        group.add(_centred(lines, 0, kind))
+        return group
 
-    def _is_norm(self, box: Box) -> bool:
-        return "norm" in self.words.trace.calls[box.node.call].kind.lower()
+    def _is_norm(self, box: NodeItem) -> bool:
+        return "norm" in self.labels.trace.calls[box.node.call].kind.lower()
 
-    def frame(self, frame: Frame) -> Piece:
-        call = self.words.trace.calls[frame.call]
-        title = self.words.frame(call, frame.times, frame.parameters, frame.is_part)
-        inside = self.line(frame.line, is_entered=True)
-        piece = Piece()
-        thick = self.is_thick(frame.line, 0)
-        piece.put(inside, 0, 2 if thick else 1)
+    def frame(self, frame: FrameItem) -> MarkGroup:
+        call = self.labels.trace.calls[frame.call]
+        title = self.labels.frame(call, frame.times, frame.parameters, frame.is_part)
+        inside = self.chain(frame.chain, is_entered=True)
+        group = MarkGroup()
+        thick = self.is_thick(frame.chain, 0)
+        group.place(inside, 0, 2 if thick else 1)
         if thick:
-            self.arrow(piece, None, True, 1)
-        last = self.is_thick(frame.line, len(frame.line.items))
+            self.arrow(group, None, True, 1)
+        last = self.is_thick(frame.chain, len(frame.chain.items))
         if last:
-            self.arrow(piece, None, True, piece.height)
-        elif frame.line.items:
-            piece.add(Wire(((0, piece.height - 1), (0, piece.height))))
-            piece.add(Wire(((0, 0), (0, 1)), has_head=isinstance(frame.line.items[0], Box)))
-        left, right = piece.left + 2, max(piece.right + 2, len(title) + 6)
+            self.arrow(group, None, True, group.height)
+        elif frame.chain.items:
+            group.add(Wire(((0, group.height - 1), (0, group.height))))
+            group.add(Wire(((0, 0), (0, 1)), has_arrowhead=isinstance(frame.chain.items[0], NodeItem)))
+        left, right = group.left + 2, max(group.right + 2, len(title) + 6)
         kind: Literal["repeated", "frame"] = "repeated" if frame.times > 1 else "frame"
-        piece.marks.insert(0, Oblong(-left, 0, left + right + 1, piece.height + 1, (title,), kind))
-        piece.left, piece.right, piece.height = left, right, piece.height + 1
-        return piece
+        group.marks.insert(0, Rectangle(-left, 0, left + right + 1, group.height + 1, (title,), kind))
+        group.left, group.right, group.height = left, right, group.height + 1
+        return group
 
-    def merge(self, merge: Merge) -> Piece:
+    def merge(self, merge: MergeItem) -> MarkGroup:
         """Lanes beside each other, and the node that they end in."""
-        alone = [begins_alone(lane) for lane in merge.lanes]
-        lanes = [self.line(lane, is_entered=True) for lane in merge.lanes]
-        shared = arrives(merge) is not None
-        labels = [self.words.shape(lane.leaves) for lane in merge.lanes]
+        alone = [has_own_source(lane) for lane in merge.lanes]
+        lanes = [self.chain(lane, is_entered=True) for lane in merge.lanes]
+        shared = input_shape(merge) is not None
+        labels = [self.labels.shape(lane.output_shape) for lane in merge.lanes]
         halves = [_half(label) for label in labels]
         # An empty lane has no arrow of its own before the last one.
         starts = [
@@ -131,104 +135,104 @@ class _Layout:
         ]
         columns = _columns(lanes, halves, alone)
         hanging = [column for column, single in zip(columns, alone, strict=True) if not single]
-        piece = Piece()
+        group = MarkGroup()
         fork = 1 if len(hanging) > 1 else 0
         bottom = fork + max(lane.height + start for lane, start in zip(lanes, starts, strict=True))
-        for number, (column, lane, start) in enumerate(zip(columns, lanes, starts, strict=True)):
-            top, own = fork + start, merge.lanes[number]
-            if not alone[number]:
-                head = bool(own.items) and isinstance(own.items[0], Box)
+        for index, (column, lane, start) in enumerate(zip(columns, lanes, starts, strict=True)):
+            top, own = fork + start, merge.lanes[index]
+            if not alone[index]:
+                head = bool(own.items) and isinstance(own.items[0], NodeItem)
                 corner = ((0, 0),) if column and fork else ()
-                piece.add(Wire(((0, -1), *corner, (column, 0), (column, top)), has_head=head))
+                group.add(Wire(((0, -1), *corner, (column, 0), (column, top)), has_arrowhead=head))
                 if start and own.first is not None:
-                    piece.add(Label(column, fork, self.words.shape(own.first), "shape"))
-            piece.put(lane, column, top)
-            piece.add(Wire(((column, top + lane.height - 1), (column, bottom))))
+                    group.add(Label(column, fork, self.labels.shape(own.first), "shape"))
+            group.place(lane, column, top)
+            group.add(Wire(((column, top + lane.height - 1), (column, bottom))))
             if fork or own.items:  # a trunk that goes straight through has said its shape
-                piece.add(Label(column, bottom, labels[number], "shape"))
-        piece.height = bottom + 1
-        return self._met(merge, columns, piece)
+                group.add(Label(column, bottom, labels[index], "shape"))
+        group.height = bottom + 1
+        return self._met(merge, columns, group)
 
-    def _met(self, merge: Merge, columns: list[int], piece: Piece) -> Piece:
+    def _met(self, merge: MergeItem, columns: list[int], group: MarkGroup) -> MarkGroup:
         """The node where lanes meet: a sign for a sum or a product, a wide box for all else."""
-        row = piece.height
+        row = group.height
         sign = {"add": "+", "mul": "×"}.get(merge.node.operation)
         if sign is not None and len(columns) == 2:
             for column in columns:
                 points = ((0, row - 1), (0, row)) if column == 0 else ((column, row - 1), (column, row), (0, row))
-                piece.add(Wire(points, has_head=column != 0))
-            piece.add(Sign(0, row, sign))
-            piece.height += 1
-            return piece
+                group.add(Wire(points, has_arrowhead=column != 0))
+            group.add(OperatorSign(0, row, sign))
+            group.height += 1
+            return group
         for column in columns:
-            piece.add(Wire(((column, row - 1), (column, row)), has_head=True))
-        lines = self.words.box(merge.node)
+            group.add(Wire(((column, row - 1), (column, row)), has_arrowhead=True))
+        lines = self.labels.box(merge.node)
         reach = max(-min(columns), max(columns)) + 4
-        piece.add(_centred(lines, row, "module" if merge.node.is_module else "function", reach))
-        piece.height += len(lines) + 2
-        return piece
+        group.add(_centred(lines, row, "module" if merge.node.is_module else "function", reach))
+        group.height += len(lines) + 2
+        return group
 
-    def residual(self, residual: Residual) -> Piece:
+    def residual(self, residual: ResidualItem) -> MarkGroup:
         """The stream straight down, the branches beside it."""
-        shared = self.line(residual.shared, is_entered=True)
-        lines = [self.line(branch.line, is_entered=True) for branch in residual.branches]
-        widest = max([shared.left, *(line.left for line in lines), *(_half(s) for s in self._labels(residual))])
-        x = widest + AWAY
-        piece = Piece()
-        first = residual.shared if residual.shared.items else residual.branches[0].line
-        row = self._enter(piece, first, ((0, 0), (x, 0)), arrives_at=True)
+        shared = self.chain(residual.shared, is_entered=True)
+        lines = [self.chain(branch.chain, is_entered=True) for branch in residual.branches]
+        widest = max([shared.left, *(chain.left for chain in lines), *(_half(s) for s in self._labels(residual))])
+        x = widest + BRANCH_GAP
+        group = MarkGroup()
+        first = residual.shared if residual.shared.items else residual.branches[0].chain
+        row = self._enter(group, first, ((0, 0), (x, 0)), arrives_at=True)
         if residual.shared.items:
-            piece.put(shared, x, row)
+            group.place(shared, x, row)
             row += shared.height
-            piece.add(Wire(((x, row - 1), (x, row + 1))))
-            self.shape(piece, residual.shared.leaves, False, x, row)
+            group.add(Wire(((x, row - 1), (x, row + 1))))
+            self.shape(group, residual.shared.output_shape, False, x, row)
             row += 1
-        aside = x + max(line.right for line in lines) + 3
+        aside = x + max(chain.right for chain in lines) + 3
         top = 0
-        for number, (branch, line) in enumerate(zip(residual.branches, lines, strict=True)):
+        for index, (branch, chain) in enumerate(zip(residual.branches, lines, strict=True)):
             if len(lines) > 1:
                 row = self._enter(
-                    piece, branch.line, ((x, row - 1), (x, row)) if number == 0 else ((aside, row), (x, row))
+                    group, branch.chain, ((x, row - 1), (x, row)) if index == 0 else ((aside, row), (x, row))
                 )
-            if number == 0 and len(lines) > 1:  # past the branches before the last, on the right
-                below = sum(line.height + 3 for line in lines[:-1])
-                piece.add(Wire(((x, row - 1), (aside, row - 1), (aside, row - 1 + below))))
-            piece.put(line, x, row)
-            row += line.height
-            self.shape(piece, branch.line.leaves, False, x, row)
+            if index == 0 and len(lines) > 1:  # past the branches before the last, on the right
+                below = sum(chain.height + 3 for chain in lines[:-1])
+                group.add(Wire(((x, row - 1), (aside, row - 1), (aside, row - 1 + below))))
+            group.place(chain, x, row)
+            row += chain.height
+            self.shape(group, branch.chain.output_shape, False, x, row)
             row += 1
-            piece.add(Wire(((x, row - 2), (x, row), (0, row)), has_head=True))
-            piece.add(Wire(((0, top), (0, row)), is_thick=True))
-            piece.add(Sign(0, row, "+", is_join=True))
+            group.add(Wire(((x, row - 2), (x, row), (0, row)), has_arrowhead=True))
+            group.add(Wire(((0, top), (0, row)), is_thick=True))
+            group.add(OperatorSign(0, row, "+", is_join=True))
             top, row = row, row + 1
-        piece.height = row
-        return piece
+        group.height = row
+        return group
 
-    def _enter(self, piece: Piece, line: Line, way: tuple[Place, Place], *, arrives_at: bool = False) -> int:
+    def _enter(self, group: MarkGroup, chain: Chain, way: tuple[Cell, Cell], *, arrives_at: bool = False) -> int:
         """The arrow into a line beside the stream, with its shape or without; returns the row where the line begins."""
-        item = line.items[0] if line.items else None
-        (_, (x, row)), shape = way, None if item is None else arrives(item)
+        item = chain.items[0] if chain.items else None
+        (_, (x, row)), shape = way, None if item is None else input_shape(item)
         first = row + 2 if arrives_at else row + 1
-        piece.add(Wire((*way, (x, first)), has_head=isinstance(item, Box)))
+        group.add(Wire((*way, (x, first)), has_arrowhead=isinstance(item, NodeItem)))
         if arrives_at:
-            self.shape(piece, shape, False, x, row + 1)
+            self.shape(group, shape, False, x, row + 1)
         return first
 
-    def _labels(self, residual: Residual) -> Iterator[str]:
+    def _labels(self, residual: ResidualItem) -> Iterator[str]:
         for branch in residual.branches:
-            yield self.words.shape(branch.line.leaves)
+            yield self.labels.shape(branch.chain.output_shape)
 
 
-def _columns(lanes: list[Piece], halves: list[int], alone: list[bool]) -> list[int]:
+def _columns(lanes: list[MarkGroup], halves: list[int], alone: list[bool]) -> list[int]:
     """The axes of lanes beside each other, counted from the axis of the whole; lanes alike in width where they fit."""
     sides = [(max(lane.left, half), max(lane.right, half)) for lane, half in zip(lanes, halves, strict=True)]
     widest = max(max(side) for side in sides)
-    if all(not single for single in alone) and len(sides) * (2 * widest + 1 + GAP) <= ROOM:
+    if all(not single for single in alone) and len(sides) * (2 * widest + 1 + LANE_GAP) <= MAX_LANES_WIDTH:
         sides = [(widest, widest)] * len(sides)
     columns, at = [], 0
     for left, right in sides:
         columns.append(at + left)
-        at += left + right + 1 + GAP
+        at += left + right + 1 + LANE_GAP
     hanging = [column for column, single in zip(columns, alone, strict=True) if not single]
     middle = hanging[0] if len(hanging) == 1 else (columns[0] + columns[-1]) // 2
     if len(hanging) == len(columns) and len(columns) % 2:
@@ -236,27 +240,27 @@ def _columns(lanes: list[Piece], halves: list[int], alone: list[bool]) -> list[i
     return [column - middle for column in columns]
 
 
-def _carries_stream(item: Item) -> bool:
-    return isinstance(item, Residual) or (
-        isinstance(item, Frame) and any(_carries_stream(inner) for inner in item.line.items)
+def _carries_stream(item: ChainItem) -> bool:
+    return isinstance(item, ResidualItem) or (
+        isinstance(item, FrameItem) and any(_carries_stream(inner) for inner in item.chain.items)
     )
 
 
-def _starts(item: Item) -> bool:
+def _starts(item: ChainItem) -> bool:
     """Whether a line begins with it, so that no arrow leads into it."""
-    return isinstance(item, Box | Frame) and item.arrives is None
+    return isinstance(item, NodeItem | FrameItem) and item.input_shape is None
 
 
 def _half(text: str) -> int:
     return (len(text) + 1) // 2
 
 
-def _text(text: str, kind: Literal["name", "faint"] = "faint") -> Piece:
-    piece = Piece(height=1)
-    piece.add(Label(0, 0, text, kind))
-    return piece
+def _text(text: str, kind: Literal["name", "faint"] = "faint") -> MarkGroup:
+    group = MarkGroup(height=1)
+    group.add(Label(0, 0, text, kind))
+    return group
 
 
-def _centred(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0) -> Oblong:
-    half = max(reach, *(len(line) // 2 + 2 for line in lines))
-    return Oblong(-half, row, 2 * half + 1, len(lines) + 2, lines, kind)
+def _centred(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0) -> Rectangle:
+    half = max(reach, *(len(chain) // 2 + 2 for chain in lines))
+    return Rectangle(-half, row, 2 * half + 1, len(lines) + 2, lines, kind)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from normscope.drawing.graph import Graph, Node
+from normscope.drawing.graph import DataflowGraph, GraphNode
 
 
 @dataclass(frozen=True)
-class Join:
+class ResidualAdd:
     """An addition of the stream and a branch that came from it; the numbers of the nodes."""
 
     node: int
@@ -14,17 +14,17 @@ class Join:
     branch: int
 
 
-def joins_of(graph: Graph) -> dict[int, Join]:
+def find_joins(graph: DataflowGraph) -> dict[int, ResidualAdd]:
     """All the joins, by the number of the addition."""
-    found = {number: join_at(graph, node) for number, node in graph.nodes.items()}
-    return {number: join for number, join in found.items() if join is not None}
+    found = {index: join_at(graph, node) for index, node in graph.nodes.items()}
+    return {index: join for index, join in found.items() if join is not None}
 
 
-def is_join(graph: Graph, node: Node) -> bool:
+def is_join(graph: DataflowGraph, node: GraphNode) -> bool:
     return join_at(graph, node) is not None
 
 
-def join_at(graph: Graph, node: Node) -> Join | None:
+def join_at(graph: DataflowGraph, node: GraphNode) -> ResidualAdd | None:
     """The join at a node, if it adds two equal shapes of which one comes from the other.
 
     In x + attention(x) + mlp(x) the second addition joins the same stream: mlp(x) does not come from the first sum,
@@ -39,7 +39,7 @@ def join_at(graph: Graph, node: Node) -> Join | None:
         at: int | None = stream
         while at is not None:
             if at in graph.ancestors[branch]:
-                return Join(node.number, stream, branch)
+                return ResidualAdd(node.index, stream, branch)
             before = join_at(graph, graph.nodes[at])
             at = None if before is None else before.stream
     return None

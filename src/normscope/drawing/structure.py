@@ -7,154 +7,154 @@ referred to by name.
 
 from dataclasses import dataclass, field
 
-from normscope.drawing.graph import Edge, Graph, Node
-from normscope.drawing.residual_joins import Join, joins_of
+from normscope.drawing.graph import DataflowGraph, Edge, GraphNode
+from normscope.drawing.residual_joins import ResidualAdd, find_joins
 from normscope.tracing.trace import Shape
 
 
 @dataclass(frozen=True)
-class Box:
-    """A node on the line; `arrives` is the shape at the arrow into it, None where a line begins with it."""
+class NodeItem:
+    """A node on the line; `input_shape` is the shape at the arrow into it, None where a line begins with it."""
 
-    node: Node
-    arrives: Shape | None
+    node: GraphNode
+    input_shape: Shape | None
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceItem:
     """What a lane begins with that is drawn elsewhere."""
 
-    node: Node
+    node: GraphNode
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergeItem:
     """A function of several tensors: lanes that end in one node."""
 
-    node: Node
-    lanes: "tuple[Line, ...]"
+    node: GraphNode
+    lanes: "tuple[Chain, ...]"
 
 
 @dataclass(frozen=True)
-class Branch:
+class ResidualBranch:
     """A way from the stream back to it, and the addition where it joins."""
 
-    join: Node
-    line: "Line"
+    join: GraphNode
+    chain: "Chain"
 
 
 @dataclass(frozen=True)
-class Residual:
+class ResidualItem:
     """The stream goes straight on, and branches leave it in one place, through `shared` boxes first, and join it."""
 
-    shared: "Line"
-    branches: tuple[Branch, ...]
+    shared: "Chain"
+    branches: tuple[ResidualBranch, ...]
 
 
 @dataclass(frozen=True)
-class Frame:
+class FrameItem:
     """A part of the line with a name: a module that is drawn open, so many times; a block, or a part of one."""
 
     call: int
     times: int
-    line: "Line"
-    arrives: Shape | None
+    chain: "Chain"
+    input_shape: Shape | None
     parameters: int
     is_part: bool = False
 
 
-Item = Box | Reference | Merge | Residual | Frame
+ChainItem = NodeItem | ReferenceItem | MergeItem | ResidualItem | FrameItem
 
 
 @dataclass(frozen=True)
-class Line:
-    """Items from top to bottom; `leaves` is the shape at the arrow that leaves the last."""
+class Chain:
+    """Items from top to bottom; `output_shape` is the shape at the arrow that leaves the last."""
 
-    items: tuple[Item, ...]
-    leaves: Shape
+    items: tuple[ChainItem, ...]
+    output_shape: Shape
 
     @property
     def first(self) -> Shape | None:
         """The shape at the first arrow; None if there is none, or if it differs between lanes."""
         if not self.items:
-            return self.leaves
-        return arrives(self.items[0])
+            return self.output_shape
+        return input_shape(self.items[0])
 
 
-def arrives(item: Item) -> Shape | None:
+def input_shape(item: ChainItem) -> Shape | None:
     """The shape at the arrow into an item."""
-    if isinstance(item, Box | Frame):
-        return item.arrives
-    if isinstance(item, Reference):
+    if isinstance(item, NodeItem | FrameItem):
+        return item.input_shape
+    if isinstance(item, ReferenceItem):
         return None
-    if isinstance(item, Residual):
-        return item.branches[0].line.first if not item.shared.items else item.shared.first
+    if isinstance(item, ResidualItem):
+        return item.branches[0].chain.first if not item.shared.items else item.shared.first
     shapes = {lane.first for lane in item.lanes if _hangs(lane)}
     return shapes.pop() if len(shapes) == 1 else None
 
 
-def _hangs(lane: Line) -> bool:
+def _hangs(lane: Chain) -> bool:
     """Whether a lane begins at the line, and not with something of its own."""
-    return not begins_alone(lane)
+    return not has_own_source(lane)
 
 
-def begins_alone(line: Line) -> bool:
+def has_own_source(chain: Chain) -> bool:
     """Whether a lane has its own beginning: a source, or a reference to what is drawn elsewhere."""
-    if not line.items:
+    if not chain.items:
         return False
-    first = line.items[0]
-    if isinstance(first, Reference):
+    first = chain.items[0]
+    if isinstance(first, ReferenceItem):
         return True
-    if isinstance(first, Merge):
-        return all(begins_alone(lane) for lane in first.lanes)
-    return isinstance(first, Box | Frame) and first.arrives is None
+    if isinstance(first, MergeItem):
+        return all(has_own_source(lane) for lane in first.lanes)
+    return isinstance(first, NodeItem | FrameItem) and first.input_shape is None
 
 
-def build_line(graph: Graph) -> Line:
+def build_chain(graph: DataflowGraph) -> Chain:
     """The line from a model's input to its result."""
-    return _Weaver(graph).whole()
+    return _ChainBuilder(graph).whole()
 
 
 @dataclass
-class _Weaver:
-    graph: Graph
-    joins: dict[int, Join] = field(init=False)
+class _ChainBuilder:
+    graph: DataflowGraph
+    joins: dict[int, ResidualAdd] = field(init=False)
     drawn: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.joins = joins_of(self.graph)
+        self.joins = find_joins(self.graph)
 
-    def whole(self) -> Line:
-        return self._from_its_source(self.graph.result)
+    def whole(self) -> Chain:
+        return self._from_its_source(self.graph.output)
 
-    def _from_its_source(self, end: Edge) -> Line:
+    def _from_its_source(self, end: Edge) -> Chain:
         """The line that ends here, from where its main way begins."""
         source = self._source(end.source)
         if source in self.drawn:
-            return self._line(source, end)
+            return self._chain(source, end)
         self.drawn.add(source)
-        rest = self._line(source, end)
-        return Line((Box(self.graph.nodes[source], None), *rest.items), rest.leaves)
+        rest = self._chain(source, end)
+        return Chain((NodeItem(self.graph.nodes[source], None), *rest.items), rest.output_shape)
 
-    def _source(self, number: int) -> int:
+    def _source(self, index: int) -> int:
         """Where the main way to a node begins: against the stream, or against the first of several inputs."""
-        while self.graph.nodes[number].inputs:
-            join = self.joins.get(number)
-            number = self.graph.nodes[number].inputs[0].source if join is None else join.stream
-        return number
+        while self.graph.nodes[index].inputs:
+            join = self.joins.get(index)
+            index = self.graph.nodes[index].inputs[0].source if join is None else join.stream
+        return index
 
-    def _line(self, start: int, end: Edge) -> Line:
+    def _chain(self, start: int, end: Edge) -> Chain:
         """From a node, which is drawn already, to what arrives at the end."""
-        chain = self._dominators(start, end.source)
-        known = [place for place, number in enumerate(chain) if number in self.drawn]
-        items: list[Item] = []
+        path = self._dominators(start, end.source)
+        known = [place for place, index in enumerate(path) if index in self.drawn]
+        items: list[ChainItem] = []
         if known:  # another lane has drawn it
-            items.append(Reference(self.graph.nodes[chain[known[-1]]]))
-            start, chain = chain[known[-1]], chain[known[-1] + 1 :]
-        for number in chain:
-            items.append(self._item(start, number))
-            start = number
-        return Line(tuple(items), end.shape)
+            items.append(ReferenceItem(self.graph.nodes[path[known[-1]]]))
+            start, path = path[known[-1]], path[known[-1] + 1 :]
+        for index in path:
+            items.append(self._item(start, index))
+            start = index
+        return Chain(tuple(items), end.shape)
 
     def _dominators(self, start: int, end: int) -> list[int]:
         """The nodes that every way from start to end leads through, without the start."""
@@ -164,9 +164,9 @@ class _Weaver:
         region = [n for n in sorted(ancestors[end] | {end}) if start in ancestors[n]]
         above: dict[int, int] = {}
         depth = {start: 0}
-        for number in region:
+        for index in region:
             meeting: int | None = None
-            for edge in self.graph.nodes[number].inputs:
+            for edge in self.graph.nodes[index].inputs:
                 other = edge.source
                 if other not in depth:
                     continue
@@ -178,53 +178,53 @@ class _Weaver:
                     else:
                         other = above[other]
             assert meeting is not None, "a node of the region has an input in it"
-            above[number], depth[number] = meeting, depth[meeting] + 1
-        chain = [end]
-        while above[chain[-1]] != start:
-            chain.append(above[chain[-1]])
-        return chain[::-1]
+            above[index], depth[index] = meeting, depth[meeting] + 1
+        path = [end]
+        while above[path[-1]] != start:
+            path.append(above[path[-1]])
+        return path[::-1]
 
-    def _item(self, start: int, number: int) -> Item:
+    def _item(self, start: int, index: int) -> ChainItem:
         """A node on the line, and what lies between it and the one before."""
-        self.drawn.add(number)
-        node = self.graph.nodes[number]
-        if number in self.joins and start in (
-            self.graph.ancestors[self.joins[number].stream] | {self.joins[number].stream}
+        self.drawn.add(index)
+        node = self.graph.nodes[index]
+        if index in self.joins and start in (
+            self.graph.ancestors[self.joins[index].stream] | {self.joins[index].stream}
         ):
-            residual = self._residual(start, number)
+            residual = self._residual(start, index)
             if residual is not None:
                 return residual
         if len(node.inputs) == 1:
-            return Box(node, node.inputs[0].shape)
-        return Merge(node, tuple(self._lane(start, edge) for edge in node.inputs))
+            return NodeItem(node, node.inputs[0].shape)
+        return MergeItem(node, tuple(self._lane(start, edge) for edge in node.inputs))
 
-    def _lane(self, start: int, edge: Edge) -> Line:
+    def _lane(self, start: int, edge: Edge) -> Chain:
         if start == edge.source or start in self.graph.ancestors[edge.source]:
-            return self._line(start, edge)
+            return self._chain(start, edge)
         if edge.source in self.drawn:
-            return Line((Reference(self.graph.nodes[edge.source]),), edge.shape)
+            return Chain((ReferenceItem(self.graph.nodes[edge.source]),), edge.shape)
         return self._from_its_source(edge)
 
-    def _residual(self, start: int, last: int) -> Residual | None:
+    def _residual(self, start: int, last: int) -> ResidualItem | None:
         """All the additions between two nodes of the line that carry on the same stream."""
-        chain, at = [], last
+        path, at = [], last
         while at != start:
             if at not in self.joins:
                 return None
-            chain.append(self.joins[at])
+            path.append(self.joins[at])
             at = self.joins[at].stream
-        chain.reverse()
-        self.drawn.update(join.node for join in chain)
-        ways = [self._dominators(start, join.branch) for join in chain]
+        path.reverse()
+        self.drawn.update(join.node for join in path)
+        ways = [self._dominators(start, join.branch) for join in path]
         shared = [n for n in ways[0] if all(n in way for way in ways)] if len(ways) > 1 else []
         if shared:
-            first = self._line(start, Edge(shared[-1], self.graph.nodes[shared[-1]].shape))
+            first = self._chain(start, Edge(shared[-1], self.graph.nodes[shared[-1]].shape))
             start = shared[-1]
         else:
-            first = Line((), self.graph.nodes[last].shape)
+            first = Chain((), self.graph.nodes[last].shape)
         branches = []
-        for join in chain:
+        for join in path:
             node = self.graph.nodes[join.node]
             edge = next(edge for edge in node.inputs if edge.source == join.branch)
-            branches.append(Branch(node, self._line(start, edge)))
-        return Residual(first, tuple(branches))
+            branches.append(ResidualBranch(node, self._chain(start, edge)))
+        return ResidualItem(first, tuple(branches))

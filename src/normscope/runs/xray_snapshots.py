@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from normscope.diagnostics.collect.parameters import ParameterWatch
-from normscope.diagnostics.collect.session import Scene
+from normscope.diagnostics.collect.parameters import ParameterTracker
+from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.probe import Xray
@@ -69,7 +69,7 @@ class StepWatch:
 
     def __init__(self, model: GPT) -> None:
         # In a scene where nobody looks: gradients are seen by the x-rays themselves, and here only the weights are.
-        self._model, self._weights = model, ParameterWatch(model, Scene())
+        self._model, self._weights = model, ParameterTracker(model, XraySession())
 
     def __enter__(self) -> Self:
         self._weights.start()

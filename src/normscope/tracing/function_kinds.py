@@ -126,8 +126,8 @@ ELEMENTWISE = frozenset(
     ]
 )
 
-PRODUCTS = frozenset({"matmul", "bmm", "mm", "einsum"})
-ATTENTION = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward", "attend"})
+MATMULS = frozenset({"matmul", "bmm", "mm", "einsum"})
+ATTENTION_FUNCTIONS = frozenset({"scaled_dot_product_attention", "multi_head_attention_forward", "attend"})
 """The last is normscope's own, whose heads come after the tokens: b s h e."""
 
 _SIGNS = {"mul": "{c} · {x}", "div": "{x} / {c}", "add": "{x} + {c}", "sub": "{x} - {c}", "rsub": "{c} - {x}"}
@@ -142,7 +142,7 @@ _SAME = {
 }
 
 
-def name_of(function: Any) -> str:
+def function_name(function: Any) -> str:
     """The name of a function of torch's, one for all its ways: add for `x + y`, `x += y`, `torch.add`."""
     name: str = getattr(function, "__name__", type(function).__name__)
     if name == "__get__":  # a property, such as x.T

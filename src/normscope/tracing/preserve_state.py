@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def preserve_module_state(model: nn.Module) -> Iterator[None]:
     """Put back what a pass may change: attributes of modules, lists and dictionaries among them, and random numbers.
 
     Parameters and buffers are put back too, but not the numbers in them: give the pass copies of those. Of tensors that
-    are neither, see `keeping_numbers`.
+    are neither, see `preserve_plain_tensors`.
     """
     kept = [(module, dict(vars(module)), _contents(module)) for module in model.modules()]
     cuda = sorted({tensor.device.index for tensor in model.state_dict().values() if tensor.is_cuda})
@@ -42,7 +42,7 @@ def _contents(module: nn.Module) -> list[tuple[Any, Any]]:
 
 
 @contextmanager
-def keeping_numbers(model: nn.Module) -> Iterator[None]:
+def preserve_plain_tensors(model: nn.Module) -> Iterator[None]:
     """Put back the numbers in tensors that are plain attributes of modules, or in their lists and dictionaries.
 
     Those of one number are written to even by a pass without numbers: torch keeps these real.

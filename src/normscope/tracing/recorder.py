@@ -22,14 +22,14 @@ from normscope.checks import is_number
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from normscope.ops.activations import FORMULAS, activate
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.tracing.function_kinds import ATTENTION, SHAPE_ONLY, name_of
-from normscope.tracing.preserve_state import keeping_numbers, untouched
-from normscope.tracing.trace import Call, Shape, Step, Trace, Value
+from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY, function_name
+from normscope.tracing.preserve_state import preserve_module_state, preserve_plain_tensors
+from normscope.tracing.trace import ModelTrace, ModuleCall, Op, Shape, TensorRef
 
 _DEEPEST = 6
 
 
-def record(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, Any]) -> Trace:
+def trace_model(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, Any]) -> ModelTrace:
     """Run the model on these inputs, in the mode it is in, and return what it did; it stays as it was."""
     if not isinstance(model, nn.Module):
         raise DtypeError(
@@ -81,10 +81,10 @@ def _run(
     options: Mapping[str, Any],
     copied: Callable[[Tensor], Tensor],
     stand_ins: FakeTensorMode | None,
-) -> Trace:
+) -> ModelTrace:
     with ExitStack() as stack:
-        stack.enter_context(untouched(model))
-        stack.enter_context(keeping_numbers(model))
+        stack.enter_context(preserve_module_state(model))
+        stack.enter_context(preserve_plain_tensors(model))
         stack.enter_context(torch.no_grad())
         stack.enter_context(reference_kernels())  # fused kernels would hide what they take together
         # Parameters are only read, so they may be the real ones; buffers are written to.
@@ -93,7 +93,7 @@ def _run(
         given = tree_map_only(Tensor, copied, (tuple(inputs), dict(options)))
         if stand_ins is not None:
             stack.enter_context(stand_ins)
-        recorder = Recorder(model, weights)
+        recorder = TraceRecorder(model, weights)
         recorder.take_arguments(given)
         stack.enter_context(recorder.watching())
         stack.enter_context(recorder)
@@ -101,7 +101,7 @@ def _run(
     return recorder.trace(result)
 
 
-class Recorder(TorchFunctionMode):
+class TraceRecorder(TorchFunctionMode):
     """Sees every function on tensors, and knows which module it was a part of."""
 
     def __init__(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -116,11 +116,11 @@ class Recorder(TorchFunctionMode):
             for module in model.modules()
         }
         for name, weight in weights.items():
-            self._origins[weight] = Value(tuple(weight.shape), parameter=name)
-        self._calls: list[Call] = []
+            self._origins[weight] = TensorRef(tuple(weight.shape), parameter=name)
+        self._calls: list[ModuleCall] = []
         self._open: list[int] = []
-        self._steps: list[Step] = []
-        self._arguments: list[Value] = []
+        self._ops: list[Op] = []
+        self._arguments: list[TensorRef] = []
 
     def take_arguments(self, given: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         positional = [tensor for tensor in tree_leaves(given[0]) if isinstance(tensor, Tensor)]
@@ -128,7 +128,7 @@ class Recorder(TorchFunctionMode):
         known = [name for name in inspect.signature(self._model.forward).parameters if name not in given[1]]
         names = [known[i] if i < len(known) else f"input {i + 1}" for i in range(len(positional))]
         for name, tensor in (*zip(names, positional, strict=True), *named):
-            value = Value(tuple(tensor.shape), argument=name)
+            value = TensorRef(tuple(tensor.shape), argument=name)
             self._origins[tensor] = value
             self._arguments.append(value)
 
@@ -144,17 +144,17 @@ class Recorder(TorchFunctionMode):
             yield
 
     def _enter(self, module: nn.Module, _: Any) -> None:
-        call = Call(
-            number=len(self._calls),
+        call = ModuleCall(
+            index=len(self._calls),
             path=self._names.get(id(module), ""),
             kind=type(module).__name__,
             parent=self._open[-1] if self._open else None,
-            is_simple=bool(self._open) and not any(True for _ in module.children()),
+            is_leaf=bool(self._open) and not any(True for _ in module.children()),
             parameters=self._owned.get(id(module), frozenset()),
-            detail=module.extra_repr(),
+            extra_repr=module.extra_repr(),
         )
         self._calls.append(call)
-        self._open.append(call.number)
+        self._open.append(call.index)
 
     def _leave(self, module: nn.Module, _: Any, __: Any) -> None:
         self._open.pop()
@@ -176,44 +176,44 @@ class Recorder(TorchFunctionMode):
         # What comes out as it went in was not touched: contiguous() of what is so already, dropout in eval mode.
         made = [tensor for tensor in made if not any(tensor is other for other in tensors)]
         if made or changed:
-            self._note(name_of(func), args, kwargs, [value for value, _ in before], [*made, *changed])
+            self._note(function_name(func), args, kwargs, [value for value, _ in before], [*made, *changed])
         return result
 
-    def _value(self, tensor: Tensor) -> Value:
+    def _value(self, tensor: Tensor) -> TensorRef:
         origin = self._origins.get(tensor)
         shape: Shape = tuple(tensor.shape)
         if origin is None:
-            return Value(shape)
-        return Value(shape, origin.step, origin.argument, origin.parameter)
+            return TensorRef(shape)
+        return TensorRef(shape, origin.op, origin.argument, origin.parameter)
 
     def _note(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Value], made: list[Tensor]
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[TensorRef], made: list[Tensor]
     ) -> None:
         if name in SHAPE_ONLY:
             inputs = []
-        mask = kwargs.get("attn_mask", args[3] if name in ATTENTION and len(args) > 3 else None)
-        is_masked = name in ATTENTION and isinstance(mask, Tensor)
+        mask = kwargs.get("attn_mask", args[3] if name in ATTENTION_FUNCTIONS and len(args) > 3 else None)
+        is_masked = name in ATTENTION_FUNCTIONS and isinstance(mask, Tensor)
         if is_masked:  # it says who sees whom, and is no part of what flows
             inputs = inputs[:3]
-        step = Step(
-            number=len(self._steps),
+        op = Op(
+            index=len(self._ops),
             function=_settled(name, kwargs),
             inputs=tuple(inputs),
             shape=tuple(made[0].shape),
             call=self._open[-1],
-            numbers=tuple(float(a) if is_number(a) else None for a in args[:5]),
+            scalar_args=tuple(float(a) if is_number(a) else None for a in args[:5]),
             is_causal=bool(kwargs.get("is_causal", kwargs.get("causal", False))),
             window=kwargs.get("window"),
             is_masked=is_masked,
         )
-        self._steps.append(step)
+        self._ops.append(op)
         for tensor in made:
-            self._origins[tensor] = Value(tuple(tensor.shape), step=step.number)
+            self._origins[tensor] = TensorRef(tuple(tensor.shape), op=op.index)
             base = tensor._base
             if base is not None and name in ("setitem", "copy", "add", "mul", "div", "sub", "fill", "zero"):
-                self._origins[base] = Value(tuple(base.shape), step=step.number)  # written to by way of a view
+                self._origins[base] = TensorRef(tuple(base.shape), op=op.index)  # written to by way of a view
 
-    def trace(self, result: Any) -> Trace:
+    def trace(self, result: Any) -> ModelTrace:
         """All that was seen. Of a result with several parts, those that are tensors themselves count."""
         parts = _outermost_tensors(result)
         if not parts:
@@ -221,9 +221,9 @@ class Recorder(TorchFunctionMode):
                 f"the model returns {type(result).__name__}, in which no tensor was found\n"
                 f"fix: draw a module that returns a tensor, or a tuple, a dictionary or a dataclass of them"
             )
-        return Trace(
+        return ModelTrace(
             tuple(self._calls),
-            tuple(self._steps),
+            tuple(self._ops),
             tuple(self._arguments),
             tuple(self._value(part) for part in parts),
             self._sizes,

@@ -8,20 +8,20 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """One call of a module."""
 
-    number: int
+    index: int
     path: str
     """The module's name in the model, "blocks.0.attention"; empty for the model itself."""
     kind: str
     """The name of its class."""
     parent: int | None
-    is_simple: bool
+    is_leaf: bool
     """Whether it holds no other modules: it is drawn as one box, whatever it does inside."""
     parameters: frozenset[str]
     """The names of all its parameters, those of the modules in it too; a tied one has one name everywhere."""
-    detail: str = ""
+    extra_repr: str = ""
     """What its repr says beyond the class: how many groups, which kernel."""
 
     @property
@@ -30,7 +30,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Value:
+class TensorRef:
     """A tensor where it was used: what made it, and its shape there.
 
     Made by a step (its number), by the caller (the name of the model's argument), or learnt (a parameter's name); a
@@ -38,24 +38,24 @@ class Value:
     """
 
     shape: Shape
-    step: int | None = None
+    op: int | None = None
     argument: str | None = None
     parameter: str | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class Op:
     """One function on tensors."""
 
-    number: int
+    index: int
     function: str
     """Its name in torch, without underscores: add, linear, scaled_dot_product_attention."""
-    inputs: tuple[Value, ...]
+    inputs: tuple[TensorRef, ...]
     shape: Shape
     """Of its first result."""
     call: int
     """The innermost call that it was a part of."""
-    numbers: tuple[float | None, ...] = ()
+    scalar_args: tuple[float | None, ...] = ()
     """Its first arguments: numbers as they are, None for a tensor and for all else."""
     is_causal: bool = False
     is_masked: bool = False
@@ -63,17 +63,17 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Trace:
+class ModelTrace:
     """One pass of a model."""
 
-    calls: tuple[Call, ...]
-    steps: tuple[Step, ...]
-    arguments: tuple[Value, ...]
-    results: tuple[Value, ...]
-    sizes: dict[str, int]
+    calls: tuple[ModuleCall, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+    parameter_sizes: dict[str, int]
     """How many numbers each parameter holds."""
 
-    def ancestry(self, call: int) -> Iterator[Call]:
+    def enclosing_calls(self, call: int) -> Iterator[ModuleCall]:
         """The call and those around it, from the inside out."""
         at: int | None = call
         while at is not None:
@@ -81,83 +81,83 @@ class Trace:
             at = self.calls[at].parent
 
     @cached_property
-    def stacks(self) -> tuple[tuple[int, ...], ...]:
+    def call_stacks(self) -> tuple[tuple[int, ...], ...]:
         """For each call: the calls around it and itself, from the outside in."""
-        return tuple(tuple(c.number for c in self.ancestry(call.number))[::-1] for call in self.calls)
+        return tuple(tuple(c.index for c in self.enclosing_calls(call.index))[::-1] for call in self.calls)
 
     @cached_property
-    def is_live(self) -> tuple[bool, ...]:
+    def depends_on_input(self) -> tuple[bool, ...]:
         """For each step, whether what it makes depends on what the caller gave."""
         live: list[bool] = []
-        for step in self.steps:
-            live.append(any(v.argument is not None or (v.step is not None and live[v.step]) for v in step.inputs))
+        for op in self.ops:
+            live.append(any(v.argument is not None or (v.op is not None and live[v.op]) for v in op.inputs))
         return tuple(live)
 
-    def leading_to(self, values: Iterable[Value]) -> set[int]:
+    def dependencies(self, values: Iterable[TensorRef]) -> set[int]:
         """The steps that these values depend on."""
         found: set[int] = set()
-        waiting = [value.step for value in values if value.step is not None]
+        waiting = [value.op for value in values if value.op is not None]
         while waiting:
-            number = waiting.pop()
-            if number not in found:
-                found.add(number)
-                waiting += [v.step for v in self.steps[number].inputs if v.step is not None]
+            index = waiting.pop()
+            if index not in found:
+                found.add(index)
+                waiting += [v.op for v in self.ops[index].inputs if v.op is not None]
         return found
 
     @cached_property
-    def result(self) -> Value:
+    def output(self) -> TensorRef:
         """The result that most was done for: of several, the others usually lie on its way."""
-        return max(self.results, key=lambda value: len(self.leading_to([value])))
+        return max(self.outputs, key=lambda value: len(self.dependencies([value])))
 
     @cached_property
-    def wanted(self) -> tuple[Step, ...]:
+    def needed_ops(self) -> tuple[Op, ...]:
         """The steps that lead to the result, in their order."""
-        return tuple(self.steps[number] for number in sorted(self.leading_to([self.result])))
+        return tuple(self.ops[index] for index in sorted(self.dependencies([self.output])))
 
-    def steps_in(self, call: int) -> list[Step]:
+    def ops_in(self, call: int) -> list[Op]:
         """The steps of a call, those of the calls in it too, that lead to the result."""
-        return [step for step in self.wanted if call in self.stacks[step.call]]
+        return [op for op in self.needed_ops if call in self.call_stacks[op.call]]
 
-    def entering(self, call: int) -> list[Value]:
+    def inputs_of(self, call: int) -> list[TensorRef]:
         """What a call is given by others and depends on the caller, each thing once."""
-        inside = {step.number for step in self.steps_in(call)}
-        found: dict[tuple[int | None, str | None], Value] = {}
-        for step in self.steps_in(call):
-            for value in step.inputs:
+        inside = {op.index for op in self.ops_in(call)}
+        found: dict[tuple[int | None, str | None], TensorRef] = {}
+        for op in self.ops_in(call):
+            for value in op.inputs:
                 given = value.argument is not None or (
-                    value.step is not None and value.step not in inside and self.is_live[value.step]
+                    value.op is not None and value.op not in inside and self.depends_on_input[value.op]
                 )
                 if given:
-                    found.setdefault((value.step, value.argument), value)
+                    found.setdefault((value.op, value.argument), value)
         return list(found.values())
 
-    def within(self, call: int) -> "Trace":
+    def subtrace(self, call: int) -> "ModelTrace":
         """What one call did, as a trace of its own: what others gave it is its argument."""
-        steps = self.steps_in(call)
-        place = {step.number: i for i, step in enumerate(steps)}
+        ops = self.ops_in(call)
+        place = {op.index: i for i, op in enumerate(ops)}
         names = {
-            (value.step, value.argument): "input" if i == 0 else f"input {i + 1}"
-            for i, value in enumerate(self.entering(call))
+            (value.op, value.argument): "input" if i == 0 else f"input {i + 1}"
+            for i, value in enumerate(self.inputs_of(call))
         }
 
-        def seen_from_inside(value: Value) -> Value:
-            if value.step in place:
-                return replace(value, step=place[value.step])
-            return Value(value.shape, None, names.get((value.step, value.argument)), value.parameter)
+        def seen_from_inside(value: TensorRef) -> TensorRef:
+            if value.op in place:
+                return replace(value, op=place[value.op])
+            return TensorRef(value.shape, None, names.get((value.op, value.argument)), value.parameter)
 
         return replace(
             self,
-            steps=tuple(
-                replace(step, number=i, inputs=tuple(seen_from_inside(value) for value in step.inputs))
-                for i, step in enumerate(steps)
+            ops=tuple(
+                replace(op, index=i, inputs=tuple(seen_from_inside(value) for value in op.inputs))
+                for i, op in enumerate(ops)
             ),
-            arguments=tuple(seen_from_inside(value) for value in self.entering(call)),
-            results=(seen_from_inside(self._left_by(steps)),),
+            inputs=tuple(seen_from_inside(value) for value in self.inputs_of(call)),
+            outputs=(seen_from_inside(self._left_by(ops)),),
         )
 
-    def _left_by(self, steps: list[Step]) -> Value:
+    def _left_by(self, ops: list[Op]) -> TensorRef:
         """What leaves a call: the last of its results that someone else uses."""
-        inside = {step.number for step in steps}
-        used = [v for step in self.wanted if step.number not in inside for v in step.inputs if v.step in inside]
-        used += [self.result] if self.result.step in inside else []
-        return max(used, key=lambda value: value.step or 0)
+        inside = {op.index for op in ops}
+        used = [v for op in self.needed_ops if op.index not in inside for v in op.inputs if v.op in inside]
+        used += [self.output] if self.output.op in inside else []
+        return max(used, key=lambda value: value.op or 0)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from normscope.diagnostics import record
-from normscope.diagnostics.collect.attention import Looks
-from normscope.diagnostics.collect.fingerprints import Prints
-from normscope.diagnostics.collect.norms import NormTally
+from normscope.diagnostics.collect.attention import AttentionAccumulator
+from normscope.diagnostics.collect.fingerprints import Fingerprint
+from normscope.diagnostics.collect.norms import NormAccumulator
 from normscope.ops.moments import ColumnStatistics, Moments
 
 _OUTLIERS = 5
@@ -19,7 +19,7 @@ _MANY_ROWS = 256  # of values of a unit, from which on there are enough to call 
 
 
 @dataclass
-class UnitTally:
+class UnitAccumulator:
     """The units along one axis, over many batches: how large each was, and whether it ever woke."""
 
     columns: ColumnStatistics
@@ -49,12 +49,12 @@ class UnitTally:
         return max(dead, stuck) / max(1, len(self.columns.active)) * rows / (rows + _MANY_ROWS)
 
 
-class UnitPlaces:
+class UnitsBySource:
     """The units of an activation, apart for each that feeds it: in one model it may stand at several places, and what
     is dead at one of them lives at another."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, int], UnitTally] = {}
+        self._places: dict[tuple[str, int], UnitAccumulator] = {}
 
     def add(self, tensor: Tensor, axis: int, bounds: tuple[float, float] | None, after: str) -> None:
         place = (after, tensor.shape[axis])
@@ -67,7 +67,7 @@ class UnitPlaces:
 
 
 @dataclass
-class JoinTally:
+class JoinAccumulator:
     stream: Moments = field(default_factory=Moments)
     branch: Moments = field(default_factory=Moments)
     total: Moments = field(default_factory=Moments)
@@ -82,7 +82,7 @@ class JoinTally:
 
 
 @dataclass
-class Tally:
+class ModuleAccumulator:
     """The figures of one module so far. The fields are those of `record.ModuleRecord`."""
 
     name: str
@@ -111,15 +111,15 @@ class Tally:
     without_grad: bool = False
     """Whether its last output was made without gradients: if a checkpoint makes it again, they will come then."""
     fed_by: dict[str, None] = field(default_factory=dict)
-    units: UnitPlaces | None = None
-    features: UnitTally | None = None
-    norm: NormTally | None = None
-    looks: Looks | None = None
-    joins: list[JoinTally] = field(default_factory=list)
+    units: UnitsBySource | None = None
+    features: UnitAccumulator | None = None
+    norm: NormAccumulator | None = None
+    attention: AttentionAccumulator | None = None
+    joins: list[JoinAccumulator] = field(default_factory=list)
     by_call: list[float] = field(default_factory=list)
-    prints: Prints = field(default_factory=Prints)
-    gradient_prints: Prints = field(default_factory=Prints)
-    entering_prints: Prints = field(default_factory=Prints)
+    prints: Fingerprint = field(default_factory=Fingerprint)
+    gradient_prints: Fingerprint = field(default_factory=Fingerprint)
+    entering_prints: Fingerprint = field(default_factory=Fingerprint)
 
     def add_output(self, moments: Moments, tensor: Tensor) -> None:
         self.prints.add(tensor)
@@ -134,9 +134,9 @@ class Tally:
         self.gradient_prints.add(tensor)
         self.gradient = moments if self.gradient is None else self.gradient.joined(moments)
 
-    def join(self, index: int) -> JoinTally:
+    def join(self, index: int) -> JoinAccumulator:
         while len(self.joins) <= index:
-            self.joins.append(JoinTally())
+            self.joins.append(JoinAccumulator())
         return self.joins[index]
 
     def finish(self, batches: int, parameters: tuple[record.ParameterRecord, ...]) -> record.ModuleRecord:
@@ -168,7 +168,7 @@ class Tally:
             units=None if self.units is None else self.units.finish(),
             features=None if self.features is None else self.features.finish(),
             norm=None if self.norm is None else self.norm.finish(),
-            attention=None if self.looks is None else self.looks.finish(),
+            attention=None if self.attention is None else self.attention.finish(),
             joins=tuple(join.finish() for join in self.joins),
             parameters=parameters,
             rms_by_call=tuple(self.by_call[:calls_a_batch]) if calls_a_batch > 1 else (),
@@ -205,16 +205,18 @@ def as_rows(tensor: Tensor, axis: int) -> Tensor:
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])  # -1 is not to be had of no numbers at all
 
 
-def add_units(tally: UnitTally | None, tensor: Tensor, axis: int, bounds: tuple[float, float] | None) -> UnitTally:
+def add_units(
+    accumulator: UnitAccumulator | None, tensor: Tensor, axis: int, bounds: tuple[float, float] | None
+) -> UnitAccumulator:
     """One more batch of units, or the first."""
     rows = as_rows(tensor, axis)
     width = rows.shape[1]
-    if tally is None or len(tally.columns.squares) != width:  # another width: it is another layer's turn
-        tally = UnitTally(ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64))
-    tally.columns.add(rows)
-    if bounds is not None and tally.saturated is not None:
-        tally.saturated += is_saturated(rows, bounds).sum(0).cpu().numpy()
-    return tally
+    if accumulator is None or len(accumulator.columns.squares) != width:  # another width: it is another layer's turn
+        accumulator = UnitAccumulator(ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64))
+    accumulator.columns.add(rows)
+    if bounds is not None and accumulator.saturated is not None:
+        accumulator.saturated += is_saturated(rows, bounds).sum(0).cpu().numpy()
+    return accumulator
 
 
 def is_saturated(values: Tensor, bounds: tuple[float, float]) -> Tensor:

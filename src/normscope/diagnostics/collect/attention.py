@@ -14,7 +14,7 @@ _HIDDEN = 1000.0
 """A score so far below the highest of its row stands for "not to be seen": masks add -10000, or the least number."""
 
 
-class Looks:
+class AttentionAccumulator:
     """The figures of one attention, over many batches."""
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Looks:
 
     def add_weights(self, weights: Tensor, visible: Tensor, places: Tensor | None) -> None:
         """Weights, (b, h, s, t); which keys could be seen; and where among the keys each query stands, if it does."""
-        counts = visible.sum(-1)
+        is_loss_gradient = visible.sum(-1)
         wide = weights.double()
         entropy = -(wide * wide.clamp_min(1e-300).log()).sum(-1)
-        usable = (counts > 1) & torch.isfinite(entropy)
-        share = torch.where(usable, entropy / counts.clamp_min(2).double().log(), 0.0).sum((0, 2))
+        usable = (is_loss_gradient > 1) & torch.isfinite(entropy)
+        share = torch.where(usable, entropy / is_loss_gradient.clamp_min(2).double().log(), 0.0).sum((0, 2))
         sharp = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
         rows = usable.sum((0, 2))
         if not bool(rows.any()):
@@ -52,7 +52,7 @@ class Looks:
         assert self._sharpest is not None
         assert self._rows is not None
         self._entropy, self._sharpest, self._rows = self._entropy + share, self._sharpest + sharp, self._rows + rows
-        self._keys = max(self._keys, int(counts.max()))
+        self._keys = max(self._keys, int(is_loss_gradient.max()))
         if places is not None:
             later = torch.arange(weights.shape[-1], device=weights.device)[None] > places[:, None]
             future = float(torch.where(later, weights, 0.0).amax()) if later.any() else None
@@ -78,7 +78,14 @@ class Looks:
 
 
 def add_queries(
-    looks: Looks, q: Tensor, k: Tensor, *, mask: Tensor | None, causal: bool, window: int | None, scale: float | None
+    attention: AttentionAccumulator,
+    q: Tensor,
+    k: Tensor,
+    *,
+    mask: Tensor | None,
+    causal: bool,
+    window: int | None,
+    scale: float | None,
 ) -> None:
     """Look at what some of the queries, (b, h, s, e), make of all keys, (b, kv heads, t, e)."""
     q, k = q.detach()[:_TEXTS], k.detach()[:_TEXTS]
@@ -103,10 +110,10 @@ def add_queries(
             hidden = hidden | ~mask
         else:
             scores = scores + mask.float()
-    looks.add_scores(scores.masked_fill(hidden, -math.inf), some if s == t else None)
+    attention.add_scores(scores.masked_fill(hidden, -math.inf), some if s == t else None)
 
 
-def add_softmax(looks: Looks, scores: Tensor, heads: int) -> None:
+def add_softmax(attention: AttentionAccumulator, scores: Tensor, heads: int) -> None:
     """Look at some rows of the scores that softmax is given over keys, (b, h, s, t) or (b * h, s, t)."""
     scores = scores.detach()
     if scores.dim() == 3:
@@ -115,4 +122,4 @@ def add_softmax(looks: Looks, scores: Tensor, heads: int) -> None:
     if scores.numel() == 0:
         return
     some = torch.linspace(0, s - 1, min(_QUERIES, s), device=scores.device).round().long()
-    looks.add_scores(scores[:_TEXTS, :, some].float(), some if s == t else None)
+    attention.add_scores(scores[:_TEXTS, :, some].float(), some if s == t else None)

@@ -21,17 +21,17 @@ _DENSE = 16  # so many places along the second axis, then half as many of each t
 _FURTHEST = 1 << 20
 
 
-class Prints:
+class Fingerprint:
     """The prints of what a module gave, over all of its calls.
 
-    >>> whole, parts = Prints(), Prints()
+    >>> whole, parts = Fingerprint(), Fingerprint()
     >>> x = torch.randn(2, 40, 8)
     >>> whole.add(x)
     >>> for part in x.split([30, 1, 1, 8], dim=1):
     ...     parts.add(part)
     >>> np.allclose(whole.finish(), parts.finish(), rtol=1e-12)
     True
-    >>> other = Prints()
+    >>> other = Fingerprint()
     >>> other.add(torch.cat([x[:, :36], x[:, 36:37].flip(2), x[:, 37:]], dim=1))  # the same rms, mean and extremes
     >>> np.allclose(whole.finish(), other.finish(), rtol=1e-3)
     False

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 
 MATMULS = {"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv"}
-SUMS = {"addmm", "baddbmm", "addmv", "addbmm"}
+ADDED_MATMULS = {"addmm", "baddbmm", "addmv", "addbmm"}
 CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
-TURNED = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+TRANSPOSED_CONVOLUTIONS = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 _UNCOUNTED = {"tensordot", "inner", "outer", "ger", "cdist", "kron", "chain_matmul", "multi_dot", "linalg_multi_dot"}
 """They multiply as well, but how much is not worked out here."""
@@ -30,12 +30,12 @@ def flops_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
         return 2 * result.numel() * int(_given(args, kwargs, 1, "weight").shape[-1])
     if name in MATMULS:
         return 2 * result.numel() * int(_given(args, kwargs, 0, "input").shape[-1])
-    if name in SUMS:
+    if name in ADDED_MATMULS:
         return 2 * result.numel() * int(_given(args, kwargs, 1, "batch1", "mat1", "mat").shape[-1])
     if name in CONVOLUTIONS:
         weight = _given(args, kwargs, 1, "weight")
         return 2 * result.numel() * int(weight.numel() // weight.shape[0])
-    if name in TURNED:
+    if name in TRANSPOSED_CONVOLUTIONS:
         weight = _given(args, kwargs, 1, "weight")
         return 2 * int(_given(args, kwargs, 0, "input").numel()) * int(weight.numel() // weight.shape[0])
     if name == "scaled_dot_product_attention":

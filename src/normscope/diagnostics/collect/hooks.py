@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def nothing(*_: Any) -> None:
+def noop(*_: Any) -> None:
     """What a hook is in a copy of the model."""
 
 
@@ -27,10 +27,10 @@ class Hook:
         return self._call(*args)
 
     def __reduce__(self) -> Any:
-        return Hook, (nothing,)
+        return Hook, (noop,)
 
 
-class Handles:
+class HookHandles:
     """The hooks that were put on tensors, to take them off again; those of tensors that are gone are forgotten."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.scope import Scope
 
-BOUNDS = {
+BOUNDED_ACTIVATIONS = {
     "sigmoid": (0.0, 1.0),
     "tanh": (-1.0, 1.0),
     "hardtanh": (-1.0, 1.0),
@@ -20,7 +20,7 @@ BOUNDS = {
 
 ACTIVATIONS = {
     "relu", "relu6", "leaky_relu", "rrelu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "hardswish",
-    "prelu", "threshold", *BOUNDS,
+    "prelu", "threshold", *BOUNDED_ACTIVATIONS,
 }  # fmt: skip
 
 ADDITIONS = {"add", "__radd__", "__add__"}
@@ -69,7 +69,7 @@ def activation_of(module: nn.Module) -> str | None:
         _LIKE_ACTIVATION.search(name) and all(p.numel() <= 1 or p.dim() == 1 for p in module.parameters())
     ):
         plain = name.lower()
-        return next((known for known in sorted(BOUNDS, key=len, reverse=True) if known in plain), plain)
+        return next((known for known in sorted(BOUNDED_ACTIVATIONS, key=len, reverse=True) if known in plain), plain)
     return None
 
 

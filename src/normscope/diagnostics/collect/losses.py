@@ -13,16 +13,16 @@ from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.cross_entropy import cross_entropy
 
 if TYPE_CHECKING:
-    from normscope.diagnostics.collect.session import Scene
+    from normscope.diagnostics.collect.session import XraySession
 
-SQUASHES = {"softmax", "log_softmax", "sigmoid"}
+PROBABILITY_FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 """What belongs inside of a cross-entropy, and is often done before it too."""
 
-KEEPS = VIEWS | {"__getitem__", "select", "narrow", "index_select", "masked_select"}
+PASS_THROUGH = VIEWS | {"__getitem__", "select", "narrow", "index_select", "masked_select"}
 """What is the same numbers, or some of them."""
 
 
-class Squashed:
+class ProbabilityTracker:
     """The tensors that are the output of one of these functions: which one, and the module that called it."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Squashed:
         """Take note of what a function made, or passed on."""
         if not isinstance(result, Tensor) or not is_measurable(result):
             return
-        if name in SQUASHES:
+        if name in PROBABILITY_FUNCTIONS:
             self._known[result] = (name, where, version_of(result))
         elif args and isinstance(args[0], Tensor) and result is not args[0]:
             squash = self.of(args[0])
@@ -52,8 +52,8 @@ class Squashed:
         self._known.clear()
 
 
-def take_loss(
-    scene: "Scene", func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+def record_loss(
+    session: "XraySession", func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
     logits = args[0] if args else kwargs.get("input")
     if kwargs.get("reduction", "mean") != "mean":  # a sum cannot be held against ln V
@@ -62,5 +62,5 @@ def take_loss(
         axis = -1 if func is cross_entropy else 1
         with torch._C.DisableTorchFunction():
             if is_measurable(result):
-                squash = scene.squashed.of(logits) or (None, None)
-                scene.add_loss(float(result.detach()), int(logits.shape[axis]), *squash)
+                squash = session.probabilities.of(logits) or (None, None)
+                session.add_loss(float(result.detach()), int(logits.shape[axis]), *squash)

@@ -7,27 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.collect.accumulators import Tally, add_units
+from normscope.diagnostics.collect.accumulators import ModuleAccumulator, add_units
 from normscope.diagnostics.collect.functions import measure_activation
 from normscope.diagnostics.collect.hooks import Hook
 from normscope.diagnostics.collect.kinds import activation_of, has_channels_second, is_linear, kind_of
 from normscope.diagnostics.collect.norms import add_norm, is_norm
-from normscope.diagnostics.collect.session import Frame, Scene
+from normscope.diagnostics.collect.session import CallFrame, XraySession
 from normscope.diagnostics.collect.tensor_registry import in_backward
-from normscope.diagnostics.collect.tensors import hides_only, is_measurable, is_readable, shape_of, tensors_in
+from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of, tensors_in
 
 COMPILED = "compiled parts were run as they are written while the x-ray looked"
 
 
-class ModuleWatch:
+class ModuleHooks:
     """Hooks on every module of a model, each once, under its first name."""
 
-    def __init__(self, model: nn.Module, scene: Scene) -> None:
-        self._model, self._scene = model, scene
+    def __init__(self, model: nn.Module, session: XraySession) -> None:
+        self._model, self._session = model, session
         self.names: dict[nn.Module, str] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             first = self.names.setdefault(module, name)
-            scene.tallies[name] = Tally(name, kind_of(module), same_as=None if first == name else first)
+            session.accumulators[name] = ModuleAccumulator(
+                name, kind_of(module), same_as=None if first == name else first
+            )
         self._handles: list[Any] = []
         self._finite_weights: dict[nn.Module, bool] = {}
         self._outermost: dict[str, int] = {}  # how often modules were called that no other one was calling
@@ -38,7 +40,7 @@ class ModuleWatch:
         self._thread = threading.get_ident()
         for module in self.names if inside else [self._model]:
             if isinstance(module, torch.jit.ScriptModule):
-                self._scene.notice("modules that are scripted or traced take no hooks, and are not looked at")
+                self._session.notice("modules that are scripted or traced take no hooks, and are not looked at")
                 continue
             self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
@@ -52,154 +54,160 @@ class ModuleWatch:
     def batches(self) -> int:
         """How many passes there were. Of a model that is never called itself, but a method of it that calls its parts,
         as many as there were calls of the part that was called least often."""
-        return self._scene.batches or min(self._outermost.values(), default=0)
+        return self._session.batches or min(self._outermost.values(), default=0)
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        scene = self._scene
-        if scene.is_blind:
+        session = self._session
+        if session.is_paused:
             return
         name = self.names.get(module)
         if name is None:
-            scene.notice("a copy of a module was called, which has its hooks; it is not looked at")
+            session.notice("a copy of a module was called, which has its hooks; it is not looked at")
             return
-        frame = Frame(module, scene.tallies[name], skipped=in_backward())
+        frame = CallFrame(module, session.accumulators[name], skipped=in_backward())
         if not frame.skipped:
-            scene.look(f"the call of {type(module).__name__}", self._count, frame)
-        scene.stack.append(frame)
+            session.guarded(f"the call of {type(module).__name__}", self._count, frame)
+        session.stack.append(frame)
         if not frame.skipped:
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                scene.look(f"what {type(module).__name__} is given", self._take_inputs, module, frame, args, kwargs)
+                session.guarded(
+                    f"what {type(module).__name__} is given", self._take_inputs, module, frame, args, kwargs
+                )
 
-    def _count(self, frame: Frame) -> None:
-        scene, tally, module = self._scene, frame.tally, frame.module
-        if module is self._model and not any(outer.module is module for outer in scene.stack):
-            scene.batches += 1
-            scene.stack.clear()  # whatever an error has left there
-        elif not scene.stack:
-            self._outermost[tally.name] = self._outermost.get(tally.name, 0) + 1
-        if tally.order is None:
-            tally.order, tally.training = scene.next_order(), module.training
-            tally.kind = kind_of(module)  # a lazy one is of another class from now on
+    def _count(self, frame: CallFrame) -> None:
+        session, accumulator, module = self._session, frame.accumulator, frame.module
+        if module is self._model and not any(outer.module is module for outer in session.stack):
+            session.batches += 1
+            session.stack.clear()  # whatever an error has left there
+        elif not session.stack:
+            self._outermost[accumulator.name] = self._outermost.get(accumulator.name, 0) + 1
+        if accumulator.order is None:
+            accumulator.order, accumulator.training = session.next_order(), module.training
+            accumulator.kind = kind_of(module)  # a lazy one is of another class from now on
             self._tell(module)
-        tally.calls += 1
+        accumulator.calls += 1
 
     def _tell(self, module: nn.Module) -> None:
         """What cannot be seen of it, or not as it is."""
         if threading.get_ident() != self._thread:
-            self._scene.notice("the model was called in another thread, where no functions are seen, only modules")
+            self._session.notice("the model was called in another thread, where no functions are seen, only modules")
         if _in_compiled_code():
-            self._scene.notice(COMPILED)
+            self._session.notice(COMPILED)
         fast = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer) and not module.training
         if fast and not (torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())):
-            self._scene.notice(
+            self._session.notice(
                 f"{type(module).__name__}: without the fast way that torch has for evaluation, for nothing in it could "
                 f"be seen; what it gives at padded places may be other than it is without the x-ray"
             )
 
-    def _take_inputs(self, module: nn.Module, frame: Frame, args: Any, kwargs: Any) -> None:
-        scene, tally = self._scene, frame.tally
+    def _take_inputs(self, module: nn.Module, frame: CallFrame, args: Any, kwargs: Any) -> None:
+        session, accumulator = self._session, frame.accumulator
         given = list(tensors_in((args, kwargs)))
         real = [t for t in given if is_measurable(t)]
-        if not tally.inputs:
-            tally.inputs = tuple(shape_of(t) for t in given)
-        if len(scene.stack) == 1 and given and is_readable(given[0]):  # it comes from outside of the model
-            tally.entering_prints.add(given[0])
+        if not accumulator.inputs:
+            accumulator.inputs = tuple(shape_of(t) for t in given)
+        if len(session.stack) == 1 and given and is_readable(given[0]):  # it comes from outside of the model
+            accumulator.entering_prints.add(given[0])
         found = []
         for tensor in real:
-            known = scene.sightings.of(tensor)
-            known.readers.append(tally.name)
-            tally.fed_by.update(dict.fromkeys(known.makers[:1]))
-            found.append(scene.moments(tensor))
+            known = session.registry.of(tensor)
+            known.consumers.append(accumulator.name)
+            accumulator.fed_by.update(dict.fromkeys(known.producers[:1]))
+            found.append(session.moments(tensor))
             if found[-1].unreal:
-                hides = hides_only(tensor)
+                hides = is_only_masked(tensor)
                 frame.masked_inputs = frame.masked_inputs or hides
                 frame.finite_inputs = frame.finite_inputs and hides and tensor is not real[0]
-                tally.given_unreal = tally.given_unreal or not hides
+                accumulator.given_unreal = accumulator.given_unreal or not hides
         if real:
-            tally.add_entering(found[0])
-            known = scene.sightings.of(real[0])
+            accumulator.add_entering(found[0])
+            known = session.registry.of(real[0])
             frame.channels, frame.place = known.channels, known.place
             axis = _channels_of(module, real[0])
-            if is_norm(module, tally.name):
-                frame.after_join = None if known.join is None else (known.join, tally.name)
+            if is_norm(module, accumulator.name):
+                frame.after_join = None if known.join is None else (known.join, accumulator.name)
                 if real[0].numel():
-                    tally.norm = add_norm(tally.norm, module, real[0], known.channels if axis is None else axis)
+                    accumulator.norm = add_norm(
+                        accumulator.norm, module, real[0], known.channels if axis is None else axis
+                    )
             elif is_linear(module) and real[0].dim() >= 2:
-                tally.features = add_units(tally.features, real[0], -1 if axis is None else axis, None)
+                accumulator.features = add_units(accumulator.features, real[0], -1 if axis is None else axis, None)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        scene = self._scene
-        if scene.is_blind or not any(frame.module is module for frame in scene.stack):
+        session = self._session
+        if session.is_paused or not any(frame.module is module for frame in session.stack):
             return
-        while scene.stack[-1].module is not module:  # those that an error took away
-            scene.stack.pop()
-        frame = scene.stack.pop()
+        while session.stack[-1].module is not module:  # those that an error took away
+            session.stack.pop()
+        frame = session.stack.pop()
         if frame.skipped:
-            if frame.tally.without_grad:
-                scene.look(f"what {type(module).__name__} gives again", self._watch_again, frame.tally, output)
+            if frame.accumulator.without_grad:
+                session.guarded(
+                    f"what {type(module).__name__} gives again", self._watch_again, frame.accumulator, output
+                )
             return
         with torch._C.DisableTorchFunction():
-            scene.look(f"what {type(module).__name__} gives", self._take_outputs, module, frame, output)
+            session.guarded(f"what {type(module).__name__} gives", self._take_outputs, module, frame, output)
 
-    def _watch_again(self, tally: Tally, output: Any) -> None:
+    def _watch_again(self, accumulator: ModuleAccumulator, output: Any) -> None:
         """The first time a checkpoint computed this without gradients; now they will come."""
-        self._scene.notice("in reentrant checkpoints only modules show gradients, and functions show none")
+        self._session.notice("in reentrant checkpoints only modules show gradients, and functions show none")
         main = _main([tensor for tensor in tensors_in(output) if is_measurable(tensor)])
         if main is not None:
-            self._scene.watch_gradient(main, tally)
+            self._session.watch_gradient(main, accumulator)
 
-    def _take_outputs(self, module: nn.Module, frame: Frame, output: Any) -> None:
-        scene, tally = self._scene, frame.tally
+    def _take_outputs(self, module: nn.Module, frame: CallFrame, output: Any) -> None:
+        session, accumulator = self._session, frame.accumulator
         given = list(tensors_in(output))
         real = [t for t in given if is_measurable(t)]
-        if not tally.outputs:
-            tally.outputs = tuple(shape_of(t) for t in given)
-            tally.dtype = str(real[0].dtype).removeprefix("torch.") if real else None
+        if not accumulator.outputs:
+            accumulator.outputs = tuple(shape_of(t) for t in given)
+            accumulator.dtype = str(real[0].dtype).removeprefix("torch.") if real else None
         main = _main(real)
         unreal = []
         for tensor in real:
-            known = scene.sightings.of(tensor)
-            if not known.makers:  # the innermost one; else a module passes on what one inside of it has made
+            known = session.registry.of(tensor)
+            if not known.producers:  # the innermost one; else a module passes on what one inside of it has made
                 axis = _channels_of(module, tensor)
                 known.channels = frame.channels if axis is None else axis
-            if tally.name not in known.makers:
-                known.makers.append(tally.name)
+            if accumulator.name not in known.producers:
+                known.producers.append(accumulator.name)
             if frame.after_join is not None:  # if the next addition has this as its stream, it is a post-norm
-                known.normed = frame.after_join
-            moments = scene.moments(tensor)
+                known.normalized_join = frame.after_join
+            moments = session.moments(tensor)
             unreal += [tensor] if moments.unreal else []
-            tally.bytes += tensor.nbytes
+            accumulator.bytes += tensor.nbytes
             if tensor is main:
                 kind = activation_of(module)
                 if kind is not None and tensor.dim():
-                    measure_activation(tally, kind, tensor, moments, known.channels, frame.place)
+                    measure_activation(accumulator, kind, tensor, moments, known.channels, frame.place)
                 else:
-                    tally.add_output(moments, tensor)
-                tally.without_grad = not tensor.requires_grad
-                scene.watch_gradient(tensor, tally)
+                    accumulator.add_output(moments, tensor)
+                accumulator.without_grad = not tensor.requires_grad
+                session.watch_gradient(tensor, accumulator)
         if unreal:
             self._take_unreal(module, frame, unreal)
 
-    def _take_unreal(self, module: nn.Module, frame: Frame, unreal: list[Tensor]) -> None:
+    def _take_unreal(self, module: nn.Module, frame: CallFrame, unreal: list[Tensor]) -> None:
         """Outputs that are not finite. Minus infinity from minus infinity is a mask that is passed on."""
-        tally, hides = frame.tally, all(hides_only(tensor) for tensor in unreal)
-        tally.only_hides = hides and (tally.only_hides or not tally.seen_unreal)
-        tally.seen_unreal = True
+        accumulator, hides = frame.accumulator, all(is_only_masked(tensor) for tensor in unreal)
+        accumulator.only_hides = hides and (accumulator.only_hides or not accumulator.seen_unreal)
+        accumulator.seen_unreal = True
         if not frame.finite_inputs or (hides and frame.masked_inputs):
             return
-        if not self._made_inside(tally) and self._has_finite_weights(module):
-            tally.made_unreal = True
+        if not self._made_inside(accumulator) and self._has_finite_weights(module):
+            accumulator.made_unreal = True
 
-    def _made_inside(self, tally: Tally) -> bool:
+    def _made_inside(self, accumulator: ModuleAccumulator) -> bool:
         """Whether one of those inside of it was the maker: the innermost one is meant."""
-        prefix = f"{tally.name}." if tally.name else ""
-        others = self._scene.tallies.items()
-        return any(other.made_unreal and other is not tally and name.startswith(prefix) for name, other in others)
+        prefix = f"{accumulator.name}." if accumulator.name else ""
+        others = self._session.accumulators.items()
+        return any(other.made_unreal and other is not accumulator and name.startswith(prefix) for name, other in others)
 
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
             own = [p for p in module.parameters() if is_measurable(p)]
-            self._finite_weights[module] = all(self._scene.moments(p).unreal == 0 for p in own)
+            self._finite_weights[module] = all(self._session.moments(p).unreal == 0 for p in own)
         return self._finite_weights[module]
 
 

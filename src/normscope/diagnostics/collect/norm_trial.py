@@ -17,7 +17,7 @@ _MOVE, _HEARD = 100.0, 0.05
 
 
 @dataclass(frozen=True)
-class Trial:
+class NormTrial:
     """What a norm does to a made-up input, with one number changed, and with constants added.
 
     Args:
@@ -29,13 +29,13 @@ class Trial:
     """
 
     shares: tuple[int, ...]
-    centred: bool
+    is_centered: bool
     removes_bias: bool
-    bears_silence: bool
-    is_deaf: bool = False
+    finite_on_zeros: bool
+    is_constant: bool = False
 
 
-def try_out(module: nn.Module, x: Tensor, channels: int) -> Trial | None:
+def try_norm(module: nn.Module, x: Tensor, channels: int) -> NormTrial | None:
     """Try a copy of the norm on a made-up input like x, but small. The module and random numbers are not touched."""
     if isinstance(module, nn.SyncBatchNorm) or getattr(module, "sync", False):
         return None  # it would wait for other processes, which may not be looking
@@ -44,24 +44,24 @@ def try_out(module: nn.Module, x: Tensor, channels: int) -> Trial | None:
     for shape in (small, (min(_FEW, x.shape[0]), *x.shape[1:])) if x.dim() else ():
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-                return _trial(module, _made_up(shape, x), channels)
+                return _trial(module, _synthetic_input(shape, x), channels)
         except Exception:
             continue
     return None
 
 
-def _twin(module: nn.Module) -> nn.Module:
+def _copy_module(module: nn.Module) -> nn.Module:
     """The same numbers in memory of its own, in training mode, with nobody watching."""
     twin = copy.copy(module)
     for name, value in vars(module).items():
         hooks = "_hooks" in name and isinstance(value, dict)
-        vars(twin)[name] = type(value)() if hooks else _own(value, _DEEPEST)
-    twin._modules = {name: None if child is None else _twin(child) for name, child in module._modules.items()}
+        vars(twin)[name] = type(value)() if hooks else _copy_value(value, _DEEPEST)
+    twin._modules = {name: None if child is None else _copy_module(child) for name, child in module._modules.items()}
     twin.training = True
     return twin
 
 
-def _own(value: Any, deepest: int) -> Any:
+def _copy_value(value: Any, deepest: int) -> Any:
     """A copy of what a call may change: numbers in memory, and what holds them. All else is shared."""
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -75,21 +75,21 @@ def _own(value: Any, deepest: int) -> Any:
     if isinstance(value, dict):
         made = copy.copy(value)
         for key in made:
-            made[key] = _own(made[key], deepest - 1)
+            made[key] = _copy_value(made[key], deepest - 1)
         return made
     if type(value) in (list, tuple, set):
-        return type(value)(_own(item, deepest - 1) for item in value)
+        return type(value)(_copy_value(item, deepest - 1) for item in value)
     if type(value).__module__.partition(".")[0] in _TRUSTED:
         return value
     if hasattr(value, "__dict__"):
         made = copy.copy(value)
         for name, item in vars(value).items():
-            vars(made)[name] = _own(item, deepest - 1)
+            vars(made)[name] = _copy_value(item, deepest - 1)
         return made
     return value
 
 
-def _made_up(shape: tuple[int, ...], like: Tensor) -> Tensor:
+def _synthetic_input(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Numbers of all sizes from -1 to 1, without touching a generator of random ones."""
     count = 1
     for size in shape:
@@ -98,15 +98,15 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.sin(places * 12.9898 + 0.5 * torch.sin(places * 78.233)).reshape(shape).to(like)
 
 
-def _trial(module: nn.Module, x: Tensor, channels: int) -> Trial:
-    first_twin = _twin(module)
+def _trial(module: nn.Module, x: Tensor, channels: int) -> NormTrial:
+    first_twin = _copy_module(module)
     for parameter in first_twin.parameters():
         parameter[parameter == 0] = 1.0  # a gain that starts at zero would hide all that there is to see
 
     def fresh(y: Tensor) -> Tensor:
         # A new twin each time: a norm with a memory is another one after a call. Its forward is called as the class
         # has it: what hangs on all modules of torch, or was put in the place of this one's forward, is not for it.
-        z: Tensor = type(module).forward(_twin(first_twin), y)
+        z: Tensor = type(module).forward(_copy_module(first_twin), y)
         return z
 
     plain = fresh(x)
@@ -121,14 +121,14 @@ def _trial(module: nn.Module, x: Tensor, channels: int) -> Trial:
         along = changed[tuple(slice(None) if i == axis else 0 for i in range(x.dim()))]
         if bool(along[1:].any()):
             shares.append(axis)
-    centred = _same(fresh(x + 0.5), plain)
+    is_centered = _same(fresh(x + 0.5), plain)
     rest = [axis for axis in range(x.dim()) if axis not in shares]
     # A norm over the batch keeps its channels apart along the one axis that it does not share, wherever that is.
     axis = rest[0] if 0 in shares and len(rest) == 1 else channels % x.dim()
     steps = torch.linspace(-0.5, 0.5, x.shape[axis]).to(x).reshape([-1 if i == axis else 1 for i in range(x.dim())])
-    bears_silence = bool(torch.isfinite(fresh(torch.zeros_like(x))).all())
-    is_deaf = not shares and bool(change.amax() < _HEARD)
-    return Trial(tuple(shares), centred, _same(fresh(x + steps), plain), bears_silence, is_deaf)
+    finite_on_zeros = bool(torch.isfinite(fresh(torch.zeros_like(x))).all())
+    is_constant = not shares and bool(change.amax() < _HEARD)
+    return NormTrial(tuple(shares), is_centered, _same(fresh(x + steps), plain), finite_on_zeros, is_constant)
 
 
 def _same(y: Tensor, z: Tensor) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.kinds import weight_of
-from normscope.diagnostics.collect.norm_trial import Trial, try_out
+from normscope.diagnostics.collect.norm_trial import NormTrial, try_norm
 from normscope.diagnostics.record import NormStats
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
@@ -20,11 +20,11 @@ _CALLS = 256
 
 
 @dataclass
-class NormTally:
+class NormAccumulator:
     """The figures of one norm so far."""
 
     eps: float | None
-    trial: Trial | None
+    trial: NormTrial | None
     variances: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """How many numbers shared a statistic, of each call."""
@@ -49,7 +49,7 @@ class NormTally:
             padding_fraction=self.padding,
             weight_mean=None if self.gain is None else self.gain[0],
             weight_std=None if self.gain is None else self.gain[1],
-            finite_for_zeros=None if trial is None else trial.bears_silence,
+            finite_for_zeros=None if trial is None else trial.finite_on_zeros,
         )
 
 
@@ -77,51 +77,53 @@ def eps_of(module: nn.Module, x: Tensor) -> float | None:
     return None
 
 
-def keeps_running(module: nn.Module) -> bool:
+def has_running_stats(module: nn.Module) -> bool:
     return isinstance(getattr(module, "running_mean", None), Tensor) and isinstance(
         getattr(module, "running_var", None), Tensor
     )
 
 
-def add_norm(tally: NormTally | None, module: nn.Module, x: Tensor, channels: int) -> NormTally:
+def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, channels: int) -> NormAccumulator:
     """What a norm is about to be given."""
     x = x.detach()
-    if tally is None:
-        tally = NormTally(eps_of(module, x), try_out(module, x, channels))
-    shares = () if tally.trial is None else tally.trial.shares
-    if len(tally.variances) < _CALLS:
-        centred = tally.trial is not None and tally.trial.centred
-        tally.variances.append(_middle_variance(x, shares, centred) if shares else float(x.float().square().mean()))
-        count = _sharing(tally.trial, module, x)
-        tally.counts += [] if count is None else [count]
+    if accumulator is None:
+        accumulator = NormAccumulator(eps_of(module, x), try_norm(module, x, channels))
+    shares = () if accumulator.trial is None else accumulator.trial.shares
+    if len(accumulator.variances) < _CALLS:
+        is_centered = accumulator.trial is not None and accumulator.trial.is_centered
+        accumulator.variances.append(
+            _middle_variance(x, shares, is_centered) if shares else float(x.float().square().mean())
+        )
+        count = _sharing(accumulator.trial, module, x)
+        accumulator.counts += [] if count is None else [count]
     if 0 in shares and x.dim() == 3:
-        tally.padding = max(tally.padding, _padding(x, 1 if 1 not in shares else 2))
-    if keeps_running(module) and x.dim() >= 2:
-        _add_memory(tally, module, x)
+        accumulator.padding = max(accumulator.padding, _padding(x, 1 if 1 not in shares else 2))
+    if has_running_stats(module) and x.dim() >= 2:
+        _add_memory(accumulator, module, x)
     weight = weight_of(module)
     if weight is not None and weight.numel():
         gain = weight.detach().float()
-        tally.gain = float(gain.mean()), float(gain.std(correction=0))
-    return tally
+        accumulator.gain = float(gain.mean()), float(gain.std(correction=0))
+    return accumulator
 
 
-def _sharing(trial: Trial | None, module: nn.Module, x: Tensor) -> int | None:
+def _sharing(trial: NormTrial | None, module: nn.Module, x: Tensor) -> int | None:
     """How many of its numbers share one statistic; None if that is not known."""
     if trial is not None and trial.shares:
         return math.prod(x.shape[axis] for axis in trial.shares)
-    if trial is not None and trial.is_deaf:
+    if trial is not None and trial.is_constant:
         return 1
-    if x.dim() and keeps_running(module):
+    if x.dim() and has_running_stats(module):
         return x.numel() // max(1, x.shape[1 if x.dim() > 1 else 0])
     return None
 
 
-def _middle_variance(x: Tensor, shares: tuple[int, ...], centred: bool) -> float:
+def _middle_variance(x: Tensor, shares: tuple[int, ...], is_centered: bool) -> float:
     wide = x.float()
     if shares == (x.dim() - 1,):
         wide = wide.reshape(-1, x.shape[-1])[:_ROWS]
         shares = (1,)
-    found = wide.var(dim=shares, correction=0) if centred else wide.square().mean(dim=shares)
+    found = wide.var(dim=shares, correction=0) if is_centered else wide.square().mean(dim=shares)
     return float(found.median())
 
 
@@ -137,35 +139,35 @@ def _padding(x: Tensor, channels: int) -> float:
     return longest
 
 
-def _add_memory(tally: NormTally, module: nn.Module, x: Tensor) -> None:
-    channels = _channels(tally.trial, x)
+def _add_memory(accumulator: NormAccumulator, module: nn.Module, x: Tensor) -> None:
+    channels = _channels(accumulator.trial, x)
     axes = [axis for axis in range(x.dim()) if axis != channels]
     mean, square = x.double().mean(axes), x.double().square().mean(axes)
-    if tally.means is not None and tally.means.shape != mean.shape:
+    if accumulator.means is not None and accumulator.means.shape != mean.shape:
         return
-    tally.means = mean if tally.means is None else tally.means + mean
-    tally.squares = square if tally.squares is None else tally.squares + square
-    tally.batches += 1
+    accumulator.means = mean if accumulator.means is None else accumulator.means + mean
+    accumulator.squares = square if accumulator.squares is None else accumulator.squares + square
+    accumulator.batches += 1
 
 
-def _channels(trial: Trial | None, x: Tensor) -> int:
+def _channels(trial: NormTrial | None, x: Tensor) -> int:
     """The axis that keeps a statistic of its own: the one that is not shared; the second if several are not."""
     apart = [axis for axis in range(1, x.dim()) if trial is not None and axis not in trial.shares]
     return apart[0] if len(apart) == 1 else 1
 
 
-def compare_memory(tally: NormTally, module: nn.Module) -> None:
+def compare_running_stats(accumulator: NormAccumulator, module: nn.Module) -> None:
     """Hold the running statistics against those of the batches that were seen."""
-    if not keeps_running(module) or tally.means is None or tally.squares is None:
+    if not has_running_stats(module) or accumulator.means is None or accumulator.squares is None:
         return
     kept_mean, kept_variance = (module.get_buffer(name).double() for name in ("running_mean", "running_var"))
-    mean = tally.means / tally.batches
-    variance = tally.squares / tally.batches - mean.square()
+    mean = accumulator.means / accumulator.batches
+    variance = accumulator.squares / accumulator.batches - mean.square()
     counter = getattr(module, "num_batches_tracked", None)
-    tally.tracked = int(counter) if isinstance(counter, Tensor) else None
+    accumulator.tracked = int(counter) if isinstance(counter, Tensor) else None
     if mean.shape != kept_mean.shape:
         return
-    eps = tally.eps or 1e-5
+    eps = accumulator.eps or 1e-5
     off = ((mean - kept_mean).abs() / (kept_variance + eps).sqrt()).median()
     ratio = (variance + eps) / (kept_variance + eps)
-    tally.drift = float(off), float(torch.maximum(ratio, 1 / ratio).median())
+    accumulator.drift = float(off), float(torch.maximum(ratio, 1 / ratio).median())

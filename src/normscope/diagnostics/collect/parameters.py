@@ -15,10 +15,10 @@ from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import signal_of
 from normscope.diagnostics.collect.hooks import Hook
 from normscope.diagnostics.collect.kinds import is_linear
-from normscope.diagnostics.collect.session import Scene
+from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.tensors import is_measurable
-from normscope.diagnostics.collect.unregistered_parameters import Strangers
-from normscope.diagnostics.collect.zero_grad import Piling
+from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
+from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.ops.moments import Moments, compute_moments
 
 _SAMPLE = 1 << 14
@@ -29,7 +29,7 @@ _STEPS = 1000
 
 
 @dataclass
-class _Watched:
+class _TrackedParameter:
     parameter: nn.Parameter
     name: str
     before: Tensor
@@ -43,94 +43,98 @@ class _Watched:
     optimised: bool = False
 
 
-class ParameterWatch:
+class ParameterTracker:
     """Watches all parameters of a model, each once, under its first name."""
 
-    def __init__(self, model: nn.Module, scene: Scene, strangers: Strangers | None = None) -> None:
-        self._model, self._scene, self._strangers = model, scene, strangers
-        self._watched: dict[int, _Watched] = {}
+    def __init__(
+        self, model: nn.Module, session: XraySession, unregistered: UnregisteredParameters | None = None
+    ) -> None:
+        self._model, self._session, self._unregistered = model, session, unregistered
+        self._tracked: dict[int, _TrackedParameter] = {}
         self._handles: list[Any] = []
         self.steps: list[record.StepRecord] = []
         self.strange_steps = 0
-        self.piling = Piling()
+        self.zero_grad = ZeroGradTracker()
 
     @property
     def backwards(self) -> int:
         """How many backward passes there were: as many as any parameter got gradients."""
-        return max((watched.gradients for watched in self._watched.values()), default=0)
+        return max((tracked.gradients for tracked in self._tracked.values()), default=0)
 
     def start(self) -> None:
         for name, parameter in self._model.named_parameters():
-            self._watch(name, parameter)
+            self._track(name, parameter)
         for name, module in self._model.named_modules():
             if any(map(is_lazy, module._parameters.values())):
-                self._handles.append(module.register_forward_hook(Hook(partial(self._watch_late, name))))
+                self._handles.append(module.register_forward_hook(Hook(partial(self._track_lazy, name))))
         self._handles.append(register_optimizer_step_pre_hook(self._before_step))
         self._handles.append(register_optimizer_step_post_hook(self._after_step))
 
-    def _watch(self, name: str, parameter: nn.Parameter) -> None:
+    def _track(self, name: str, parameter: nn.Parameter) -> None:
         if is_lazy(parameter) or not parameter.numel():
             return
         if not is_measurable(parameter):
-            self._scene.notice(f"weights without memory or without real numbers show no figures ({parameter.dtype})")
+            self._session.notice(f"weights without memory or without real numbers show no figures ({parameter.dtype})")
             return
-        self._watched[id(parameter)] = watched = _Watched(parameter, name, _sample(parameter))
+        self._tracked[id(parameter)] = tracked = _TrackedParameter(parameter, name, _sample(parameter))
         if parameter.requires_grad and parameter.is_leaf:
-            self._handles.append(parameter.register_hook(Hook(partial(self._take_gradient, watched))))
+            self._handles.append(parameter.register_hook(Hook(partial(self._take_gradient, tracked))))
 
-    def _watch_late(self, name: str, module: nn.Module, *_: Any) -> None:
+    def _track_lazy(self, name: str, module: nn.Module, *_: Any) -> None:
         """A lazy module has its weights now."""
         for own, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in self._watched:
-                self._scene.look("a lazy weight", self._watch, f"{name}.{own}" if name else own, parameter)
+            if id(parameter) not in self._tracked:
+                self._session.guarded("a lazy weight", self._track, f"{name}.{own}" if name else own, parameter)
 
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         if not self.steps:  # an optimiser that is not torch's may have stepped
-            for watched in self._watched.values():
-                self._scene.look("a step", _add_update, watched, True)
+            for tracked in self._tracked.values():
+                self._session.guarded("a step", _add_update, tracked, True)
 
-    def _take_gradient(self, watched: _Watched, gradient: Tensor) -> None:
+    def _take_gradient(self, tracked: _TrackedParameter, gradient: Tensor) -> None:
         """What this backward pass adds to the gradient of a parameter, whatever was there before."""
-        if self._scene.looking and (gradient.is_sparse or self._scene.counts(gradient)):
-            self._scene.look(f"the gradient of `{watched.name}`", _add_gradient, watched, gradient)
-            self._scene.look(f"the gradient of `{watched.name}`", self.piling.add, watched.parameter, gradient)
+        if self._session.is_active and (gradient.is_sparse or self._session.is_loss_gradient(gradient)):
+            self._session.guarded(f"the gradient of `{tracked.name}`", _add_gradient, tracked, gradient)
+            self._session.guarded(f"the gradient of `{tracked.name}`", self.zero_grad.add, tracked.parameter, gradient)
 
-    def _before_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
-        for parameter in _parameters_of(optimiser):
-            watched = self._watched.get(id(parameter))
-            if watched is not None:
-                self._scene.look("a step", _begin_update, watched)
-        self._scene.look("a step", self.piling.take_step, _parameters_of(optimiser))
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for parameter in _parameters_of(optimizer):
+            tracked = self._tracked.get(id(parameter))
+            if tracked is not None:
+                self._session.guarded("a step", _begin_update, tracked)
+        self._session.guarded("a step", self.zero_grad.take_step, _parameters_of(optimizer))
 
-    def _after_step(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
-        self._scene.look(f"a step of {type(optimiser).__name__}", self._take_step, optimiser)
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._session.guarded(f"a step of {type(optimizer).__name__}", self._take_step, optimizer)
 
-    def _take_step(self, optimiser: Optimizer) -> None:
-        theirs = _parameters_of(optimiser)
-        if self._strangers is not None:
-            self._strangers.take_step(theirs)
-        ours = [p for p in theirs if id(p) in self._watched]
+    def _take_step(self, optimizer: Optimizer) -> None:
+        theirs = _parameters_of(optimizer)
+        if self._unregistered is not None:
+            self._unregistered.take_step(theirs)
+        ours = [p for p in theirs if id(p) in self._tracked]
         if not ours:
-            trained = [w.parameter for w in self._watched.values() if w.parameter.requires_grad]
+            trained = [w.parameter for w in self._tracked.values() if w.parameter.requires_grad]
             self.strange_steps += bool(trained) and _shapes(theirs) == _shapes(trained)
             return
-        if not isinstance(optimiser, torch.optim.LBFGS):  # one step of it is many, each as long as the loss allows
+        if not isinstance(optimizer, torch.optim.LBFGS):  # one step of it is many, each as long as the loss allows
             for parameter in ours:
-                _add_update(self._watched[id(parameter)])
+                _add_update(self._tracked[id(parameter)])
         if len(self.steps) >= _STEPS:
-            self._scene.notice(f"after the first {_STEPS} steps of optimisers their rates are not kept")
+            self._session.notice(f"after the first {_STEPS} steps of optimisers their rates are not kept")
             return
-        rates = [float(group.get("lr", 0.0)) for group in optimiser.param_groups]
-        full = [float(group["initial_lr"]) for group in optimiser.param_groups if "initial_lr" in group]
-        counts = [state["step"] for state in optimiser.state.values() if isinstance(state, dict) and "step" in state]
+        rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
+        full = [float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group]
+        is_loss_gradient = [
+            state["step"] for state in optimizer.state.values() if isinstance(state, dict) and "step" in state
+        ]
         self.steps.append(
             record.StepRecord(
-                optimizer=type(optimiser).__name__,
+                optimizer=type(optimizer).__name__,
                 lr=max(rates, default=0.0),
-                number=int(max(float(count) for count in counts)) if counts else None,
+                number=int(max(float(count) for count in step_counts)) if step_counts else None,
                 peak_lr=max(full) if full else None,
             )
         )
@@ -139,14 +143,14 @@ class ParameterWatch:
         """The records of a module's own parameters."""
         found = []
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            watched = self._watched.get(id(parameter))
-            if watched is not None and is_measurable(parameter):
+            tracked = self._tracked.get(id(parameter))
+            if tracked is not None and is_measurable(parameter):
                 full = f"{prefix}.{name}" if prefix else name
-                found.append(self._scene.look(f"the weight `{full}`", self._finish, module, name, full, watched))
+                found.append(self._session.guarded(f"the weight `{full}`", self._finish, module, name, full, tracked))
         return tuple(parameter for parameter in found if parameter is not None)
 
-    def _finish(self, module: nn.Module, name: str, full: str, watched: _Watched) -> record.ParameterRecord:
-        parameter = watched.parameter
+    def _finish(self, module: nn.Module, name: str, full: str, tracked: _TrackedParameter) -> record.ParameterRecord:
+        parameter = tracked.parameter
         with torch._C.DisableTorchFunction():
             values = compute_moments(parameter)
         signal = signal_of(values)
@@ -157,30 +161,30 @@ class ParameterWatch:
             dtype=str(parameter.dtype).removeprefix("torch."),
             requires_grad=parameter.requires_grad,
             values=signal,
-            gradient=signal_of(watched.gradient),
-            update_ratio=watched.updates / watched.steps if watched.steps else None,
-            in_optimizer=watched.optimised if self.steps else None,
-            alias_of=None if full == watched.name else watched.name,
+            gradient=signal_of(tracked.gradient),
+            update_ratio=tracked.updates / tracked.steps if tracked.steps else None,
+            in_optimizer=tracked.optimised if self.steps else None,
+            alias_of=None if full == tracked.name else tracked.name,
             content_hash=_fingerprint(parameter) if values.least < values.greatest else None,
             identical_rows=values.least < values.greatest and _rows_alike(parameter),
             predicted_gain=_predicted_gain(module, parameter, values) if name == "weight" else None,
-            update_rms=watched.changes / watched.steps if watched.steps else None,
+            update_rms=tracked.changes / tracked.steps if tracked.steps else None,
         )
 
 
-def _parameters_of(optimiser: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _shapes(parameters: list[Any]) -> list[tuple[int, ...]]:
     return sorted(tuple(parameter.shape) for parameter in parameters)
 
 
-def _add_gradient(watched: _Watched, gradient: Tensor) -> None:
+def _add_gradient(tracked: _TrackedParameter, gradient: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
-    watched.gradients += 1
-    watched.gradient = found if watched.gradient is None else watched.gradient.joined(found)
+    tracked.gradients += 1
+    tracked.gradient = found if tracked.gradient is None else tracked.gradient.joined(found)
 
 
 def _sparse_moments(gradient: Tensor) -> Moments:
@@ -196,21 +200,21 @@ def _sample(parameter: Tensor) -> Tensor:
     return flat[:: max(1, -(-flat.numel() // _SAMPLE))].clone()
 
 
-def _begin_update(watched: _Watched) -> None:
-    watched.optimised = True
-    watched.before = _sample(watched.parameter)
+def _begin_update(tracked: _TrackedParameter) -> None:
+    tracked.optimised = True
+    tracked.before = _sample(tracked.parameter)
 
 
-def _add_update(watched: _Watched, only_if_changed: bool = False) -> None:
-    now = _sample(watched.parameter)
-    if now.shape != watched.before.shape or (only_if_changed and torch.equal(now, watched.before)):
+def _add_update(tracked: _TrackedParameter, only_if_changed: bool = False) -> None:
+    now = _sample(tracked.parameter)
+    if now.shape != tracked.before.shape or (only_if_changed and torch.equal(now, tracked.before)):
         return
-    size = float(watched.before.double().square().mean().sqrt())
-    change = float((now.double() - watched.before.double()).square().mean().sqrt())
-    watched.updates += _update(change, size)
-    watched.changes += change
-    watched.steps += 1
-    watched.before = now
+    size = float(tracked.before.double().square().mean().sqrt())
+    change = float((now.double() - tracked.before.double()).square().mean().sqrt())
+    tracked.updates += _update(change, size)
+    tracked.changes += change
+    tracked.steps += 1
+    tracked.before = now
 
 
 def _update(change: float, size: float) -> float:

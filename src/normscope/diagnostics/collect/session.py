@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics import record
-from normscope.diagnostics.collect.accumulators import Tally
-from normscope.diagnostics.collect.hooks import Handles, Hook
-from normscope.diagnostics.collect.losses import Squashed
-from normscope.diagnostics.collect.tensor_registry import JoinPlace, Sightings
+from normscope.diagnostics.collect.accumulators import ModuleAccumulator
+from normscope.diagnostics.collect.hooks import Hook, HookHandles
+from normscope.diagnostics.collect.losses import ProbabilityTracker
+from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorRegistry
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.moments import Moments
 
@@ -24,18 +24,18 @@ _Found = TypeVar("_Found")
 
 
 @dataclass
-class Frame:
+class CallFrame:
     """A module that is running: who it is, and how often it has called each function so far."""
 
     module: nn.Module
-    tally: Tally
+    accumulator: ModuleAccumulator
     functions: dict[str, int] = field(default_factory=dict)
     joins: int = 0
     finite_inputs: bool = True
     masked_inputs: bool = False
     """It was given minus infinity, as masks have it: beside its first input, such a mask counts as finite."""
     channels: int = -1
-    after_join: tuple[JoinPlace, str] | None = None
+    after_join: tuple[JoinLocation, str] | None = None
     """The addition whose sum it was given, and its own name, if it is a norm."""
     place: str = ""
     """Who made what it was given."""
@@ -47,31 +47,31 @@ class _Running(threading.local):
     """The modules that are running, of each thread its own."""
 
     def __init__(self) -> None:
-        self.stack: list[Frame] = []
+        self.stack: list[CallFrame] = []
 
 
-class Scene:
+class XraySession:
     """The state of an x-ray while it looks."""
 
     def __init__(self) -> None:
-        self.tallies: dict[str, Tally] = {}
+        self.accumulators: dict[str, ModuleAccumulator] = {}
         self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
-        self.sightings = Sightings()
+        self.registry = TensorRegistry()
         self.losses: list[record.LossRecord] = []
-        self.squashed = Squashed()
+        self.probabilities = ProbabilityTracker()
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
-        self.looking = False
+        self.is_active = False
         self.unreal_gradient_found = False
         self._order = 0
         self._running = _Running()
         self._lock = threading.RLock()
-        self._excused: set[tuple[str, type[Exception]]] = set()
-        self._handles = Handles()
+        self._reported_failures: set[tuple[str, type[Exception]]] = set()
+        self._handles = HookHandles()
 
     @property
-    def stack(self) -> list[Frame]:
+    def stack(self) -> list[CallFrame]:
         """The modules that are running in this thread, the outermost first."""
         return self._running.stack
 
@@ -82,34 +82,34 @@ class Scene:
     def notice(self, text: str) -> None:
         self.notices[text] = None
 
-    def look(self, where: str, work: Callable[..., _Found], *args: Any) -> _Found | None:
+    def guarded(self, where: str, work: Callable[..., _Found], *args: Any) -> _Found | None:
         """Do a piece of the x-ray's own work, one thread at a time; what goes wrong in it is told, and never raised
         into the model's own run."""
         try:
             with self._lock:
                 return work(*args)
         except Exception as error:
-            self.excuse(where, error)
+            self.report_failure(where, error)
             return None
 
-    def excuse(self, where: str, error: Exception) -> None:
+    def report_failure(self, where: str, error: Exception) -> None:
         """Say that something could not be looked at; once for each place and kind of error."""
         kind = (where, type(error))
-        if kind not in self._excused:
-            self._excused.add(kind)
+        if kind not in self._reported_failures:
+            self._reported_failures.add(kind)
             self.notice(f"{where} could not be looked at: {type(error).__name__}: {' '.join(str(error).split()):.200}")
 
     def stop(self) -> None:
-        self.looking = False
+        self.is_active = False
         self._handles.remove()
         self._running = _Running()
-        self.sightings.clear()
-        self.squashed.clear()
+        self.registry.clear()
+        self.probabilities.clear()
 
     @property
-    def is_blind(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether nothing is to be looked at now: after the block, and while torch writes down what a model does."""
-        if not self.looking:
+        if not self.is_active:
             return True
         if torch._C._is_tracing():
             self.notice("torch.jit.trace: what the model did while it was traced was not looked at")
@@ -125,46 +125,46 @@ class Scene:
         if len(self.losses) < _LOSSES or first_unreal:
             self.losses.append(record.LossRecord(value, classes, given, given_by))
 
-    def watch_gradient(self, tensor: Tensor, tally: Tally) -> None:
+    def watch_gradient(self, tensor: Tensor, accumulator: ModuleAccumulator) -> None:
         """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""
         if not tensor.requires_grad or not is_measurable(tensor):
             return
-        readers = self.sightings.of(tensor).readers
+        consumers = self.registry.of(tensor).consumers
 
         def take(gradient: Tensor) -> None:
-            found = self.sightings.moments(gradient)
-            tally.add_gradient(found, gradient)
+            found = self.registry.moments(gradient)
+            accumulator.add_gradient(found, gradient)
             if found.unreal and not self.unreal_gradient_found:
-                self._blame(tally, readers)
+                self._blame(accumulator, consumers)
 
         def hook(gradient: Tensor) -> None:
-            if self.counts(gradient):
-                self.look(f"the gradient of `{tally.name}`", take, gradient)
+            if self.is_loss_gradient(gradient):
+                self.guarded(f"the gradient of `{accumulator.name}`", take, gradient)
 
         self._handles.add(tensor.register_hook(Hook(hook)))
 
-    def counts(self, gradient: Tensor) -> bool:
+    def is_loss_gradient(self, gradient: Tensor) -> bool:
         """Whether it is a gradient of the loss. One that will itself be differentiated, such as that of a penalty on
         gradients, is a part of the way forward."""
-        if not self.looking or not is_measurable(gradient):
+        if not self.is_active or not is_measurable(gradient):
             return False
         if torch.is_grad_enabled():
             self.notice("gradients that were made with create_graph=True are not counted: they are a part of the loss")
             return False
         return True
 
-    def _blame(self, maker: Tally, readers: list[str]) -> None:
+    def _blame(self, maker: ModuleAccumulator, consumers: list[str]) -> None:
         """The gradient of a tensor is not finite, for the first time: it was made by one of those that read the tensor.
 
         The innermost one is meant, which is the last that was given it before another began.
         """
         self.unreal_gradient_found = True
-        for name in reversed(readers):
-            reader = self.tallies[name]
+        for name in reversed(consumers):
+            reader = self.accumulators[name]
             if reader.gradient is None or not reader.gradient.unreal:
                 reader.made_unreal_gradient = True
                 return
         maker.made_unreal_gradient = True
 
     def moments(self, tensor: Tensor) -> Moments:
-        return self.sightings.moments(tensor)
+        return self.registry.moments(tensor)

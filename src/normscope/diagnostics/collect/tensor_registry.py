@@ -13,7 +13,7 @@ _SOME = 4  # numbers along each axis
 
 
 @dataclass
-class JoinPlace:
+class JoinLocation:
     """Which addition made a tensor: the number of it in the module's call, and the module."""
 
     module: str
@@ -21,7 +21,7 @@ class JoinPlace:
 
 
 @dataclass
-class Sighting:
+class TensorEntry:
     """A tensor that was seen.
 
     Args:
@@ -36,56 +36,58 @@ class Sighting:
         unsure: whether it may be changed in a way that torch does not count: it is measured each time.
     """
 
-    born: int
+    created_at: int
     moments: Moments | None = None
-    makers: list[str] = field(default_factory=list)
-    behind: list[str] = field(default_factory=list)
-    readers: list[str] = field(default_factory=list)
+    producers: list[str] = field(default_factory=list)
+    scaled_from: list[str] = field(default_factory=list)
+    consumers: list[str] = field(default_factory=list)
     channels: int = -1
-    join: JoinPlace | None = None
-    normed: tuple[JoinPlace, str] | None = None
-    unsure: bool = False
+    join: JoinLocation | None = None
+    normalized_join: tuple[JoinLocation, str] | None = None
+    needs_remeasure: bool = False
 
     @property
     def place(self) -> str:
         """Who made it: a module, a function, or an addition; "" if that is not known."""
-        if self.makers or self.behind:
-            return (self.makers or self.behind)[0]
+        if self.producers or self.scaled_from:
+            return (self.producers or self.scaled_from)[0]
         return "" if self.join is None else f"{self.join.module}.add()".lstrip(".")
 
 
-class Sightings:
+class TensorRegistry:
     """The tensors seen in this pass, by identity; they are not kept alive by it."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[weakref.ref[Tensor], int, Sighting]] = {}  # with how often it was changed in place
+        self._seen: dict[
+            int, tuple[weakref.ref[Tensor], int, TensorEntry]
+        ] = {}  # with how often it was changed in place
         self._clock = 0
 
-    def of(self, tensor: Tensor) -> Sighting:
+    def of(self, tensor: Tensor) -> TensorEntry:
         """What is known of a tensor; a new entry if it was never seen, or has been changed in place since."""
         entry = self._seen.get(id(tensor))
         if entry is not None and entry[0]() is tensor and entry[1] == version_of(tensor):
             return entry[2]
         return self.renew(tensor)
 
-    def renew(self, tensor: Tensor) -> Sighting:
+    def renew(self, tensor: Tensor) -> TensorEntry:
         """Forget what was known of it: it is new."""
         self._clock += 1
-        sighting = Sighting(self._clock, channels=1 if tensor.dim() >= 4 else -1, unsure=tensor.is_inference())
-        self.share(tensor, sighting)
-        return sighting
+        entry = TensorEntry(self._clock, channels=1 if tensor.dim() >= 4 else -1, needs_remeasure=tensor.is_inference())
+        self.share(tensor, entry)
+        return entry
 
-    def share(self, tensor: Tensor, sighting: Sighting) -> None:
+    def share(self, tensor: Tensor, entry: TensorEntry) -> None:
         """Let a tensor have another's entry: it is the same numbers, seen from another side."""
         key = id(tensor)
         seen = self._seen
-        seen[key] = (weakref.ref(tensor, lambda _: seen.pop(key, None)), version_of(tensor), sighting)
+        seen[key] = (weakref.ref(tensor, lambda _: seen.pop(key, None)), version_of(tensor), entry)
 
     def moments(self, tensor: Tensor) -> Moments:
-        sighting = self.of(tensor)
-        if sighting.moments is None or sighting.unsure:
-            sighting.moments = compute_moments(tensor)
-        return sighting.moments
+        entry = self.of(tensor)
+        if entry.moments is None or entry.needs_remeasure:
+            entry.moments = compute_moments(tensor)
+        return entry.moments
 
     def clear(self) -> None:
         self._seen.clear()

@@ -57,7 +57,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return (int(tensor.size(0)),) if tensor.is_nested else tuple(tensor.shape)
 
 
-def hides_only(tensor: Tensor) -> bool:
+def is_only_masked(tensor: Tensor) -> bool:
     """Whether all that is not finite in it is minus infinity, which stands for "not to be seen" in masks."""
     tensor = tensor.detach().float()
     return not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any())

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics import record
-from normscope.diagnostics.collect.flops import CONVOLUTIONS, MATMULS, RECURRENT, SUMS, TURNED
-from normscope.diagnostics.collect.tensor_registry import Sightings
+from normscope.diagnostics.collect.flops import ADDED_MATMULS, CONVOLUTIONS, MATMULS, RECURRENT, TRANSPOSED_CONVOLUTIONS
+from normscope.diagnostics.collect.tensor_registry import TensorRegistry
 from normscope.diagnostics.collect.tensors import is_measurable, tensors_in
 
 _PRODUCTS = {"linear", "bilinear", "embedding", "embedding_bag", "einsum"}
-_PRODUCTS |= CONVOLUTIONS | TURNED | MATMULS | SUMS | RECURRENT
-_EITHER = MATMULS | SUMS | {"einsum"}
+_PRODUCTS |= CONVOLUTIONS | TRANSPOSED_CONVOLUTIONS | MATMULS | ADDED_MATMULS | RECURRENT
+_EITHER = MATMULS | ADDED_MATMULS | {"einsum"}
 """Here a weight may stand first; in others that is the place of the input."""
 _DEEPEST = 3
 """Recurrent layers and einsum take their weights in a list."""
 
 
-class Strangers:
+class UnregisteredParameters:
     """Looks at what functions multiply by: a leaf that asks for a gradient is a weight, whoever has it.
 
     It is asked whose a weight is when it is used: torch.func.functional_call lends weights to a model for one call.
@@ -36,7 +36,9 @@ class Strangers:
         self._seen: dict[int, tuple[weakref.ref[Tensor], tuple[str, str, tuple[int, ...]]]] = {}
         self._found: dict[tuple[str, str, tuple[int, ...]], int] = {}
 
-    def look(self, place: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: Sightings) -> None:
+    def check_call(
+        self, place: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: TensorRegistry
+    ) -> None:
         if name not in _PRODUCTS or not torch.is_grad_enabled():
             return
         for tensor in tensors_in((args, tuple(kwargs.values())), _DEEPEST):
@@ -44,7 +46,7 @@ class Strangers:
             if not (tensor.requires_grad and tensor.is_leaf) or id(tensor) in self._own or not is_measurable(tensor):
                 continue
             is_input = tensor is args[0] and name not in _EITHER if args else False
-            if (is_input and not isinstance(tensor, nn.Parameter)) or known.of(tensor).readers or self._has(tensor):
+            if (is_input and not isinstance(tensor, nn.Parameter)) or known.of(tensor).consumers or self._has(tensor):
                 continue
             self._add(tensor, (place, name, tuple(tensor.shape)))
 

@@ -13,7 +13,7 @@ _SAME, _OTHER = 1 - 1e-4, 0.99
 """The cosines of gradients that are the same but for a factor, as clipping has one, and of those that are not."""
 
 
-class Piling:
+class ZeroGradTracker:
     """Holds the gradient that a step is made with against those that came since the step before.
 
     If they were emptied between, it is the sum of what came since, but for a factor. If not, it is that and what was

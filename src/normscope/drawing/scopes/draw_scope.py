@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from normscope.drawing.scopes import svg as scope_svg
-from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap, measure
+from normscope.drawing.scopes import render_svg
+from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap, measure
 from normscope.render.colors import palette_color
 from normscope.scope import Scope
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 WIDTH = 80
 GAP = "   "  # between two boxes
 
-Piece = tuple[str, int | None]
+TextSpan = tuple[str, int | None]
 """A piece of a line, and the number of the statistic it stands for, or None."""
 
-Line = list[Piece]
+TextLine = list[TextSpan]
 
 
 def draw(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
@@ -63,10 +63,10 @@ def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Tex
 
 def draw_svg(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
     """The same drawing as an SVG image that needs nothing else, for light and dark pages."""
-    return scope_svg.render(measure(scope, shape, sizes))
+    return render_svg.render_scope(measure(scope, shape, sizes))
 
 
-def _lines(drawn: StatisticMap) -> Iterator[Line]:
+def _lines(drawn: StatisticMap) -> Iterator[TextLine]:
     for paragraph in (drawn.scope, drawn.heading, "", *drawn.legend):
         for words in textwrap.wrap(paragraph, WIDTH) or [""]:
             yield [(words, None)]
@@ -80,13 +80,13 @@ def _lines(drawn: StatisticMap) -> Iterator[Line]:
             for number, parts in enumerate(zip(*blocks, strict=True)):
                 # The band's label stands beside the upper edge of its boxes, below the boxes' own labels.
                 labelled = number == (1 if boxes[0].label else 0)
-                line: Line = [(f"{band.label if labelled else '':{margin}}", None)]
+                line: TextLine = [(f"{band.label if labelled else '':{margin}}", None)]
                 for i, part in enumerate(parts):
                     line += [(GAP, None)] * (i > 0) + part
                 yield line
 
 
-def _flow(band: Band, margin: int, letter: int, cut: bool) -> Iterator[tuple[Box, ...]]:
+def _flow(band: GridRow, margin: int, letter: int, cut: bool) -> Iterator[tuple[CellGrid, ...]]:
     """The boxes of a band, as many to a line as fit."""
     width = max(_width(box, letter, cut) for box in band.boxes) + len(GAP)
     count = max(1, (WIDTH - margin + len(GAP)) // width)
@@ -94,11 +94,11 @@ def _flow(band: Band, margin: int, letter: int, cut: bool) -> Iterator[tuple[Box
         yield band.boxes[start : start + count]
 
 
-def _width(box: Box, letter: int, cut: bool) -> int:
+def _width(box: CellGrid, letter: int, cut: bool) -> int:
     return max(len(box.label), len(box.rows[0]) * (letter + 1) + 2 * cut + 3)
 
 
-def _box(box: Box, letters: Sequence[str], drawn: StatisticMap) -> Iterator[Line]:
+def _box(box: CellGrid, letters: Sequence[str], drawn: StatisticMap) -> Iterator[TextLine]:
     width = _width(box, len(letters[0]), drawn.columns_are_cut)
     inner = len(box.rows[0]) * (len(letters[0]) + 1) + 2 * drawn.columns_are_cut + 1
     spare = " " * (width - inner - 2)
@@ -106,9 +106,9 @@ def _box(box: Box, letters: Sequence[str], drawn: StatisticMap) -> Iterator[Line
         yield [(f"{box.label:{width}}", None)]
     yield [(f"┌{'─' * inner}┐{spare}", None)]
     for row in box.rows:
-        line: Line = [("│", None)]
+        line: TextLine = [("│", None)]
         for i, statistic in enumerate(row):
-            # The blank between two cells of one mean carries its colour too, so that the area reads as one.
+            # The blank between two cells of one mean carries its palette_color too, so that the area reads as one.
             same = i > 0 and row[i - 1] == statistic
             line += [(" ", statistic if same else None), (letters[statistic], statistic)]
         yield [*line, (f"{' …' if drawn.columns_are_cut else ''} │{spare}", None)]

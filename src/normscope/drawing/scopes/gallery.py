@@ -21,7 +21,7 @@ TOP = 126.0  # of the front faces
 
 
 @dataclass(frozen=True)
-class Entry:
+class GalleryEntry:
     """One norm of the gallery. `across`, `down` and `deep` say which axes of the split tensor run along which edge."""
 
     title: str
@@ -40,11 +40,11 @@ class Entry:
 
 
 GALLERY = (
-    Entry("LayerNorm, RMSNorm", "in a transformer", "... [d]", (2, 4, 9), down=(2,), labels=("s", "d", "b")),
-    Entry("LayerNorm", "in a convnet", "n [c h w]"),
-    Entry("BatchNorm", "in a convnet", "[n] c [...]"),
-    Entry("InstanceNorm", "in a convnet", "n c [...]"),
-    Entry(
+    GalleryEntry("LayerNorm, RMSNorm", "in a transformer", "... [d]", (2, 4, 9), down=(2,), labels=("s", "d", "b")),
+    GalleryEntry("LayerNorm", "in a convnet", "n [c h w]"),
+    GalleryEntry("BatchNorm", "in a convnet", "[n] c [...]"),
+    GalleryEntry("InstanceNorm", "in a convnet", "n c [...]"),
+    GalleryEntry(
         *("GroupNorm", "in a convnet", "n (g [c]) [...]"),
         sizes={"g": 2},
         across=(1, 2),
@@ -54,7 +54,7 @@ GALLERY = (
 )
 
 
-def gallery_svg(entries: tuple[Entry, ...] = GALLERY) -> str:
+def gallery_svg(entries: tuple[GalleryEntry, ...] = GALLERY) -> str:
     """The picture, as an SVG document."""
     width, height = SPACE * len(entries) + 28, 342
     body = [line for i, entry in enumerate(entries) for line in _entry(entry, SPACE * i + 44)]
@@ -66,7 +66,7 @@ def gallery_svg(entries: tuple[Entry, ...] = GALLERY) -> str:
     return svg_document(width, height, "The scopes of the named norms", f"{described}.", body)
 
 
-def _entry(entry: Entry, x: float) -> Iterator[str]:
+def _entry(entry: GalleryEntry, x: float) -> Iterator[str]:
     plan = entry.plan
     corner = (x, TOP)
     sizes = [math.prod(plan.split_shape[i] for i in axes) for axes in (entry.across, entry.down, entry.deep)]
@@ -85,7 +85,7 @@ def _entry(entry: Entry, x: float) -> Iterator[str]:
         yield text(middle, bottom + 42 + 17 * i, line, "ink middle")
 
 
-def _faces(entry: Entry, plan: Plan, corner: Point, sizes: list[int]) -> Iterator[str]:
+def _faces(entry: GalleryEntry, plan: Plan, corner: Point, sizes: list[int]) -> Iterator[str]:
     """The three faces that can be seen. The top one carries letters, so that colour is not the only sign."""
     wide, high, deep = sizes
     order: dict[int, int] = {}
@@ -109,7 +109,7 @@ def _faces(entry: Entry, plan: Plan, corner: Point, sizes: list[int]) -> Iterato
             yield text(0, 0, letter, "letter", f' style="font-size:10.5px" transform="{lean}"')
 
 
-def _statistic(entry: Entry, plan: Plan, i: int, j: int, k: int) -> int:
+def _statistic(entry: GalleryEntry, plan: Plan, i: int, j: int, k: int) -> int:
     """The statistic of the cell at i across, j down and k deep."""
     index = [0] * len(plan.split_shape)
     for axes, place in ((entry.across, i), (entry.down, j), (entry.deep, k)):

@@ -23,7 +23,7 @@ LONE_ROWS, LONE_COLUMNS = (12, 8), (24, 16)  # where one box is all there is
 
 
 @dataclass(frozen=True)
-class Box:
+class CellGrid:
     """The last two axes at one place of the others. Its cells are numbers of statistics, in order of appearance."""
 
     label: str
@@ -31,11 +31,11 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Band:
+class GridRow:
     """The boxes at one place of the first axis."""
 
     label: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[CellGrid, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class StatisticMap:
     plan: Plan
     names: tuple[str, ...]
     shown: tuple[int, ...]
-    bands: tuple[Band, ...]
+    bands: tuple[GridRow, ...]
 
     @property
     def rows_are_cut(self) -> bool:
@@ -114,22 +114,22 @@ def statistic_at(plan: Plan, index: Sequence[int]) -> int:
     return number
 
 
-def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[Band]:
+def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[GridRow]:
     order: dict[int, int] = {}  # the numbers of the statistics, in order of appearance
 
     def cell(index: tuple[int, ...]) -> int:
         return order.setdefault(statistic_at(plan, index), len(order))
 
-    def box(outer: tuple[int, ...], label: str) -> Box:
+    def box(outer: tuple[int, ...], label: str) -> CellGrid:
         rows = [(*outer, i) for i in range(shown[-2])] if len(shown) > 1 else [()]
-        return Box(label, tuple(tuple(cell((*row, i)) for i in range(shown[-1])) for row in rows))
+        return CellGrid(label, tuple(tuple(cell((*row, i)) for i in range(shown[-1])) for row in rows))
 
     outer = [range(size) for size in shown[:-2]]
     leading = 1 if len(outer) > 1 else 0
     for first in itertools.product(*outer[:leading]):
         others = itertools.product(*outer[leading:])
         boxes = [box((*first, *other), _label(names[leading:], other)) for other in others]
-        yield Band(_label(names, first), tuple(boxes))
+        yield GridRow(_label(names, first), tuple(boxes))
 
 
 def _shown(shape: Sequence[int]) -> tuple[int, ...]:

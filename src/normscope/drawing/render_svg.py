@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from normscope.drawing.shapes import Label, Mark, Oblong, Piece, Sign, Wire
+from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
 from normscope.render.svg_page import svg_document, text
 
 EDGE = 28  # the free space around everything
@@ -37,33 +37,33 @@ _STYLE = """\
 }"""
 
 
-def draw_svg(piece: Piece, title: str, *notes: str) -> str:
+def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
     """The SVG document."""
-    sheet = _Sheet(piece, top=EDGE + 26 + 18 * len(notes))
+    sheet = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
     body = [f"<style>\n{_STYLE}\n</style>", text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
     body += sheet.body()
     # As wide as the words at least, in the widest of the fonts that a page may have them in.
     widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
     width = max(sheet.width, widest + 2 * EDGE)
-    described = f"{title}. " + " ".join(_spoken(mark) for mark in piece.marks if isinstance(mark, Oblong))
+    described = f"{title}. " + " ".join(_spoken(mark) for mark in group.marks if isinstance(mark, Rectangle))
     return svg_document(round(width), round(sheet.height), title, described, body)
 
 
-def _spoken(mark: Oblong) -> str:
+def _spoken(mark: Rectangle) -> str:
     return f"{', '.join(mark.lines)}."
 
 
-class _Sheet:
-    def __init__(self, piece: Piece, top: float) -> None:
-        self.piece, self.top = piece, top
-        self.names = {(mark.x, mark.y) for mark in piece.marks if isinstance(mark, Label) and mark.kind == "name"}
-        self.width = (piece.left + piece.right + 1) * ACROSS + 2 * EDGE
-        self.height = piece.height * DOWN + top + EDGE / 2
+class _SvgCanvas:
+    def __init__(self, group: MarkGroup, top: float) -> None:
+        self.group, self.top = group, top
+        self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
+        self.width = (group.left + group.right + 1) * ACROSS + 2 * EDGE
+        self.height = group.height * DOWN + top + EDGE / 2
 
     def x(self, column: float) -> float:
         """The middle of a column."""
-        return round(EDGE + (column + self.piece.left + 0.5) * ACROSS, 2)
+        return round(EDGE + (column + self.group.left + 0.5) * ACROSS, 2)
 
     def y(self, row: float) -> float:
         """The middle of a row."""
@@ -72,34 +72,34 @@ class _Sheet:
     def body(self) -> Iterator[str]:
         """Frames at the back, then wires, boxes, signs, and words in front."""
         kinds = ("repeated", "frame")
-        oblongs = [mark for mark in self.piece.marks if isinstance(mark, Oblong)]
+        oblongs = [mark for mark in self.group.marks if isinstance(mark, Rectangle)]
         for mark in oblongs:
             if mark.kind in kinds:
                 yield from self._frame(mark)
-        wires = [mark for mark in self.piece.marks if isinstance(mark, Wire)]
+        wires = [mark for mark in self.group.marks if isinstance(mark, Wire)]
         for wire in sorted(wires, key=lambda wire: wire.is_thick):
             yield self._wire(wire)
         for mark in oblongs:
             if mark.kind not in kinds:
                 yield from self._box(mark)
         for wire in wires:
-            if wire.has_head:
+            if wire.has_arrowhead:
                 yield self._head(wire)
-        for rest in self.piece.marks:
+        for rest in self.group.marks:
             yield from self._words(rest)
 
-    def _frame(self, mark: Oblong) -> Iterator[str]:
+    def _frame(self, mark: Rectangle) -> Iterator[str]:
         yield self._rect(mark, mark.kind, 10)
         x, y = self.x(mark.axis + 2), self.y(mark.y)
         yield f'<rect class="behind" x="{x:g}" y="{y - 8:g}" width="{5.9 * len(mark.lines[0]) + 14:.4g}" height="16"/>'
         yield text(self.x(mark.axis + 3), self.y(mark.y) + 4, mark.lines[0], "ink small")
 
-    def _rect(self, mark: Oblong, kind: str, corner: float) -> str:
+    def _rect(self, mark: Rectangle, kind: str, corner: float) -> str:
         x, y = self.x(mark.x), self.y(mark.y)
         width, height = self.x(mark.x + mark.width - 1) - x, self.y(mark.y + mark.height - 1) - y
         return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:.4g}" height="{height:.4g}" rx="{corner:g}"/>'
 
-    def _box(self, mark: Oblong) -> Iterator[str]:
+    def _box(self, mark: Rectangle) -> Iterator[str]:
         yield self._rect(mark, mark.kind, 6)
         middle = self.x(mark.x + (mark.width - 1) / 2)
         for number, line in enumerate(mark.lines):
@@ -113,7 +113,7 @@ class _Sheet:
             one, other = _towards(corner, before, ROUND), _towards(corner, after, ROUND)
             path += f"L{one[0]:g} {one[1]:g}Q{corner[0]:g} {corner[1]:g} {other[0]:g} {other[1]:g}"
         x, y = points[-1]
-        y -= 8 if wire.is_thick and wire.has_head else 0  # a thick line would be seen beside its own head
+        y -= 8 if wire.is_thick and wire.has_arrowhead else 0  # a thick line would be seen beside its own head
         path += f"L{x:g} {y:g}"
         return f'<path class="{"stream" if wire.is_thick else "wire"}" d="{path}"/>'
 
@@ -140,9 +140,9 @@ class _Sheet:
     def _words(self, mark: Mark) -> Iterator[str]:
         if isinstance(mark, Label):
             kinds = {"shape": "ink code shape halo", "name": "ink title", "faint": "faint small halo"}
-            kind = kinds[mark.kind] + (" middle" if mark.is_centred else "")
+            kind = kinds[mark.kind] + (" middle" if mark.is_centered else "")
             yield text(self.x(mark.x), self.y(mark.y) + 4, mark.text, kind)
-        elif isinstance(mark, Sign):
+        elif isinstance(mark, OperatorSign):
             x, y = self.x(mark.x), self.y(mark.y)
             yield f'<circle class="{"join" if mark.is_join else "sign"}" cx="{x:g}" cy="{y:g}" r="8.5"/>'
             yield text(x, y + 5, mark.text, "ink title middle")

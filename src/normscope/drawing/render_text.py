@@ -3,7 +3,7 @@
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from normscope.drawing.shapes import Label, Oblong, Piece, Sign, Wire
+from normscope.drawing.marks import Label, MarkGroup, OperatorSign, Rectangle, Wire
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -30,30 +30,30 @@ _STYLES = {"module": "bold", "function": "", "norm": "bold", "frame": "dim", "re
 _STYLES |= {"shape": "cyan", "name": "bold", "faint": "dim", "stream": "bold blue", "join": "bold blue", "wire": "dim"}
 
 
-class Canvas:
+class TextCanvas:
     """Cells with arms that lines grow from, characters on top of them, and the style of each."""
 
-    def __init__(self, piece: Piece) -> None:
-        self.left = piece.left
-        self.width, self.height = piece.left + piece.right + 1, piece.height
+    def __init__(self, group: MarkGroup) -> None:
+        self.left = group.left
+        self.width, self.height = group.left + group.right + 1, group.height
         self.arms = [[[0, 0, 0, 0] for _ in range(self.width)] for _ in range(self.height)]
         self.characters: dict[tuple[int, int], str] = {}
         self.styles: dict[tuple[int, int], str] = {}
-        self.names = {(mark.x, mark.y) for mark in piece.marks if isinstance(mark, Label) and mark.kind == "name"}
-        oblongs = [mark for mark in piece.marks if isinstance(mark, Oblong)]
-        for mark in piece.marks:
+        self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
+        oblongs = [mark for mark in group.marks if isinstance(mark, Rectangle)]
+        for mark in group.marks:
             if isinstance(mark, Wire):
                 self._wire(mark)
         for oblong in oblongs:
             self._oblong(oblong)
-        for mark in piece.marks:
-            if isinstance(mark, Wire) and mark.has_head:
+        for mark in group.marks:
+            if isinstance(mark, Wire) and mark.has_arrowhead:
                 self._head(mark)
-        for mark in piece.marks:
+        for mark in group.marks:
             if isinstance(mark, Label):
-                first = mark.x - len(mark.text) // 2 if mark.is_centred else mark.x
+                first = mark.x - len(mark.text) // 2 if mark.is_centered else mark.x
                 self._write(first, mark.y, mark.text, _STYLES[mark.kind])
-            elif isinstance(mark, Sign):
+            elif isinstance(mark, OperatorSign):
                 style = _STYLES["join"] if mark.is_join else "bold"
                 self._write(mark.x - 1, mark.y, f"({mark.text})", style)
 
@@ -78,7 +78,7 @@ class Canvas:
         for start, end in zip(wire.points, wire.points[1:], strict=False):
             self._span(start, end, 2 if wire.is_thick else 1)
 
-    def _oblong(self, mark: Oblong) -> None:
+    def _oblong(self, mark: Rectangle) -> None:
         right, bottom = mark.x + mark.width - 1, mark.y + mark.height - 1
         is_frame = mark.kind in ("frame", "repeated")
         if not is_frame:  # what runs behind a box is not seen, but where it comes out below
@@ -127,18 +127,18 @@ class Canvas:
         return _LINES[number], _STYLES["wire"] if number else ""
 
 
-def draw_text(piece: Piece) -> str:
+def draw_text(group: MarkGroup) -> str:
     """The drawing as lines of plain text."""
-    canvas = Canvas(piece)
+    canvas = TextCanvas(group)
     rows = ("".join(canvas.cell(x, y)[0] for x in range(canvas.width)).rstrip() for y in range(canvas.height))
     return "\n".join(rows)
 
 
-def draw_rich(piece: Piece) -> "Text":
+def draw_rich(group: MarkGroup) -> "Text":
     """The same with colours, for a terminal that has them."""
     from rich.text import Text  # only those who want colours wait for it
 
-    canvas = Canvas(piece)
+    canvas = TextCanvas(group)
     lines = []
     for y in range(canvas.height):
         line = Text()

@@ -7,12 +7,12 @@ rows from the top of the piece. So pieces can be put below each other without kn
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Place = tuple[int, int]
+Cell = tuple[int, int]
 """A column and a row."""
 
 
 @dataclass(frozen=True)
-class Oblong:
+class Rectangle:
     """A box, or the frame around several: its upper left cell, its size in cells, and what stands in it."""
 
     x: int
@@ -29,9 +29,9 @@ class Oblong:
 class Wire:
     """A line with corners; a thick one is the residual stream."""
 
-    points: tuple[Place, ...]
+    points: tuple[Cell, ...]
     is_thick: bool = False
-    has_head: bool = False
+    has_arrowhead: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Label:
     y: int
     text: str
     kind: Literal["shape", "name", "faint"]
-    is_centred: bool = True
+    is_centered: bool = True
 
 
 @dataclass(frozen=True)
-class Sign:
+class OperatorSign:
     """The circle where tensors are added or multiplied; `is_join` on the residual stream."""
 
     x: int
@@ -55,11 +55,11 @@ class Sign:
     is_join: bool = False
 
 
-Mark = Oblong | Wire | Label | Sign
+Mark = Rectangle | Wire | Label | OperatorSign
 
 
 @dataclass
-class Piece:
+class MarkGroup:
     """Marks around an axis: how far it reaches to the left, to the right and down."""
 
     left: int = 0
@@ -73,7 +73,7 @@ class Piece:
             first, last = _reach(mark)
             self.left, self.right = max(self.left, -first), max(self.right, last)
 
-    def put(self, other: "Piece", x: int, y: int) -> None:
+    def place(self, other: "MarkGroup", x: int, y: int) -> None:
         """Put another piece with its axis at this column and its top in this row."""
         self.add(*(_moved(mark, x, y) for mark in other.marks))
         self.left, self.right = max(self.left, other.left - x), max(self.right, other.right + x)
@@ -82,12 +82,12 @@ class Piece:
 
 def _reach(mark: Mark) -> tuple[int, int]:
     """The first and the last column of a mark."""
-    if isinstance(mark, Oblong):
+    if isinstance(mark, Rectangle):
         return mark.x, mark.x + mark.width - 1
     if isinstance(mark, Wire):
         return min(x for x, _ in mark.points), max(x for x, _ in mark.points)
     if isinstance(mark, Label):
-        first = mark.x - len(mark.text) // 2 if mark.is_centred else mark.x
+        first = mark.x - len(mark.text) // 2 if mark.is_centered else mark.x
         return first, first + len(mark.text) - 1
     return mark.x - 1, mark.x + 1
 
@@ -95,6 +95,6 @@ def _reach(mark: Mark) -> tuple[int, int]:
 def _moved(mark: Mark, x: int, y: int) -> Mark:
     if isinstance(mark, Wire):
         return replace(mark, points=tuple((column + x, row + y) for column, row in mark.points))
-    if isinstance(mark, Oblong):
+    if isinstance(mark, Rectangle):
         return replace(mark, x=mark.x + x, y=mark.y + y, axis=mark.axis + x)
     return replace(mark, x=mark.x + x, y=mark.y + y)

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from normscope.drawing.scopes.statistic_map import Band, Box, StatisticMap
+from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap
 from normscope.render.colors import palette_color
 from normscope.render.svg_page import svg_document, text
 
@@ -14,9 +14,9 @@ CHARACTER = 7.4  # the width of a character of the labels, near enough to place 
 WIDTH = 760
 
 
-def render(drawn: StatisticMap) -> str:
+def render_scope(drawn: StatisticMap) -> str:
     """The SVG document."""
-    sheet = _Sheet(drawn)
+    sheet = _ScopeSvg(drawn)
     sheet.words(drawn.scope, "ink code title")
     sheet.words(drawn.heading, "faint")
     for line in drawn.legend:
@@ -24,13 +24,11 @@ def render(drawn: StatisticMap) -> str:
     for band in drawn.bands:
         sheet.band(band)
     title = f"The scope {drawn.scope}"
-    return svg_document(
-        sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body
-    )
+    return svg_document(sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body)
 
 
 @dataclass
-class _Sheet:
+class _ScopeSvg:
     """What is drawn so far, and where the next thing goes."""
 
     drawn: StatisticMap
@@ -50,7 +48,7 @@ class _Sheet:
             self.right = max(self.right, EDGE + CHARACTER * len(part))
             self.y += LINE
 
-    def band(self, band: Band) -> None:
+    def band(self, band: GridRow) -> None:
         x, top = self.margin, self.y + 8
         for i, box in enumerate(band.boxes):
             width = max(self._width(box), CHARACTER * len(box.label))
@@ -64,10 +62,10 @@ class _Sheet:
             x += width + 18
             self.y = bottom
 
-    def _width(self, box: Box) -> float:
+    def _width(self, box: CellGrid) -> float:
         return len(box.rows[0]) * self.cell + (16 if self.drawn.columns_are_cut else 0)
 
-    def _box(self, box: Box, x: float, y: float) -> float:
+    def _box(self, box: CellGrid, x: float, y: float) -> float:
         """Draw one box; returns where it ends."""
         if box.label:
             self.body.append(text(x, y + 11, box.label, "ink code"))
