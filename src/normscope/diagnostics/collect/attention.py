@@ -38,11 +38,11 @@ class AttentionAccumulator:
 
     def add_weights(self, weights: Tensor, visible: Tensor, places: Tensor | None) -> None:
         """Weights, (b, h, s, t); which keys could be seen; and where among the keys each query stands, if it does."""
-        is_loss_gradient = visible.sum(-1)
+        key_counts = visible.sum(-1)
         wide = weights.double()
         entropy = -(wide * wide.clamp_min(1e-300).log()).sum(-1)
-        usable = (is_loss_gradient > 1) & torch.isfinite(entropy)
-        share = torch.where(usable, entropy / is_loss_gradient.clamp_min(2).double().log(), 0.0).sum((0, 2))
+        usable = (key_counts > 1) & torch.isfinite(entropy)
+        share = torch.where(usable, entropy / key_counts.clamp_min(2).double().log(), 0.0).sum((0, 2))
         sharp = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
         rows = usable.sum((0, 2))
         if not bool(rows.any()):
@@ -52,7 +52,7 @@ class AttentionAccumulator:
         assert self._sharpest is not None
         assert self._rows is not None
         self._entropy, self._sharpest, self._rows = self._entropy + share, self._sharpest + sharp, self._rows + rows
-        self._keys = max(self._keys, int(is_loss_gradient.max()))
+        self._keys = max(self._keys, int(key_counts.max()))
         if places is not None:
             later = torch.arange(weights.shape[-1], device=weights.device)[None] > places[:, None]
             future = float(torch.where(later, weights, 0.0).amax()) if later.any() else None

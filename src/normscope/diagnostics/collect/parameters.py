@@ -127,7 +127,7 @@ class ParameterTracker:
             return
         rates = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
         full = [float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group]
-        is_loss_gradient = [
+        step_counts = [
             state["step"] for state in optimizer.state.values() if isinstance(state, dict) and "step" in state
         ]
         self.steps.append(
