@@ -24,7 +24,9 @@ def render_scope(drawn: StatisticMap) -> str:
     for band in drawn.bands:
         sheet.band(band)
     title = f"The scope {drawn.scope}"
-    return svg_document(sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body)
+    return svg_document(
+        sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body
+    )
 
 
 @dataclass
