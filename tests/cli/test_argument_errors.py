@@ -2,7 +2,7 @@
 
 import pytest
 
-from normscope.cli.argument_errors import mistake
+from normscope.cli.argument_errors import argument_error
 from tests.cli.running import refused
 
 
@@ -28,4 +28,4 @@ def test_what_cannot_be_read(words: str, message: str, capsys: pytest.CaptureFix
 def test_unknown_words_are_passed_on() -> None:
     lines = ["Two \x1b[31mthings\x1b[0m", "at once.", "───", "For full helptext, run normscope x --help"]
     box = "\n".join(["╭─ Trouble ──╮", *(f"│ {line} │" for line in lines), "╰─╯"])
-    assert str(mistake(box)) == "Two things at once.\nfix: normscope x --help"
+    assert str(argument_error(box)) == "Two things at once.\nfix: normscope x --help"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.cli.chat import GREETING
-from normscope.generate.chat import Conversation, Turn
+from normscope.generate.chat import Conversation, Message
 from tests.cli.running import entered
 
 Chat = Callable[..., tuple[int, list[str], str]]
@@ -115,11 +115,11 @@ def test_a_terminal_gets_whole_words(chat: Chat, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 24)))
 
-    def say(self: Conversation, text: str) -> Iterator[str]:
-        self.turns.append(Turn(text, "", (), "end", ()))
+    def send(self: Conversation, text: str) -> Iterator[str]:
+        self.messages.append(Message(text, "", (), "stop_token", ()))
         return iter(["once u", "pon a ti", "me it was a story"])
 
-    monkeypatch.setattr(Conversation, "say", say)
+    monkeypatch.setattr(Conversation, "say", send)
     code, printed, _ = chat(b"7\n")
     assert (code, printed[1]) == (0, "once upon\na time it\nwas a\nstory\n")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from normscope.cli.lab_progress import lab_watch
+from normscope.cli.lab_progress import lab_progress
 from normscope.lab.schedule import Watch
 from normscope.lab.trial import Done, Trial
 
@@ -17,13 +17,13 @@ def tell(watch: Watch, *cached: bool) -> None:
 
 
 def test_what_is_there_already_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with lab_watch({"study": 20}) as watch:
+    with lab_progress({"study": 20}) as watch:
         tell(watch, True, True, True, False, True, False)
     assert capsys.readouterr().err.count("there already") == 1
-    with lab_watch({"study": 20}) as watch:
+    with lab_progress({"study": 20}) as watch:
         tell(watch, True, True, True, False)
     assert capsys.readouterr().err.splitlines()[0] == "3 of 20 trials are there already"
-    with lab_watch({"study": 20}) as watch:
+    with lab_progress({"study": 20}) as watch:
         tell(watch, False, True, False)
     assert "there already" not in capsys.readouterr().err
 
@@ -35,7 +35,7 @@ def interrupted() -> None:
 @pytest.mark.parametrize("end", [interrupted, lambda: signal.raise_signal(signal.SIGTERM)])
 def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
     def begun_and_ended() -> None:
-        with lab_watch({"study": 20}) as watch:
+        with lab_progress({"study": 20}) as watch:
             tell(watch, True, False)
             end()
 
@@ -47,6 +47,6 @@ def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pyte
 
 
 def test_a_run_that_ends_by_itself_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with lab_watch({"study": 20}) as watch:
+    with lab_progress({"study": 20}) as watch:
         tell(watch, False)
     assert "interrupted" not in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from rich.text import Text
 
 from normscope import cli
-from normscope.cli.streams import Guarded, guarded_streams
+from normscope.cli.streams import GuardedStream, guarded_streams
 from normscope.render.console import SafeConsole
 from normscope.training.loop import train
 from normscope.training.observers.log_lines import PlainLines
@@ -72,10 +72,10 @@ class Broken(io.StringIO):
 
 def test_a_run_goes_on_without_a_display_and_stops_saved_without_a_reader(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=12, save_every=0)
-    nobody = Guarded(cast(TextIO, Broken(BrokenPipeError(32, "Broken pipe"))))
+    nobody = GuardedStream(cast(TextIO, Broken(BrokenPipeError(32, "Broken pipe"))))
     assert train(run, [PlainLines(cast(TextIO, nobody))]) == "stopped"
     assert run.checkpoints.last() == 0
-    full = Guarded(cast(TextIO, Broken(OSError(28, "No space left on device"))))
+    full = GuardedStream(cast(TextIO, Broken(OSError(28, "No space left on device"))))
     assert train(run, [PlainLines(cast(TextIO, full))]) == "done"
     assert run.checkpoints.last() == 12
     assert full.failure is not None

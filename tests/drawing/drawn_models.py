@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block
-from normscope.cli.draw_models import draw_whole
+from normscope.cli.draw_models import draw_preset
 from normscope.drawing.draw_model import Drawing
 from normscope.drawing.structure import Chain, FrameItem, MergeItem, NodeItem, ResidualItem
 from normscope.models.gpt import GPT
@@ -22,7 +22,7 @@ SMALL = {"vocab_size": 50, "context": 16, "width": 24, "heads": 6, "depth": 1}
 @cache
 def whole(name: str, inside: bool = False) -> Drawing:
     """The drawing of a preset, which takes a second and does not change."""
-    return draw_whole(name, None, {}, inside)
+    return draw_preset(name, None, {}, inside)
 
 
 def small_block(name: str, **settings: Any) -> Block:

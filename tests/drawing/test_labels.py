@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from normscope.cli.draw_models import CONFIGS, draw_block, draw_whole
+from normscope.cli.draw_models import CONFIGS, draw_block, draw_preset
 from normscope.drawing.draw_model import draw_model
 from tests.drawing.drawn_models import whole
 
@@ -25,7 +25,7 @@ from tests.drawing.drawn_models import whole
     ],
 )
 def test_which_norm_it_is(preset: str, norm: str | None, words: str) -> None:
-    drawing = draw_whole(preset, None, {"norm": norm}, inside=False) if norm else whole(preset)
+    drawing = draw_preset(preset, None, {"norm": norm}, inside=False) if norm else whole(preset)
     assert f" {words} " in drawing.text
 
 

@@ -22,7 +22,7 @@ from normscope.cli.report import Report
 from normscope.cli.resume import Resume
 from normscope.cli.sample import Sample
 from normscope.cli.train import Train
-from normscope.cli.xray import Diff, Look
+from normscope.cli.xray import XrayCommand, XrayDiffCommand
 from tests.fuzz.subjects import TRAIN
 from tests.fuzz.trial import Ended, Trial
 
@@ -59,9 +59,9 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "prepare": ("prepare milk.txt --out made --tokenizer characters", (Prepare,)),
     "report": ("report run", (Report,)),
     "replay": ("replay run", (Replay,)),
-    "xray": ("xray nanochat --depth 1 --context 16", (Look,)),
-    "xray-run": ("xray run", (Look,)),
-    "xray-diff": ("xray diff run run", (Diff,)),
+    "xray": ("xray nanochat --depth 1 --context 16", (XrayCommand,)),
+    "xray-run": ("xray run", (XrayCommand,)),
+    "xray-diff": ("xray diff run run", (XrayDiffCommand,)),
     "draw-scope": ("draw scope a[b] --shape 2,3", (DrawScope,)),
     "draw-block": ("draw block --shape 2,8,16", (DrawBlock,)),
     "draw-model": ("draw model --preset gpt2", (DrawModel,)),
@@ -159,7 +159,15 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     return {
         "generate_text": (
             normscope.generate_text,
-            {"model": model, "tokenizer": letters, "prompts": "he", "seed": 1, "stop": ["x"], "at_once": 2, **writing},
+            {
+                "model": model,
+                "tokenizer": letters,
+                "prompts": "he",
+                "seed": 1,
+                "stop": ["x"],
+                "batch_size": 2,
+                **writing,
+            },
         ),
         "generate_tokens": (
             normscope.generate_tokens,

@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from normscope.blocks.norm.norm import Norm
-from normscope.generate.decoder import Decoder, Layout, Weights, layout_of
+from normscope.generate.decoder import Decoder, DecoderLayout, WeightFormat, get_layout
 from normscope.models.gpt import GPT
 from tests.support import random_tokens
 
 Numbers = NDArray[np.float64]
 
 
-def known_layout(model: GPT, weights: Weights = "float32") -> Layout:
-    layout = layout_of(model, weights)
+def known_layout(model: GPT, weights: WeightFormat = "float32") -> DecoderLayout:
+    layout = get_layout(model, weights)
     assert layout is not None
     return layout
 
@@ -26,7 +26,7 @@ def texts_of(lengths: Sequence[int], vocabulary: int, seed: int = 0) -> list[lis
 
 
 def decoded(
-    model: GPT, texts: Sequence[Sequence[int]], weights: Weights = "float32", together: int = 2, threads: int = 1
+    model: GPT, texts: Sequence[Sequence[int]], weights: WeightFormat = "float32", together: int = 2, threads: int = 1
 ) -> Numbers:
     """The logits after each of the last `together` tokens, (together, rows, vocabulary).
 

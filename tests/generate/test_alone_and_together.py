@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.generate.prefill_and_decode import Reader
+from normscope.generate.model_runner import ModelRunner
 from normscope.generate.sampling import SamplingConfig
-from normscope.generate.sequence import Row
+from normscope.generate.sequence import TokenSequence
 from normscope.generate.tokens import Generation, generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.writers import VOCABULARY, every_form, every_preset, writer
@@ -36,8 +36,10 @@ def test_in_any_batch(name: str) -> None:
     sampling = SamplingConfig(temperature=1.1, repetition_penalty=1.1)
     alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, sampling=sampling)[0].tokens for prompt in prompts]
     assert len({token for text in alone for token in text}) == VOCABULARY
-    for at_once, count in ((3, 5), (8, 14)):
-        together = generate_tokens(model, prompts[:count], max_new_tokens=LENGTH, sampling=sampling, at_once=at_once)
+    for batch_size, count in ((3, 5), (8, 14)):
+        together = generate_tokens(
+            model, prompts[:count], max_new_tokens=LENGTH, sampling=sampling, batch_size=batch_size
+        )
         assert [text.tokens for text in together] == alone[:count]
 
 
@@ -54,23 +56,23 @@ def test_with_texts_that_end_early_beside_them(form: str) -> None:
 def test_the_logits_are_the_same_bits(form: str) -> None:
     """What is behind it; and prompts that are read once for several samples are no exception."""
 
-    def rows(prompts: list[list[int]]) -> list[Row]:
-        return [Row(prompt, prompt=0, sample=0, context=48, vocabulary=VOCABULARY) for prompt in prompts]
+    def rows(prompts: list[list[int]]) -> list[TokenSequence]:
+        return [TokenSequence(prompt, prompt=0, sample=0, context=48, vocabulary=VOCABULARY) for prompt in prompts]
 
     model, prompts = flat(form), prompts_for(5, seed=2)
-    together, reader = rows(prompts), Reader(model, 5, 48)
-    lone = [(rows([prompt]), Reader(model, 1, min(48, len(prompt) + 9))) for prompt in prompts]
+    together, runner = rows(prompts), ModelRunner(model, 5, 48)
+    lone = [(rows([prompt]), ModelRunner(model, 1, min(48, len(prompt) + 9))) for prompt in prompts]
     for step in range(9):
-        found = reader.read(together)
-        for i, (row, lone_reader) in enumerate(lone):
-            assert found[i].tobytes() == lone_reader.read(row)[0].tobytes()
+        found = runner.next_logits(together)
+        for i, (row, lone_runner) in enumerate(lone):
+            assert found[i].tobytes() == lone_runner.next_logits(row)[0].tobytes()
         if step == 4:
-            reader.keep([3, 3, 0])
+            runner.select([3, 3, 0])
             together, lone = [together[i] for i in (3, 0)], [lone[i] for i in (3, 0)]
-            reader.keep([0, 2])
+            runner.select([0, 2])
         for i, (row, _) in enumerate(lone):
-            together[i].add((step + i) % VOCABULARY)
-            row[0].add((step + i) % VOCABULARY)
+            together[i].append((step + i) % VOCABULARY)
+            row[0].append((step + i) % VOCABULARY)
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_in_any_order_of_events() -> None:
     whole = generate_tokens(model, prompts, max_new_tokens=20)
     generation = Generation(model, prompts, max_new_tokens=20)
     for count, event in enumerate(generation):
-        if count > 25 and event.text == 1:
+        if count > 25 and event.sequence == 1:
             generation.stop(1)
-    assert [row.written for row in generation.rows][2:] == [text.tokens for text in whole][2:]
-    assert generation.rows[1].written == whole[1].tokens[: generation.rows[1].count]
+    assert [row.generated_tokens for row in generation.sequences][2:] == [text.tokens for text in whole][2:]
+    assert generation.sequences[1].generated_tokens == whole[1].tokens[: generation.sequences[1].num_generated]

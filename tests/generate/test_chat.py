@@ -24,65 +24,65 @@ def talk(**settings: Any) -> Conversation:
 
 def test_an_answer_continues_all_that_was_said() -> None:
     conversation = talk()
-    for said in ("hello ", "and then ", ""):
+    for prompt in ("hello ", "and then ", ""):
         before = conversation.text
-        answer = "".join(conversation.say(said))
-        (wanted,) = generate_text(MODEL, LETTERS, before + said, max_new_tokens=6, seed=3)
+        answer = "".join(conversation.send(prompt))
+        (wanted,) = generate_text(MODEL, LETTERS, before + prompt, max_new_tokens=6, seed=3)
         assert answer == wanted.text
-        assert conversation.text == before + said + answer
-        assert conversation.turns[-1].stopped_by == wanted.stopped_by
-    assert [turn.said for turn in conversation.turns] == ["hello ", "and then ", ""]
+        assert conversation.text == before + prompt + answer
+        assert conversation.messages[-1].finish_reason == wanted.finish_reason
+    assert [turn.prompt for turn in conversation.messages] == ["hello ", "and then ", ""]
 
 
 def test_the_newest_is_seen_if_it_became_too_long() -> None:
     conversation = talk()
     for _ in range(5):
-        list(conversation.say("hello and so on "))
-    assert "the model sees 64: its newest 64 are used" in conversation.turns[-1].notices[0]
-    assert len(conversation.turns) == 5
+        list(conversation.send("hello and so on "))
+    assert "prompt truncated to its last 64 of" in conversation.messages[-1].notices[0]
+    assert len(conversation.messages) == 5
 
 
 def test_undo_and_reset() -> None:
     conversation = talk()
-    list(conversation.say("one "))
+    list(conversation.send("one "))
     kept = conversation.text
-    second = list(conversation.say("two "))
+    second = list(conversation.send("two "))
     turn = conversation.undo()
-    assert (turn.said, turn.answer) == ("two ", "".join(second))
+    assert (turn.prompt, turn.reply) == ("two ", "".join(second))
     assert conversation.text == kept
-    assert list(conversation.say("two ")) == second  # it answers as before
+    assert list(conversation.send("two ")) == second  # it answers as before
     conversation.reset()
-    assert conversation.turns == []
+    assert conversation.messages == []
     assert conversation.text == ""
 
 
 def test_an_answer_comes_piece_by_piece_and_may_be_broken_off() -> None:
     conversation = talk(max_new_tokens=30)
-    answer = conversation.say("hello ")
-    assert conversation.turns == []
+    answer = conversation.send("hello ")
+    assert conversation.messages == []
     heard = next(answer) + next(answer)
     answer.close()  # type: ignore[attr-defined]
-    turn = conversation.turns[0]
-    assert (turn.answer, turn.stopped_by) == (heard, None)
+    turn = conversation.messages[0]
+    assert (turn.reply, turn.finish_reason) == (heard, None)
     assert conversation.text == "hello " + heard
     assert LETTERS.decode(turn.tokens) == "hello " + heard
 
 
 def test_an_answer_that_is_broken_off_before_its_first_piece_is_remembered_too() -> None:
     conversation = talk()
-    conversation.say("hello ").close()  # type: ignore[attr-defined]
-    assert [(turn.said, turn.answer, turn.stopped_by) for turn in conversation.turns] == [("hello ", "", None)]
-    assert LETTERS.decode(conversation.turns[0].tokens) == "hello "
+    conversation.send("hello ").close()  # type: ignore[attr-defined]
+    assert [(turn.prompt, turn.reply, turn.finish_reason) for turn in conversation.messages] == [("hello ", "", None)]
+    assert LETTERS.decode(conversation.messages[0].tokens) == "hello "
 
 
 def test_a_stop_string_is_not_remembered() -> None:
-    whole = "".join(talk(max_new_tokens=12).say("hello "))
+    whole = "".join(talk(max_new_tokens=12).send("hello "))
     assert len(whole) == 12
     conversation = talk(max_new_tokens=12, stop=whole[5:8])
-    answer = "".join(conversation.say("hello "))
+    answer = "".join(conversation.send("hello "))
     assert answer == whole[: whole.index(whole[5:8])]
-    assert conversation.turns[0].stopped_by == "stop"
-    assert LETTERS.decode(conversation.turns[0].tokens) == "hello " + answer
+    assert conversation.messages[0].finish_reason == "stop"
+    assert LETTERS.decode(conversation.messages[0].tokens) == "hello " + answer
 
 
 @pytest.mark.parametrize("stop", [(), (" the the the",)])
@@ -91,47 +91,47 @@ def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> N
     tokenizer = HuggingFaceTokenizer(like_llama())
     model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
     conversation = Conversation(model, tokenizer, TextSettings(stop=stop, max_new_tokens=4))
-    for said in ("cat", " at"):
-        answer = conversation.say(said)
+    for prompt in ("cat", " at"):
+        answer = conversation.send(prompt)
         if not stop:
             next(answer)
             answer.close()  # type: ignore[attr-defined]
         assert "".join(answer) == ""
-    tokens = [token for turn in conversation.turns for token in turn.tokens]
+    tokens = [token for turn in conversation.messages for token in turn.tokens]
     assert tokenizer.decode(tokens) == conversation.text == ("cat at" if stop else "cat the at the")
 
 
 def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
     conversation = talk(max_new_tokens=60)
-    for said in "abcdefgh":
-        list(conversation.say(said))
-    ended = [turn for turn in conversation.turns if turn.stopped_by == "end"]
+    for prompt in "abcdefgh":
+        list(conversation.send(prompt))
+    ended = [turn for turn in conversation.messages if turn.finish_reason == "stop_token"]
     assert ended
     assert all(LETTERS.eos_token_id not in turn.tokens for turn in ended)
-    assert all(LETTERS.decode(turn.tokens) == turn.said + turn.answer for turn in conversation.turns)
+    assert all(LETTERS.decode(turn.tokens) == turn.prompt + turn.reply for turn in conversation.messages)
 
 
 def test_settings_may_change_between_turns() -> None:
     conversation = talk()
-    list(conversation.say("one "))
+    list(conversation.send("one "))
     conversation.settings = TextSettings(sampling=SamplingConfig(temperature=0), max_new_tokens=2)
-    answer = "".join(conversation.say("two "))
+    answer = "".join(conversation.send("two "))
     assert len(answer) <= 2
 
 
 def test_what_cannot_be_said_changes_nothing() -> None:
     conversation = talk()
     with pytest.raises(TokenError, match="alphabet"):
-        conversation.say("ü")
-    assert conversation.turns == []
+        conversation.send("ü")
+    assert conversation.messages == []
 
 
 @every_refusal(
-    ("undo", ConfigError, r"nothing was said yet.*\nfix: say", lambda: talk().undo()),
+    ("undo", ConfigError, r"nothing to undo.*\nfix: send", lambda: talk().undo()),
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
     ("settings", ConfigError, "made from a TextSettings", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
-    ("model", ConfigError, "by a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
-    ("text", DtypeError, "text is a str", lambda: talk().say(3)),  # type: ignore[arg-type]
+    ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
+    ("text", DtypeError, "text is a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
@@ -142,5 +142,5 @@ def test_half_a_character_is_not_remembered() -> None:
     """The model would see it before the next words, of which the user knows nothing."""
     text = "a€".encode()[:-1]
     conversation = Conversation(parrot(text), BYTES, TextSettings(max_new_tokens=3, sampling=GREEDY))
-    assert "".join(conversation.say("")) == "a"
-    assert conversation.turns[0].tokens == (ord("a"),)
+    assert "".join(conversation.send("")) == "a"
+    assert conversation.messages[0].tokens == (ord("a"),)

@@ -1,4 +1,4 @@
-"""Chance: the same for the same seed, sample and place, even over its range, and unlike any other."""
+"""Chance: the same for the same seed, sample and position, even over its range, and unlike any other."""
 
 import itertools
 
@@ -13,11 +13,11 @@ from normscope.generate.counter_rng import uniform
 whole = st.integers(0, SEED_LIMIT - 1)
 
 
-@given(seed=whole, sample=whole, place=whole)
-def test_it_is_in_range_and_always_the_same(seed: int, sample: int, place: int) -> None:
-    chance = uniform(seed, sample, place)
-    assert 0 <= chance < 1
-    assert chance == uniform(seed, sample, place)
+@given(seed=whole, sample=whole, position=whole)
+def test_it_is_in_range_and_always_the_same(seed: int, sample: int, position: int) -> None:
+    u = uniform(seed, sample, position)
+    assert 0 <= u < 1
+    assert u == uniform(seed, sample, position)
 
 
 def test_it_is_the_generator_that_the_docstring_names() -> None:
@@ -31,10 +31,10 @@ def test_no_two_are_alike() -> None:
     assert len(found) == 12**3
 
 
-@pytest.mark.parametrize("axis", ["seed", "sample", "place"])
+@pytest.mark.parametrize("axis", ["seed", "sample", "position"])
 def test_it_is_even_along_each_axis(axis: str) -> None:
     """Chi-square over 20 bins: below 43.8 but for one time in a thousand."""
-    arguments = {"seed": 1, "sample": 2, "place": 3}
+    arguments = {"seed": 1, "sample": 2, "position": 3}
     found = [uniform(**{**arguments, axis: i}) for i in range(4000)]
     counts, _ = np.histogram(found, bins=20, range=(0, 1))
     assert ((counts - 200) ** 2 / 200).sum() < 43.8

@@ -13,14 +13,14 @@ from normscope.blocks.mlp import ACTIVATIONS
 from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
-from normscope.generate.decoder import Decoder, Weights
+from normscope.generate.decoder import Decoder, WeightFormat
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of, whole_passes
 from tests.generate.writers import VOCABULARY, every_preset, writer
 
-FORMATS: tuple[Weights, ...] = get_args(Weights)
+FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 every_format = pytest.mark.parametrize("weights", FORMATS)
 
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -80,7 +80,9 @@ def large(name: str) -> GPT:
 
 @every_format
 @every_preset
-def test_a_row_has_the_same_bits_alone_and_beside_others_by_any_number_of_threads(name: str, weights: Weights) -> None:
+def test_a_row_has_the_same_bits_alone_and_beside_others_by_any_number_of_threads(
+    name: str, weights: WeightFormat
+) -> None:
     model, texts = large(name), texts_of([38, 3, 40, 14], 353)
     beside = decoded(model, texts, weights)
     assert decoded(model, texts, weights, threads=2).tobytes() == beside.tobytes()
@@ -90,7 +92,7 @@ def test_a_row_has_the_same_bits_alone_and_beside_others_by_any_number_of_thread
 
 
 @torch.no_grad()
-def rounded(model: GPT, weights: Weights) -> GPT:
+def rounded(model: GPT, weights: WeightFormat) -> GPT:
     """A model whose matrices are rounded as the format says; its table of tokens is not."""
     other = copy.deepcopy(model)
     for module in other.modules():
@@ -104,7 +106,7 @@ def rounded(model: GPT, weights: Weights) -> GPT:
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @pytest.mark.parametrize("setting", ["llama", "untied", "odd-gated", "small", "wide", "qk-layer", "bias"])
-def test_rounded_weights_are_those_of_a_model_that_was_rounded(setting: str, weights: Weights) -> None:
+def test_rounded_weights_are_those_of_a_model_that_was_rounded(setting: str, weights: WeightFormat) -> None:
     """Odd rows and rows of one number too; and what rounding costs is bounded."""
     name, options = SETTINGS.get(setting, (setting, {}))
     model, texts = writer(name, torch.float32, **{**options, "tied_head": False}), texts_of([14, 2, 7], VOCABULARY)
@@ -114,7 +116,7 @@ def test_rounded_weights_are_those_of_a_model_that_was_rounded(setting: str, wei
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_a_tied_table_is_rounded_as_a_head_and_not_as_a_table(weights: Weights) -> None:
+def test_a_tied_table_is_rounded_as_a_head_and_not_as_a_table(weights: WeightFormat) -> None:
     model = writer("gpt2", torch.float32)
     untied = GPT(dataclasses.replace(model.config, tied_head=False))
     untied.load_state_dict({**model.state_dict(), "head.weight": model.embedding.weight})
@@ -124,7 +126,7 @@ def test_a_tied_table_is_rounded_as_a_head_and_not_as_a_table(weights: Weights) 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @every_preset
-def test_rounded_texts_do_not_depend_on_those_beside_them(name: str, weights: Weights) -> None:
+def test_rounded_texts_do_not_depend_on_those_beside_them(name: str, weights: WeightFormat) -> None:
     model, prompts = writer(name, torch.float32), texts_of([1, 30, 5, 16], VOCABULARY)
     together = generate_tokens(model, prompts, max_new_tokens=40, weights=weights)
     for prompt, text in zip(prompts, together, strict=True):

@@ -15,14 +15,14 @@ from torch import nn
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.norm import Norm
 from normscope.generate import decoder
-from normscope.generate.decoder import Decoder, Weights, layout_of
+from normscope.generate.decoder import Decoder, WeightFormat, get_layout
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.ops.fused import decode_step as decoding
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
 from tests.generate.writers import VOCABULARY, writer
 
-FORMATS: tuple[Weights, ...] = get_args(Weights)
+FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 every_format = pytest.mark.parametrize("weights", FORMATS)
 
 
@@ -114,10 +114,10 @@ CHANGES: dict[str, Callable[[GPT], None]] = {
 
 @every_format
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: Weights) -> None:
+def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: WeightFormat) -> None:
     model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
     before = decoded(model, texts, weights)
-    assert layout_of(model, weights) is layout_of(model, weights)
+    assert get_layout(model, weights) is get_layout(model, weights)
     CHANGES[change](model)
     found = decoded(model, texts, weights)
     np.testing.assert_array_equal(found, decoded(copy.deepcopy(model), texts, weights))
@@ -125,7 +125,7 @@ def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: We
 
 
 @every_format
-def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: Weights) -> None:
+def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: WeightFormat) -> None:
     """Even where their sums are exact, and so the same in any order."""
     model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
     head: Any = model.head
@@ -136,7 +136,7 @@ def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: Weig
 
 
 @every_format
-def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(weights: Weights) -> None:
+def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(weights: WeightFormat) -> None:
     model, texts = writer("llama", torch.float32), texts_of([4], VOCABULARY)
     found = []
     for i in range(8):
@@ -182,7 +182,7 @@ def test_an_old_layout_does_not_keep_the_weights_of_a_model_that_went_elsewhere(
 
 
 @every_format
-def test_a_model_that_no_one_needs_any_more_is_let_go(weights: Weights) -> None:
+def test_a_model_that_no_one_needs_any_more_is_let_go(weights: WeightFormat) -> None:
     model = writer("llama", torch.float32)
     generate_tokens(model, [[1, 2]], max_new_tokens=3, weights=weights)
     layout, ends = weakref.ref(decoder._layouts[model]), weakref.ref(model)

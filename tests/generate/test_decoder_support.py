@@ -23,7 +23,7 @@ from normscope.blocks.norm.spec import NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.generate import decoder
-from normscope.generate.decoder import layout_of
+from normscope.generate.decoder import get_layout
 from normscope.generate.decoder_support import can_decode
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
@@ -77,7 +77,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def test_configs_that_it_does_not_know(config: str) -> None:
     model = single(**CONFIGS[config]).eval()
     assert not can_decode(model)
-    assert layout_of(model, "float32") is None
+    assert get_layout(model, "float32") is None
     with reference_kernels():
         wanted = texts(model)
     assert texts(model) == wanted
@@ -188,7 +188,7 @@ def test_parts_that_it_does_not_know(change: str) -> None:
     assert can_decode(model)
     CHANGES[change](model)
     assert not can_decode(model)
-    assert layout_of(model, "float32") is None
+    assert get_layout(model, "float32") is None
     if change == "rotary-in-doubles":
         return  # the model itself mixes the types
     with reference_kernels():

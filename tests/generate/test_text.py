@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.sampling import SamplingConfig
-from normscope.generate.text import Generated, TextSettings, generate_text
+from normscope.generate.text import GeneratedText, TextSettings, generate_text
 from normscope.models.gpt import GPT
 from tests.data.tokenizers.examples import like_llama
 from tests.generate.writers import BYTES, LETTERS, always, every_preset, slow_continuation, writer
@@ -21,7 +21,7 @@ from tests.support import every_refusal
 
 def streamed(
     model: GPT, tokenizer: Any, prompts: str | Sequence[str], **options: Any
-) -> tuple[list[Generated], list[str]]:
+) -> tuple[list[GeneratedText], list[str]]:
     """The texts, and the pieces of each joined."""
     pieces: dict[int, str] = {}
 
@@ -44,7 +44,7 @@ def test_the_text_is_that_of_the_tokens(name: str) -> None:
             model.eval(), LETTERS.encode(text.prompt).tolist(), 30, SamplingConfig(), seed=3, sample=i % 2
         )
         ended = LETTERS.eos_token_id in wanted
-        assert text.stopped_by == ("end" if ended else "length")
+        assert text.finish_reason == ("stop_token" if ended else "length")
         assert text.tokens == (wanted[: wanted.index(LETTERS.eos_token_id)] if ended else wanted)
 
 
@@ -57,7 +57,7 @@ def test_bytes_become_characters_when_they_are_whole() -> None:
     found, pieces = streamed(bytes_writer(), BYTES, ["", "é"], samples=3, max_new_tokens=60)
     for text, joined in zip(found, pieces, strict=True):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        assert text.text == joined == decoder.decode(bytes(text.tokens), final=text.stopped_by != "length")
+        assert text.text == joined == decoder.decode(bytes(text.tokens), final=text.finish_reason != "length")
     assert any("\N{REPLACEMENT CHARACTER}" in text.text for text in found)
     assert max(token for text in found for token in text.tokens) < BYTES.vocab_size  # of the model's 300
 
@@ -93,7 +93,7 @@ def test_half_a_character_at_the_end_of_a_text_that_was_cut_off_is_left_out(miss
     (found,), (pieces,) = streamed(parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0)
     assert found.text == pieces == "a"
     assert found.tokens == list(text)
-    assert found.stopped_by == "length"
+    assert found.finish_reason == "length"
 
 
 def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
@@ -105,7 +105,7 @@ def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
     with torch.no_grad():
         model.head.weight[BYTES.eos_token_id, half[-1]] = 1.0  # type: ignore[union-attr]
     (found,) = generate_text(model, BYTES, "", max_new_tokens=9, temperature=0.0)
-    assert (found.text, found.stopped_by) == ("\N{REPLACEMENT CHARACTER}", "end")
+    assert (found.text, found.finish_reason) == ("\N{REPLACEMENT CHARACTER}", "stop_token")
 
 
 def test_a_special_token_in_a_prompt_is_text_unless_it_is_allowed() -> None:
@@ -127,7 +127,7 @@ def test_a_stop_string_ends_the_text_before_it(stops: list[str], seed: int) -> N
     assert text.text == pieces
     assert free.tokens[: len(text.tokens)] == text.tokens
     assert not any(stop in text.text for stop in stops)
-    if text.stopped_by == "stop":
+    if text.finish_reason == "stop":
         assert any(LETTERS.decode(text.tokens) == text.text + stop for stop in stops)
     else:
         assert text == free
@@ -143,7 +143,7 @@ def test_a_stop_string_over_several_tokens_stops_as_soon_as_it_is_whole() -> Non
     at = free.text.index(stop)
     (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=stop)
     assert text.text == pieces == free.text[:at]
-    assert text.stopped_by == "stop"
+    assert text.finish_reason == "stop"
     assert len(text.tokens) == at + 4
 
 
@@ -151,7 +151,7 @@ def test_what_was_held_back_is_shown_at_the_end() -> None:
     (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
     (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=[free.text[15:] + "zz"])
     assert text.text == pieces == free.text
-    assert text.stopped_by == "length"
+    assert text.finish_reason == "length"
 
 
 def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
@@ -159,7 +159,7 @@ def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
     last = free.text[-3:]
     assert free.text.count(last) == 1
     (text,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=last)
-    assert (text.text, text.stopped_by) == (free.text[:-3], "stop")
+    assert (text.text, text.finish_reason) == (free.text[:-3], "stop")
 
 
 def test_an_empty_prompt_begins_after_an_end() -> None:
@@ -174,7 +174,7 @@ def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
     model = always(LETTERS.vocab_size, LETTERS.eos_token_id, or_else=0)
     for penalty in (1.0, 4.0):
         (text,) = generate_text(model, LETTERS, "", max_new_tokens=3, temperature=0.0, repetition_penalty=penalty)
-        assert (text.text, text.stopped_by) == ("", "end")
+        assert (text.text, text.finish_reason) == ("", "stop_token")
 
 
 def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
@@ -196,7 +196,7 @@ def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
 def test_long_prompts_and_long_texts_are_noticed() -> None:
     short, long = generate_text(MODEL, LETTERS, ["a", "abc " * 10], max_new_tokens=3)
     assert short.notices == ()
-    assert long.notices[0] == "the prompt has 40 tokens, but the model sees 16: its newest 16 are used"
+    assert long.notices[0] == "prompt truncated to its last 16 of 40 tokens: the context of the model is 16 tokens"
 
 
 def test_settings_reach_the_choice_of_tokens() -> None:
@@ -222,10 +222,15 @@ def ask(prompts: Any = "hello", model: Any = None, tokenizer: Any = LETTERS, **o
 
 
 @every_refusal(
-    ("model", ConfigError, "by a GPT, but got Linear", ask(model=torch.nn.Linear(2, 2))),
-    ("tokenizer", DtypeError, "by a Tokenizer, but got str\nfix: load_tokenizer", ask(tokenizer="bytes")),
-    ("other", ConfigError, "the tokenizer has 257 tokens, but the model knows 29\nfix:", ask(tokenizer=BYTES)),
-    ("tokens", DtypeError, "a prompt is a str, but got list\nfix: for tokens there is", ask([[1, 2]])),
+    ("model", ConfigError, "must be a GPT, but got Linear", ask(model=torch.nn.Linear(2, 2))),
+    (
+        "tokenizer",
+        DtypeError,
+        "must be a Tokenizer, but got str\nfix: tokenizer = load_tokenizer",
+        ask(tokenizer="bytes"),
+    ),
+    ("other", ConfigError, "the tokenizer has 257 tokens, but the model has vocab_size=29\nfix:", ask(tokenizer=BYTES)),
+    ("tokens", DtypeError, "a prompt must be a str, but got list\nfix: use generate_tokens", ask([[1, 2]])),
     ("letter", TokenError, "is not in the tokenizer's alphabet", ask("é")),
     ("stop", ConfigError, "a stop string is empty", ask(stop=("",))),
     ("temperature", ConfigError, "temperature=-1 must be", ask(temperature=-1)),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.sampling import SamplingConfig
-from normscope.generate.tokens import Event, Generation, generate_tokens
+from normscope.generate.tokens import Generation, TokenEvent, generate_tokens
 from tests.generate.writers import CONTEXT, VOCABULARY, every_form, slow_continuation, writer
 from tests.support import every_refusal
 
@@ -31,7 +31,7 @@ def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
     found = generate_tokens(model, PROMPTS, max_new_tokens=24, sampling=SAMPLINGS[sampling], seed=11)
     for prompt, text in zip(PROMPTS, found, strict=True):
         assert text.tokens == slow_continuation(model, prompt, 24, SAMPLINGS[sampling], seed=11)
-        assert text.stopped_by == "length"
+        assert text.finish_reason == "length"
 
 
 def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
@@ -43,11 +43,11 @@ def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
-@given(lengths=st.lists(st.integers(1, 2 * CONTEXT), min_size=1, max_size=4), at_once=st.integers(1, 5))
-def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], at_once: int) -> None:
+@given(lengths=st.lists(st.integers(1, 2 * CONTEXT), min_size=1, max_size=4), batch_size=st.integers(1, 5))
+def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], batch_size: int) -> None:
     model, sampling = writer("nanochat").eval(), SamplingConfig()
     prompts = [[(7 * i + length) % VOCABULARY for i in range(length)] for length in lengths]
-    found = generate_tokens(model, prompts, max_new_tokens=12, at_once=at_once)
+    found = generate_tokens(model, prompts, max_new_tokens=12, batch_size=batch_size)
     for prompt, text in zip(prompts, found, strict=True):
         assert text.tokens == slow_continuation(model, prompt, 12, sampling)
         assert len(text.notices) == (len(prompt) > CONTEXT) + (len(prompt) + 12 > CONTEXT)
@@ -80,58 +80,58 @@ def test_stop_tokens_end_a_text_and_are_no_part_of_it() -> None:
     model, prompts = writer(), [[i] for i in range(12)]
     free = generate_tokens(model, prompts, max_new_tokens=10)
     ended = generate_tokens(model, prompts, max_new_tokens=10, stop_tokens=(5, 6))
-    assert {text.stopped_by for text in ended} == {"end", "length"}
+    assert {text.finish_reason for text in ended} == {"stop_token", "length"}
     for without, text in zip(free, ended, strict=True):
         first = next((i for i, token in enumerate(without.tokens) if token in (5, 6)), None)
         assert text.tokens == without.tokens[:first]
-        assert text.stopped_by == ("length" if first is None else "end")
+        assert text.finish_reason == ("length" if first is None else "stop_token")
 
 
 def test_events_tell_it_all_and_the_caller_may_stop_a_text() -> None:
     model = writer()
     generation = Generation(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
-    heard: dict[int, list[Event]] = {i: [] for i in range(4)}
+    heard: dict[int, list[TokenEvent]] = {i: [] for i in range(4)}
     for event in generation:
-        heard[event.text].append(event)
-        if event.text == 2 and len(heard[2]) == 3:
+        heard[event.sequence].append(event)
+        if event.sequence == 2 and len(heard[2]) == 3:
             generation.stop(2)
-    for i, row in enumerate(generation.rows):
-        assert [event.token for event in heard[i] if event.token is not None] == row.written
-        assert all(event.stopped_by is None for event in heard[i][:-1])
-    assert generation.rows[2].stopped_by == "stop"
+    for i, row in enumerate(generation.sequences):
+        assert [event.token for event in heard[i] if event.token is not None] == row.generated_tokens
+        assert all(event.finish_reason is None for event in heard[i][:-1])
+    assert generation.sequences[2].finish_reason == "stop"
     assert len(heard[2]) == 3
-    assert heard[3][-1].stopped_by == generation.rows[3].stopped_by
+    assert heard[3][-1].finish_reason == generation.sequences[3].finish_reason
     whole = generate_tokens(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
     for i in (0, 1, 3):  # the others did not notice
-        assert generation.rows[i].written == whole[i].tokens
+        assert generation.sequences[i].generated_tokens == whole[i].tokens
 
 
 def test_a_text_may_be_stopped_before_its_turn() -> None:
     """In the middle of a round, and while it waits."""
     model = writer()
     whole = generate_tokens(model, [[1], [2], [3]], max_new_tokens=4)
-    generation = Generation(model, [[1], [2], [3]], max_new_tokens=4, at_once=2)
+    generation = Generation(model, [[1], [2], [3]], max_new_tokens=4, batch_size=2)
     events = []
     for event in generation:
-        events.append(event.text)
+        events.append(event.sequence)
         if len(events) == 3:  # text 0 got its second token, and text 1 is next
             generation.stop(1)
             generation.stop(2)
     assert events == [0, 1, 0, 0, 0]
-    assert [row.written for row in generation.rows] == [whole[0].tokens, whole[1].tokens[:1], []]
+    assert [row.generated_tokens for row in generation.sequences] == [whole[0].tokens, whole[1].tokens[:1], []]
 
 
 def test_only_so_many_are_written_at_once_and_those_that_end_make_no_more_work() -> None:
     model, seen = writer(), []
     model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
-    generation = Generation(model, [[1, 2, 3], [4]], max_new_tokens=4, samples=2, at_once=4)
+    generation = Generation(model, [[1, 2, 3], [4]], max_new_tokens=4, samples=2, batch_size=4)
     for event in generation:
-        if event.text in (0, 3):
-            generation.stop(event.text)
+        if event.sequence in (0, 3):
+            generation.stop(event.sequence)
     # Each prompt is read once for both of its samples; then two texts are left, for three more tokens.
     assert seen == [3, 1] + [1, 1] * 3
-    waiting = Generation(model, [[1], [2], [3]], max_new_tokens=2, at_once=2)
-    assert [event.text for event in waiting] == [0, 1, 0, 1, 2, 2]
+    waiting = Generation(model, [[1], [2], [3]], max_new_tokens=2, batch_size=2)
+    assert [event.sequence for event in waiting] == [0, 1, 0, 1, 2, 2]
 
 
 def test_fewer_tokens_to_choose_from() -> None:
@@ -165,22 +165,22 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
 
 
 @every_refusal(
-    ("model", ConfigError, "by a GPT, but got Linear\nfix:", ask(model=torch.nn.Linear(2, 2))),
-    ("nothing", ConfigError, "a prompt has no tokens\nfix: .*tokenizer.eos_token_id", ask([1], [])),
-    ("unknown", TokenError, "token id 29 is not in the vocabulary: the model has the ids 0 to 28", ask([29])),
-    ("negative", TokenError, "token id -1 is not", ask([-1])),
-    ("text", DtypeError, "but got str\nfix: encode text first", ask("hello")),
+    ("model", ConfigError, "must be a GPT, but got Linear\nfix:", ask(model=torch.nn.Linear(2, 2))),
+    ("nothing", ConfigError, "a prompt is empty\nfix: .*tokenizer.eos_token_id", ask([1], [])),
+    ("unknown", TokenError, "token id 29 is out of range: the vocabulary of the model is 0 to 28", ask([29])),
+    ("negative", TokenError, "token id -1 is out of range", ask([-1])),
+    ("text", DtypeError, "but got str\nfix: encode the text", ask("hello")),
     ("number", DtypeError, r"but got int\nfix: prompts=\[\[1, 2, 3\]\]", ask(3)),
     ("tensor-of-one-prompt", DtypeError, "but got ndarray\nfix: prompts=", ask(*torch.tensor([1, 2]))),
-    ("half", DtypeError, r"whole numbers, but got 1\.5", ask([1.5])),
-    ("nested", DtypeError, r"whole numbers, but got \[1\]", ask([[1]])),
-    ("stop", TokenError, "token id 40 is not", ask(stop_tokens=[40])),
+    ("half", DtypeError, r"must be integers, but got 1\.5", ask([1.5])),
+    ("nested", DtypeError, r"must be integers, but got \[1\]", ask([[1]])),
+    ("stop", TokenError, "token id 40 is out of range", ask(stop_tokens=[40])),
     ("length", ConfigError, "max_new_tokens=0 must be", ask(max_new_tokens=0)),
     ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
-    ("at-once", ConfigError, "at_once=0 must be", ask(at_once=0)),
+    ("batch-size", ConfigError, "batch_size=0 must be", ask(batch_size=0)),
     ("seed", ConfigError, "seed=-3 must be", ask(seed=-3)),
     ("sampling", ConfigError, "made from a SamplingConfig, but got", ask(sampling={"temperature": 1})),
-    ("vocabulary", ConfigError, "vocabulary=30 is more than the model's vocab_size of 29", ask(vocabulary=30)),
+    ("vocabulary", ConfigError, "vocabulary=30 exceeds vocab_size=29", ask(vocabulary=30)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

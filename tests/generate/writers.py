@@ -13,7 +13,7 @@ import torch
 
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer
 from normscope.generate.counter_rng import uniform
-from normscope.generate.sampling import SamplingConfig, choose
+from normscope.generate.sampling import SamplingConfig, sample_token
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.support import scramble
@@ -69,6 +69,6 @@ def slow_continuation(
             begin = len(tokens) - context // 2
         with torch.no_grad():
             logits = model(torch.tensor([tokens[begin:]]))[0, -1].double().numpy()
-        chance = uniform(seed, sample, len(tokens))
-        tokens.append(choose(logits, sampling, chance, np.unique(tokens)))
+        u = uniform(seed, sample, len(tokens))
+        tokens.append(sample_token(logits, sampling, u, np.unique(tokens)))
     return tokens[len(prompt) :]

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normscope
-from normscope.interop.fuse.fused_class import FORM, Fused
-from normscope.interop.fuse.row_norm import RowNorm
+from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, FusedModuleBase
+from normscope.interop.fuse.row_norm import FusedRowNorm
 from normscope.ops.kernel_mode import reference_kernels
 from tests.interop import foreign
 from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
@@ -52,7 +52,7 @@ def test_logits_and_all_gradients_are_the_same(name: str) -> None:
     assert (len(norms), report.left) == (MODELS[name][1], ())
     close(outcome(model), wanted)
     modules = [module for module in model.modules() if "Norm" in type(module).__name__]
-    assert all(isinstance(module, RowNorm | normscope.Norm) for module in modules)
+    assert all(isinstance(module, FusedRowNorm | normscope.Norm) for module in modules)
 
 
 @every_model
@@ -76,7 +76,7 @@ def test_the_state_dict_is_the_same_and_a_saved_model_is_theirs(name: str, tmp_p
     assert all(after[key] is before[key] for key in before)
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
-    assert not any(isinstance(module, Fused | normscope.Norm) for module in again.modules())
+    assert not any(isinstance(module, FusedModuleBase | normscope.Norm) for module in again.modules())
     assert torch.equal(logits(again, TOKENS), wanted)
 
 
@@ -90,8 +90,8 @@ def test_copies_and_files_stay_fused(name: str) -> None:
     wanted = logits(model, TOKENS)
     for twin in (copy.deepcopy(model), torch.load(file, weights_only=False)):
         assert torch.equal(logits(twin, TOKENS), wanted)
-        kinds = [type(m) for m in twin.modules() if isinstance(m, RowNorm)]
-        assert kinds == [type(m) for m in model.modules() if isinstance(m, RowNorm)]
+        kinds = [type(m) for m in twin.modules() if isinstance(m, FusedRowNorm)]
+        assert kinds == [type(m) for m in model.modules() if isinstance(m, FusedRowNorm)]
         assert not {id(p) for p in twin.parameters()} & {id(p) for p in model.parameters()}
 
 
@@ -138,7 +138,7 @@ def test_after_a_change_of_type_it_goes_on() -> None:
     normscope.fuse(peer)
     fused = peer.to(torch.bfloat16)
     x = randn(3, 24, dtype=torch.float32)
-    assert getattr(fused, FORM).kinds == {torch.float32, torch.bfloat16, torch.float16}
+    assert getattr(fused, FORMULA_ATTRIBUTE).kinds == {torch.float32, torch.bfloat16, torch.float16}
     for kind in (torch.bfloat16, torch.float32):  # of the parameters
         for dtype in (torch.bfloat16, torch.float32, torch.float64):  # of the input
             y, wanted = fused.to(kind)(x.to(dtype)), model.to(kind)(x.to(dtype))

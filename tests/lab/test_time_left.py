@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from normscope.cli.lab_progress import Lines
+from normscope.cli.lab_progress import LineProgress
 from normscope.errors import ConfigError
 from normscope.lab.budget import budget_of
 from normscope.lab.catalog import all_claims
@@ -85,7 +85,7 @@ def test_what_was_kept_took_no_time_now_but_tells_how_long_its_like_take() -> No
 
 
 def test_what_a_failed_study_did_not_get_to_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines(Remaining({"bad": 90, "good": 10}), several=True)
+    lines = LineProgress(Remaining({"bad": 90, "good": 10}), several=True)
     trial = Trial("normscope.lab.trials.text:train_text", {}, 0)
     lines.trial_done("bad", trial, Done({}, 1.0, ""), cached=False)
     lines.study_done("bad", ConfigError("no"))

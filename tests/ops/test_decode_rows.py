@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.generate.decoder import Weights, pack
+from normscope.generate.decoder import WeightFormat, pack
 from normscope.ops.fused import decode_rows as few_rows
 from normscope.ops.fused import decode_step as decoding
 from normscope.ops.fused.compiler import OPTIONS
 from tests.support import randn
 
-FORMATS: tuple[Weights, ...] = get_args(Weights)
+FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
 EPS32 = float(np.finfo(np.float32).eps)
 
 
@@ -63,7 +63,7 @@ def at(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def projected(x: Tensor, w: Tensor, weights: Weights, bias: Tensor | None = None, parts: int = 1) -> Tensor:
+def projected(x: Tensor, w: Tensor, weights: WeightFormat, bias: Tensor | None = None, parts: int = 1) -> Tensor:
     packed, scale = pack(w, weights)
     kind, y = FORMATS.index(weights), torch.full((w.shape[0],), math.nan)
     for part in range(parts):
@@ -71,7 +71,7 @@ def projected(x: Tensor, w: Tensor, weights: Weights, bias: Tensor | None = None
     return y
 
 
-def unpacked(w: Tensor, weights: Weights) -> Tensor:
+def unpacked(w: Tensor, weights: WeightFormat) -> Tensor:
     """The numbers that a format stands for, in float64."""
     if weights == "int8":
         step = w.abs().amax(dim=1, keepdim=True) / 127
@@ -80,7 +80,7 @@ def unpacked(w: Tensor, weights: Weights) -> Tensor:
 
 
 @pytest.mark.parametrize("weights", FORMATS)
-def test_products_of_any_length(weights: Weights) -> None:
+def test_products_of_any_length(weights: WeightFormat) -> None:
     """With nothing but NaN around the row: what is beyond its end has no say."""
     for d in range(1, 71):
         around = torch.full((d + 2,), torch.nan)
@@ -94,7 +94,7 @@ def test_products_of_any_length(weights: Weights) -> None:
 
 
 @pytest.mark.parametrize("weights", FORMATS)
-def test_products_have_the_same_bits_however_they_are_shared(weights: Weights) -> None:
+def test_products_have_the_same_bits_however_they_are_shared(weights: WeightFormat) -> None:
     for outputs in (1, 4, 37):
         x, w, bias = single(33), single(outputs, 33, seed=1), single(outputs, seed=2)
         alone = projected(x, w, weights, bias)
@@ -102,7 +102,7 @@ def test_products_have_the_same_bits_however_they_are_shared(weights: Weights) -
 
 
 @pytest.mark.parametrize(("weights", "bound"), [("bfloat16", 2**-8), ("int8", 1 / 254)])
-def test_what_rounding_costs(weights: Weights, bound: float) -> None:
+def test_what_rounding_costs(weights: WeightFormat, bound: float) -> None:
     """bfloat16: half of its last place. int8: half a step, of which the largest number of a row has 127."""
     w = single(40, 33) * torch.logspace(-20, 20, 40)[:, None]
     size = w.abs() if weights == "bfloat16" else w.abs().amax(dim=1, keepdim=True).expand_as(w)

@@ -34,10 +34,10 @@ COMMANDS = {
 }
 """For each command: the module it lives in, and one line of help."""
 
-SHORT = {"-n": "samples"}
+SHORT_OPTIONS = {"-n": "samples"}
 """The options of one letter, and what each sets."""
 
-WRONG_USE, NOT_WRITTEN, INTERRUPTED, CLOSED_PIPE = 2, 74, 130, 141
+EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
 """The exit codes that shells expect: sysexits' EX_IOERR, and 128 + the number of the signal."""
 
 
@@ -52,7 +52,7 @@ def program() -> NoReturn:
     try:
         code = main()
     except KeyboardInterrupt:  # a second one, while the first was told of
-        code = INTERRUPTED
+        code = EXIT_INTERRUPTED
     _on_interrupt(signal.SIG_DFL)
     sys.exit(code)
 
@@ -72,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(BrokenPipeError):
             out.flush()  # here, where it can still be told that this failed
         if isinstance(out.failure, BrokenPipeError):
-            return CLOSED_PIPE
+            return EXIT_BROKEN_PIPE
         if out.failure is not None:
             print(f"error: the output could not be written: {_reason(out.failure)}", file=sys.stderr)
-            return code or NOT_WRITTEN
+            return code or EXIT_IO_ERROR
         return code
 
 
@@ -85,18 +85,18 @@ def _run_safely(given: Sequence[str]) -> int:
         return _run(given)
     except NormscopeError as error:
         print(f"error: {_as_typed(str(error), given)}", file=sys.stderr)
-        return WRONG_USE
+        return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():
             print()  # after the ^C, where the shell goes on
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
-        return CLOSED_PIPE
+        return EXIT_BROKEN_PIPE
     except SystemExit as end:  # after the help
         return end.code if isinstance(end.code, int) else 0
     except (OSError, MemoryError) as error:  # of the machine, at a place where nothing better can be said
         print(f"error: {_reason(error)}", file=sys.stderr)
-        return NOT_WRITTEN
+        return EXIT_IO_ERROR
 
 
 def _reason(error: OSError | MemoryError) -> str:
@@ -125,7 +125,7 @@ def _run(arguments: Sequence[str]) -> int:
         close = difflib.get_close_matches(command, [*COMMANDS, "--version", "--help"], n=1)
         fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"
         print(f"error: there is no command {command!r}\nfix: {fix}", file=sys.stderr)
-        return WRONG_USE
+        return EXIT_USAGE
     return 0
 
 
@@ -136,7 +136,7 @@ def _as_typed(message: str, arguments: Sequence[str]) -> str:
     '--top-p 2.0 must be at most 1'
     """
     for option in {word.partition("=")[0] for word in arguments if word.startswith("-")}:
-        name = SHORT.get(option, option.removeprefix("--").replace("-", "_"))
+        name = SHORT_OPTIONS.get(option, option.removeprefix("--").replace("-", "_"))
         message = re.sub(rf"(?<![\w-]){re.escape(name)}=", f"{option} ", message)
     return message
 

@@ -26,10 +26,10 @@ _KNOWN = {
 """tyro's words, and ours."""
 
 
-def mistake(box: str) -> ConfigError:
+def argument_error(box: str) -> ConfigError:
     """The error that tyro drew as a box.
 
-    >>> print(mistake("│ Missing value for argument '--steps'. Expected 1 values. │"))
+    >>> print(argument_error("│ Missing value for argument '--steps'. Expected 1 values. │"))
     --steps needs a value
     fix: normscope help
     """

@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.chat_settings import SETTINGS
+from normscope.cli.generation_options import GenerationOptions, StreamDisplay, print_text
 from normscope.cli.options import read_arguments
-from normscope.cli.sampling_options import Display, Writing, show_whole
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.chat import Conversation
 from normscope.generate.text import TextSettings
@@ -19,7 +19,7 @@ GREETING = "/help lists the commands, /quit or Ctrl-D ends"
 
 
 @dataclass(frozen=True)
-class Chat(Writing):
+class Chat(GenerationOptions):
     """Write with a trained model: what you type is continued, and all of it is remembered.
 
     A model that was trained on stories continues stories. Lines that begin with / are for the program: see /help.
@@ -57,14 +57,14 @@ def _turn(talk: Conversation, line: str) -> None:
         command, _, value = line.partition(" ")
         _obey(talk, command, value.strip())
         return
-    answer, display = talk.say(line), Display()
+    answer, display = talk.send(line), StreamDisplay()
     try:
         for piece in answer:
             display.show(piece)
     finally:  # also what was said before an interruption
         display.flush()
     print()
-    for notice in talk.turns[-1].notices:
+    for notice in talk.messages[-1].notices:
         print(f"note: {notice}", file=sys.stderr)
 
 
@@ -83,11 +83,11 @@ def _obey(talk: Conversation, command: str, value: str) -> None:
 
 
 def _undo(talk: Conversation) -> None:
-    print(f"took back {talk.undo().said!r}")
+    print(f"took back {talk.undo().prompt!r}")
 
 
 def _show_text(talk: Conversation) -> None:
-    show_whole(talk.text or "nothing was said yet")
+    print_text(talk.text or "nothing was said yet")
 
 
 def _help(talk: Conversation) -> None:

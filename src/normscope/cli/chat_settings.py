@@ -9,7 +9,7 @@ OFF = "off"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ChatSetting:
     """One of the settings by which answers are written.
 
     Args:
@@ -36,7 +36,7 @@ class Setting:
     def changed(self, settings: TextSettings, text: str) -> TextSettings:
         """The settings with what was typed; what cannot be is refused.
 
-        >>> temperature = Setting("temperature", "")
+        >>> temperature = ChatSetting("temperature", "")
         >>> temperature.value(temperature.changed(TextSettings(), "0.5"))
         '0.5'
         """
@@ -57,11 +57,11 @@ class Setting:
 
 
 SETTINGS = {
-    "/temperature": Setting("temperature", "below 1 likely tokens become likelier, 0 takes the likeliest"),
-    "/top-k": Setting("top_k", "choose among so many of the likeliest tokens, or off", int, optional=True),
-    "/top-p": Setting("top_p", "choose among the likeliest with this probability together, or off", optional=True),
-    "/min-p": Setting("min_p", "choose among those of this share of the likeliest one's, or off", optional=True),
-    "/seed": Setting("seed", "another seed gives other answers", int),
-    "/tokens": Setting("max_new_tokens", "how many tokens an answer gets at most", int),
+    "/temperature": ChatSetting("temperature", "below 1 likely tokens become likelier, 0 takes the likeliest"),
+    "/top-k": ChatSetting("top_k", "choose among so many of the likeliest tokens, or off", int, optional=True),
+    "/top-p": ChatSetting("top_p", "choose among the likeliest with this probability together, or off", optional=True),
+    "/min-p": ChatSetting("min_p", "choose among those of this share of the likeliest one's, or off", optional=True),
+    "/seed": ChatSetting("seed", "another seed gives other answers", int),
+    "/tokens": ChatSetting("max_new_tokens", "how many tokens an answer gets at most", int),
 }
 """By the command that shows it, or changes it."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import tyro
 
 from normscope.checks import check_positive_int, check_positive_number
-from normscope.cli.lab_progress import lab_watch
-from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.cli.lab_progress import lab_progress
+from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError
 from normscope.lab.budget import refuse_many_seeds
 from normscope.lab.compare.estimate import refuse_hopeless
@@ -90,7 +90,7 @@ class Compare:
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """With how many seeds each is trained, at least 2."""
 
-    workers: Whole = None
+    workers: OptionalInt = None
     """How many are trained at once; one for each core unless told otherwise."""
 
     ray: Flag = False
@@ -171,7 +171,7 @@ def _compare(command: Compare, plan: Plan) -> Comparison:
     store = Store(command.out)
     workers = Hands(plan.workers, command.ray).gather(store.texts)
     try:
-        with lab_watch({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
+        with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
             schedule: Schedule[Comparison] = Schedule(store, workers, _Planned(watch))
             found = schedule.run({"comparison": comparison(plan)})
     finally:

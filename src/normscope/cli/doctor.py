@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.checks import check_positive_number
-from normscope.cli.options import Name, Whole, read_arguments
+from normscope.cli.options import OptionalInt, OptionalStr, read_arguments
 from normscope.models.presets import preset
 from normscope.render.formatting import format_duration
 from normscope.runtime.precision import Precision
@@ -30,22 +30,22 @@ class Doctor:
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
     """dial or sprint."""
 
-    depth: Whole = None
+    depth: OptionalInt = None
     """How many blocks."""
 
-    preset: Name = None
+    preset: OptionalStr = None
     """The GPT: nanochat, gpt2 or llama."""
 
-    context: Whole = None
+    context: OptionalInt = None
     """How many tokens the model sees."""
 
-    batch: Whole = None
+    batch: OptionalInt = None
     """How many windows of text each step learns from."""
 
-    micro_batch: Whole = None
+    micro_batch: OptionalInt = None
     """How many of them at a time: fewer need less memory and give the same result."""
 
-    vocab_size: Whole = None
+    vocab_size: OptionalInt = None
     """How many tokens there are."""
 
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"

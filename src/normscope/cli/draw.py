@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import tyro
 
 from normscope.checks import short_repr
-from normscope.cli.options import Flag, Name, read_arguments
+from normscope.cli.options import Flag, OptionalStr, read_arguments
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
@@ -69,7 +69,7 @@ class DrawBlock:
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
     """The shape of what it is given: batch, tokens, width."""
 
-    wiring: Name = None
+    wiring: OptionalStr = None
     """How branches join the stream: pre, post, sandwich, parallel, single or none."""
 
     model: Settings = ()
@@ -91,13 +91,13 @@ class DrawModel:
     )
     """The folder of a run, or of a Hugging Face checkpoint of GPT-2 or Llama."""
 
-    preset: Name = None
+    preset: OptionalStr = None
     """Without a folder: nanochat, which is drawn unless told, gpt2, llama, encoder, vit or convnet."""
 
     shape: Annotated[str | None, tyro.conf.arg(metavar="SIZE,SIZE,...", help_behavior_hint="")] = None
     """The shape of what it is given: batch and tokens, or images."""
 
-    wiring: Name = None
+    wiring: OptionalStr = None
     """How branches join the stream: pre, post, sandwich, parallel, single or none."""
 
     model: Settings = ()
@@ -137,12 +137,12 @@ def main(arguments: Sequence[str]) -> None:
 def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
     from normscope.cli import draw_models  # brings torch, which scopes do without
 
-    settings = draw_models.settings_of(command.model, wiring=command.wiring)
+    settings = draw_models.parse_settings(command.model, wiring=command.wiring)
     if isinstance(command, DrawBlock):
         return draw_models.draw_block(command.preset, _shape(command.shape), settings)
     shape = None if command.shape is None else _shape(command.shape)
     if command.folder is None:
-        return draw_models.draw_whole(command.preset or "nanochat", shape, settings, command.inside)
+        return draw_models.draw_preset(command.preset or "nanochat", shape, settings, command.inside)
     if command.preset is not None:
         raise ConfigError(
             f"there is one model to draw, but got the folder {command.folder} and --preset {command.preset}\n"

@@ -29,7 +29,7 @@ from normscope.runs.load_run import load_run
 from normscope.storage.json_files import read_json
 
 Shape = tuple[int, ...]
-MEANINGS = {
+AXIS_NAMES = {
     "b": "batch",
     "n": "batch",
     "s": "tokens",
@@ -41,8 +41,8 @@ MEANINGS = {
     "v": "vocabulary",
 }
 """What the letters at the arrows stand for."""
-IMAGES = {"n": "batch", "c": "channels", "h": "height", "w": "width"}
-PATCHES = {**MEANINGS, "c": "channels", "y": "rows", "x": "columns", "s": "patches"}
+IMAGE_AXIS_NAMES = {"n": "batch", "c": "channels", "h": "height", "w": "width"}
+PATCH_AXIS_NAMES = {**AXIS_NAMES, "c": "channels", "y": "rows", "x": "columns", "s": "patches"}
 """The same where the input is images, and where these are cut into patches."""
 
 
@@ -93,10 +93,10 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
     count = sum(parameter.numel() for parameter in block.parameters())
     title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
     drawing = draw_model(block, x, axes=_letters(config, shape), inside=True, title=title)
-    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=MEANINGS)
+    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=AXIS_NAMES)
 
 
-def draw_whole(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
+def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
     """A model of a preset, with its blocks folded."""
     _choose("preset", name, CONFIGS)
     config = _config(name, settings)
@@ -125,7 +125,7 @@ def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
     drawing = draw_model(model, x, axes=axis_names, inside=inside or None, title=title)
-    axis_meanings = {ConvNetConfig: IMAGES, ViTConfig: PATCHES}.get(type(model.config), MEANINGS)
+    axis_meanings = {ConvNetConfig: IMAGE_AXIS_NAMES, ViTConfig: PATCH_AXIS_NAMES}.get(type(model.config), AXIS_NAMES)
     return dataclasses.replace(drawing, axis_meanings=axis_meanings)
 
 
@@ -238,6 +238,6 @@ def _refuse_empty(shape: Shape) -> None:
         raise ConfigError(f"a shape of {','.join(map(str, shape))} holds nothing\nfix: give sizes above zero")
 
 
-def settings_of(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
+def parse_settings(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
     """The settings that were typed as NAME=VALUE, and those that have an option of their own."""
     return {**model_settings(Model(model=texts)), **{name: value for name, value in more.items() if value is not None}}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Number, Whole, read_arguments
+from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
 from normscope.learning.explain import TOPICS, explanation
 from normscope.learning.terminal import WIDTH, render, render_rich
 from normscope.learning.user_numbers import read_tensor
@@ -32,13 +32,13 @@ class Explain:
     """Your own numbers instead of the example: 3,-4,0 or "[[1, 2, 3], [4, 5, 6]]" or FILE.npy. For embedding they are
     tokens, for init the sizes d_in,d_out."""
 
-    eps: Number = None
+    eps: OptionalFloat = None
     """What norms add under the root."""
 
-    groups: Whole = None
+    groups: OptionalInt = None
     """How many groups of channels, for groupnorm."""
 
-    heads: Whole = None
+    heads: OptionalInt = None
     """How many heads, for attention, block and residual."""
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from normscope.cli.lab_progress import lab_watch
-from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.cli.lab_progress import lab_progress
+from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.lab.budget import Budget, budget_of
 from normscope.lab.catalog import all_claims, choose_claims
@@ -29,7 +29,7 @@ _FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True)
-class Run:
+class LabRun:
     """Put claims to the test.
 
     What is finished is kept: the same command goes on where it was interrupted.
@@ -48,10 +48,10 @@ class Run:
     budget: Literal["quick", "full"] = "quick"
     """quick: all claims in a quarter of an hour on two cores; full: a night."""
 
-    seeds: Whole = None
+    seeds: OptionalInt = None
     """With how many seeds each variant is run; 5 for quick and 12 for full unless told otherwise."""
 
-    workers: Whole = None
+    workers: OptionalInt = None
     """How many trials run at once; one for each core unless told otherwise."""
 
     ray: Flag = False
@@ -65,7 +65,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Report:
+class LabReport:
     """Make one page of all outcomes: a table of verdicts, and a section for each."""
 
     out: _FOLDER = USUAL_FOLDER
@@ -76,7 +76,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class List:
+class LabList:
     """List the claims, and the verdicts that are known."""
 
     out: _FOLDER = USUAL_FOLDER
@@ -98,23 +98,23 @@ The field's claims about norms, initialisation and residuals, put to the test.
 def main(arguments: Sequence[str]) -> int:
     word, *rest = arguments or ["--help"]
     if word == "list":
-        return _list(read_arguments(List, "lab list", rest))
+        return _list(read_arguments(LabList, "lab list", rest))
     if word == "run":
-        return _run(read_arguments(Run, "lab run", rest))
+        return _run(read_arguments(LabRun, "lab run", rest))
     if word == "report":
-        return _report(read_arguments(Report, "lab report", rest))
+        return _report(read_arguments(LabReport, "lab report", rest))
     if word in ("-h", "--help", "help"):
         print(_HELP)
         return 0
     raise ConfigError(f"lab has no {word!r}\nfix: one of list, run, report")
 
 
-def _list(command: List) -> int:
+def _list(command: LabList) -> int:
     print(claims_in_words(_found(all_claims(), command.out)))
     return 0
 
 
-def _run(command: Run) -> int:
+def _run(command: LabRun) -> int:
     if command.all == bool(command.names):
         raise ConfigError("which claims?\nfix: name some, as `normscope lab list` has them, or say --all, not both")
     claims = list(all_claims()) if command.all else choose_claims(command.names)
@@ -123,7 +123,7 @@ def _run(command: Run) -> int:
     for note in _notes(command, claims, budget):
         print(paragraph(f"note: {note}"), file=sys.stderr)
     trials = {claim.name: trial_count(claim, budget) for claim in claims}
-    with lab_watch(trials, {claim.name: claim_work(claim, budget) for claim in claims}) as watch:
+    with lab_progress(trials, {claim.name: claim_work(claim, budget) for claim in claims}) as watch:
         results = run_claims(claims, budget, command.out, watch, hands, command.text)
     # Of this run alone: a claim that failed now may have a verdict of before on the disk.
     became = {outcome.claim: outcome for outcome in results.outcomes} | results.errors
@@ -138,7 +138,7 @@ def _run(command: Run) -> int:
     return FAILED if results.errors else 0
 
 
-def _notes(command: Run, claims: Sequence[Claim], budget: Budget) -> list[str]:
+def _notes(command: LabRun, claims: Sequence[Claim], budget: Budget) -> list[str]:
     """What is to be known before it begins."""
     notes: list[str] = []
     if command.text is not None:
@@ -162,7 +162,7 @@ def _learns_from_text(claim: Claim, budget: Budget) -> bool:
     return any("text" in settings for settings in claim.variants(budget).values())
 
 
-def _report(command: Report) -> int:
+def _report(command: LabReport) -> int:
     from normscope.lab.report.markdown import lab_markdown
     from normscope.lab.report.page import lab_page
 

@@ -15,7 +15,7 @@ from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_duration
 
 
-class Lines:
+class LineProgress:
     """A line for every tenth of the work, and one for every study that is done, if there are several."""
 
     def __init__(self, remaining: Remaining, several: bool) -> None:
@@ -37,7 +37,7 @@ class Lines:
         print(f"{self._counted()}{self.left(', ')}", file=sys.stderr, flush=True)
 
     def _counted(self) -> str:
-        return trials_in_words(self.remaining)
+        return format_trial_count(self.remaining)
 
     def left(self, before: str = "") -> str:
         seconds = self.remaining.seconds()
@@ -52,7 +52,7 @@ class Lines:
         print(words, file=sys.stderr, flush=True)
 
 
-class Bar(Lines):
+class BarProgress(LineProgress):
     """A bar over all trials."""
 
     def __init__(self, remaining: Remaining, several: bool, progress: Progress) -> None:
@@ -77,12 +77,12 @@ class Bar(Lines):
         self._progress.console.print(words, highlight=False)
 
 
-def trials_in_words(remaining: Remaining) -> str:
+def format_trial_count(remaining: Remaining) -> str:
     return f"{remaining.finished} of {remaining.total} trials"
 
 
 @contextmanager
-def lab_watch(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[Watch]:
+def lab_progress(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[Watch]:
     """Who watches over so many trials of each study, which are so much work together if that is known."""
     remaining = Remaining(trials, work)
     try:
@@ -90,7 +90,9 @@ def lab_watch(trials: Mapping[str, int], work: Mapping[str, float] | None = None
             yield watch
     except KeyboardInterrupt:
         after = "\n" if sys.stderr.isatty() else ""  # the ^C
-        print(f"{after}interrupted; {trials_in_words(remaining)} are kept, the same command goes on", file=sys.stderr)
+        print(
+            f"{after}interrupted; {format_trial_count(remaining)} are kept, the same command goes on", file=sys.stderr
+        )
         raise
 
 
@@ -110,8 +112,8 @@ def _ended_as_if_interrupted() -> Iterator[None]:
 @contextmanager
 def _shown(remaining: Remaining, several: bool) -> Iterator[Watch]:
     if not sys.stderr.isatty():
-        yield Lines(remaining, several)
+        yield LineProgress(remaining, several)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
-        yield Bar(remaining, several, progress)
+        yield BarProgress(remaining, several, progress)

@@ -10,14 +10,14 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from normscope.cli.argument_errors import mistake
+from normscope.cli.argument_errors import argument_error
 
 Command = TypeVar("Command")
 
 # What is left out has no value of its own, so the help shows none.
-Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
-Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
-Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
+OptionalFloat = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+OptionalStr = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 
 
@@ -38,7 +38,7 @@ def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], des
     except SystemExit as end:
         if not end.code:
             raise
-        raise mistake(box.getvalue()) from None
+        raise argument_error(box.getvalue()) from None
 
 
 @contextlib.contextmanager

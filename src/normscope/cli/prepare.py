@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from normscope.cli.options import Flag, Number, Whole, read_arguments
+from normscope.cli.options import Flag, OptionalFloat, OptionalInt, read_arguments
 from normscope.cli.training_output import preparation
 from normscope.data.output_folder import check_output_folder
 from normscope.data.prepare import prepare
@@ -29,7 +29,7 @@ class Prepare:
     tokenizer: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
-    vocab_size: Whole = None
+    vocab_size: OptionalInt = None
     """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
 
     allow_special: Flag = False
@@ -41,7 +41,7 @@ class Prepare:
     split: Literal["random", "tail"] = "random"
     """What is held out for validation: pieces from everywhere, or the end of the text."""
 
-    val_fraction: Number = None
+    val_fraction: OptionalFloat = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Name, read_arguments
+from normscope.cli.options import OptionalStr, read_arguments
 from normscope.runtime.precision import Precision
 from normscope.training.nan_guard import replay
 
@@ -19,7 +19,7 @@ class Replay:
     bundle: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """A folder such as RUN/faults/00000123-batch-122."""
 
-    device: Name = None
+    device: OptionalStr = None
     """Where; on that of the run, unless told otherwise."""
 
     precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (

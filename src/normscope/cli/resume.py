@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Flag, Whole, read_arguments
+from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.cli.training_output import Watching, watch_and_train
 from normscope.errors import ConfigError
 from normscope.runs.run import Run
@@ -21,10 +21,10 @@ class Resume:
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
 
-    from_step: Whole = None
+    from_step: OptionalInt = None
     """Go on from this checkpoint instead of the last; later ones are forgotten. 0 is the beginning."""
 
-    until: Whole = None
+    until: OptionalInt = None
     """Pause after this many steps."""
 
     verify: Flag = False

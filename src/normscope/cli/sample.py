@@ -7,13 +7,13 @@ from typing import Annotated
 
 import tyro
 
+from normscope.cli.generation_options import GenerationOptions, StreamDisplay, print_text
 from normscope.cli.options import Flag, read_arguments
-from normscope.cli.sampling_options import Display, Writing, show_whole
-from normscope.generate.text import Writer
+from normscope.generate.text import TextGeneration
 
 
 @dataclass(frozen=True)
-class Sample(Writing):
+class Sample(GenerationOptions):
     """Let a trained model write: from nothing, or on from a prompt.
 
     For instance: normscope sample runs/stories --prompt "Once upon a time" -n 3
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str]) -> None:
     settings = command.settings()
     model, tokenizer = command.load()
     encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
-    writer = Writer(model, tokenizer, encoded, settings, samples=command.samples)
-    rows = writer.generation.rows
+    writer = TextGeneration(model, tokenizer, encoded, settings, samples=command.samples)
+    rows = writer.generation.sequences
     if len(rows) == 1:
         _show_as_it_comes(prompts[0], writer)
     else:
@@ -44,14 +44,14 @@ def main(arguments: Sequence[str]) -> None:
             pass
         for number, (row, text) in enumerate(zip(rows, writer.texts, strict=True), 1):
             print(f"--- {number} of {len(rows)} ---")
-            show_whole(prompts[row.prompt] + text)
+            print_text(prompts[row.prompt] + text)
             print()
     for notice in dict.fromkeys(notice for row in rows for notice in row.notices):
         print(f"note: {notice}", file=sys.stderr)
 
 
-def _show_as_it_comes(prompt: str, writer: Writer) -> None:
-    display = Display()
+def _show_as_it_comes(prompt: str, writer: TextGeneration) -> None:
+    display = StreamDisplay()
     display.show(prompt)
     try:
         for _, piece in writer:

@@ -20,7 +20,7 @@ _OWN_SEQUENCES = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*[ABCDGJK]|\?25[lh]|H)|\r")
 """What rich writes by itself: colors, cursor movements, erased lines. Not titles, clipboards, reports or modes."""
 
 
-class Guarded(io.TextIOBase):
+class GuardedStream(io.TextIOBase):
     """A text stream that remembers its first failure, and from then on takes everything and writes nothing.
 
     Only a closed pipe is raised, once: whoever writes should stop, since nobody reads.
@@ -96,14 +96,14 @@ class Guarded(io.TextIOBase):
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     @property
-    def rich_proxied_file(self) -> "Styled":
-        return Styled(self)
+    def rich_proxied_file(self) -> "StyledStream":
+        return StyledStream(self)
 
 
-class Styled(io.TextIOBase):
+class StyledStream(io.TextIOBase):
     """The way by which rich writes its own sequences."""
 
-    def __init__(self, guarded: Guarded) -> None:
+    def __init__(self, guarded: GuardedStream) -> None:
         self._guarded = guarded
 
     def write(self, text: str) -> int:
@@ -126,12 +126,12 @@ class Styled(io.TextIOBase):
 
 
 @contextmanager
-def guarded_streams() -> Iterator[Guarded]:
+def guarded_streams() -> Iterator[GuardedStream]:
     """Guard sys.stdout, which is given, and sys.stderr; a sys.stdin that is not there becomes an empty one."""
     before = sys.stdin, sys.stdout, sys.stderr
     if None in before:
         _open_missing_descriptors()
-    out, errors = Guarded(before[1]), Guarded(before[2], for_errors=True)
+    out, errors = GuardedStream(before[1]), GuardedStream(before[2], for_errors=True)
     nothing = None
     if before[0] is None:
         nothing = sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (closed below)

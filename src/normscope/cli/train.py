@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from normscope.cli.options import Flag, Name, Number, Whole, read_arguments
+from normscope.cli.options import Flag, OptionalFloat, OptionalInt, OptionalStr, read_arguments
 from normscope.cli.training_output import Watching, preparation, watch_and_train
 from normscope.data.tokenizers.choose import trains_bpe
 from normscope.errors import ConfigError
@@ -23,10 +23,10 @@ from normscope.training.start_run import is_prepared, start
 class Text:
     """What is read, and how it becomes tokens."""
 
-    tokenizer: Name = None
+    tokenizer: OptionalStr = None
     """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
-    vocab_size: Whole = None
+    vocab_size: OptionalInt = None
     """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
@@ -37,7 +37,7 @@ class Text:
     ] = None
     """What is held out for validation: pieces from everywhere, or the end of the text."""
 
-    val_fraction: Number = None
+    val_fraction: OptionalFloat = None
     """How much of the text is held out; a tenth, or a megabyte if that is less."""
 
     allow_special: Flag = False
@@ -48,13 +48,13 @@ class Text:
 class Sizes:
     """How large the GPT is, and all else about it."""
 
-    width: Whole = None
+    width: OptionalInt = None
     """How many numbers stand for a token."""
 
-    heads: Whole = None
+    heads: OptionalInt = None
     """How many heads the attention has; a divisor of the width."""
 
-    context: Whole = None
+    context: OptionalInt = None
     """How many tokens the model sees."""
 
     model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
@@ -65,7 +65,7 @@ class Sizes:
 class Model(Sizes):
     """What is trained. The recipe and --depth decide, unless told otherwise."""
 
-    preset: Name = None
+    preset: OptionalStr = None
     """The GPT: nanochat, gpt2 or llama."""
 
 
@@ -73,55 +73,55 @@ class Model(Sizes):
 class Learning:
     """How it learns. What is not given comes from the recipe."""
 
-    steps: Whole = None
+    steps: OptionalInt = None
     """How many times the weights change."""
 
-    batch: Whole = None
+    batch: OptionalInt = None
     """How many windows of text each step learns from."""
 
-    micro_batch: Whole = None
+    micro_batch: OptionalInt = None
     """How many of them at a time: fewer need less memory and give the same result."""
 
     optimiser: Annotated[OptimiserName | None, tyro.conf.arg(metavar="{muon,adamw}", help_behavior_hint="")] = None
     """Muon for the matrices and AdamW for the rest, or AdamW for all."""
 
-    matrix_rate: Number = None
+    matrix_rate: OptionalFloat = None
     """The learning rate of the matrices."""
 
-    rate: Number = None
+    rate: OptionalFloat = None
     """The learning rate of everything else."""
 
-    weight_decay: Number = None
+    weight_decay: OptionalFloat = None
     """What matrices lose in each step, times their learning rate."""
 
-    momentum: Number = None
+    momentum: OptionalFloat = None
     """How much of the past Muon keeps."""
 
-    muon_steps: Whole = None
+    muon_steps: OptionalInt = None
     """How many products make Muon's step orthogonal, 1 to 5."""
 
-    beta1: Number = None
+    beta1: OptionalFloat = None
     """How long AdamW remembers gradients."""
 
-    beta2: Number = None
+    beta2: OptionalFloat = None
     """How long AdamW remembers their squares."""
 
     schedule: Annotated[Shape | None, tyro.conf.arg(metavar="{linear,cosine,constant}", help_behavior_hint="")] = None
     """How the rates fall at the end."""
 
-    warmup: Number = None
+    warmup: OptionalFloat = None
     """The share of the steps in which the rates rise."""
 
-    decay: Number = None
+    decay: OptionalFloat = None
     """The share of the steps in which they fall."""
 
-    final_rate: Number = None
+    final_rate: OptionalFloat = None
     """Where they end, as a share of the peak."""
 
-    clip: Number = None
+    clip: OptionalFloat = None
     """The largest norm of all gradients together; 0 for any."""
 
-    seed: Whole = None
+    seed: OptionalInt = None
     """Of the first weights, of the order of the text, and of what is held out."""
 
     on_nan: Annotated[OnNaN | None, tyro.conf.arg(metavar="{stop,rewind}", help_behavior_hint="")] = None
@@ -132,16 +132,16 @@ class Learning:
 class Times:
     """After how many steps; 0 is only at the end."""
 
-    evaluate_every: Whole = None
+    evaluate_every: OptionalInt = None
     """Validate."""
 
-    sample_every: Whole = None
+    sample_every: OptionalInt = None
     """Let the model write something."""
 
-    save_every: Whole = None
+    save_every: OptionalInt = None
     """Save a checkpoint."""
 
-    xray_every: Whole = None
+    xray_every: OptionalInt = None
     """Take an x-ray and keep it in the run's folder, and tell what is wrong; 0 is never."""
 
 
@@ -149,7 +149,7 @@ class Times:
 class Machine:
     """Where it runs; `normscope doctor` says what there is."""
 
-    device: Name = None
+    device: OptionalStr = None
     """cpu, cuda, mps and so on; auto takes an accelerator if there is one."""
 
     precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
@@ -185,7 +185,7 @@ class Train:
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
     """dial: a model as large as --depth says. sprint: characters, small and fast."""
 
-    depth: Whole = None
+    depth: OptionalInt = None
     """The dial: how many blocks. Width, heads, rates and the number of steps follow from it."""
 
     prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""

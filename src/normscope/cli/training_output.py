@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from normscope.cli.generation_options import print_text
 from normscope.cli.options import Flag
-from normscope.cli.sampling_options import show_whole
 from normscope.data.source_reader import Progress
 from normscope.errors import ConfigError, NonFiniteError
 from normscope.generate.text import generate_text
@@ -101,7 +101,7 @@ def _show_samples(run: Run) -> None:
     texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
     for text in texts:
         print()
-        show_whole(text.prompt + text.text)
+        print_text(text.prompt + text.text)
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

@@ -10,11 +10,17 @@ from typing import Annotated, Any
 
 import tyro
 
-from normscope.cli.options import Number, Whole, read_arguments
+from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
 from normscope.cli.train import Sizes, model_settings
 from normscope.cli.xray_function import is_function
-from normscope.cli.xray_subject import Subject, of_function, of_huggingface, of_preset, of_run
-from normscope.cli.xray_taking import Form, Passes, take
+from normscope.cli.xray_run import ExecutionOptions, PassOptions, take_xray
+from normscope.cli.xray_target import (
+    XrayTarget,
+    target_from_function,
+    target_from_huggingface,
+    target_from_preset,
+    target_from_run,
+)
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.record import XrayRecord
@@ -35,20 +41,20 @@ _FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 
 
 @dataclass(frozen=True)
-class Source:
+class TargetOptions:
     """What of the target is taken."""
 
     checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "last"
     """Of a run: last, best, or the number of a step."""
 
-    depth: Whole = None
+    depth: OptionalInt = None
     """Of a preset: how many blocks. Width, heads and context follow from it, as in `normscope train`."""
 
     sizes: Sizes = field(default_factory=Sizes)
 
 
 @dataclass(frozen=True)
-class Look:
+class XrayCommand:
     """Look into a model: the signal in every layer, forward and backward, and what is wrong with it.
 
     TARGET is one of these:
@@ -71,13 +77,13 @@ class Look:
     json: Annotated[Path | None, _FILE] = None
     """Save the x-ray, for `normscope xray FILE` and `normscope xray diff`."""
 
-    source: Source = field(default_factory=Source)
-    passes: Passes = field(default_factory=Passes)
-    form: Form = field(default_factory=Form)
+    source: TargetOptions = field(default_factory=TargetOptions)
+    passes: PassOptions = field(default_factory=PassOptions)
+    form: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 @dataclass(frozen=True)
-class Diff:
+class XrayDiffCommand:
     """Compare two x-rays, module by module, and name the module in which a difference begins.
 
     For instance:
@@ -95,21 +101,21 @@ class Diff:
     other: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")] = ""
     """Another one; the same in another form if it is left out."""
 
-    tolerance: Number = None
+    tolerance: OptionalFloat = None
     """How far apart counts as rounding, as a share of the size; half of the digits of the type unless told."""
 
-    source: Source = field(default_factory=Source)
-    passes: Passes = field(default_factory=Passes)
-    form: Form = field(default_factory=Form)
+    source: TargetOptions = field(default_factory=TargetOptions)
+    passes: PassOptions = field(default_factory=PassOptions)
+    form: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "diff":
-        return _diff(read_arguments(Diff, "xray diff", arguments[1:]))
-    return _look(read_arguments(Look, "xray", arguments))
+        return _diff(read_arguments(XrayDiffCommand, "xray diff", arguments[1:]))
+    return _look(read_arguments(XrayCommand, "xray", arguments))
 
 
-def _look(command: Look) -> int:
+def _look(command: XrayCommand) -> int:
     options = _given(command.source, command.passes, command.form)
     records = _records(command.target, command.source, command.passes, command.form, options)
     findings = find(records[-1])
@@ -126,45 +132,47 @@ def _look(command: Look) -> int:
     return FAULTY if any(finding.severity == "error" for finding in findings) else 0
 
 
-def _diff(command: Diff) -> int:
+def _diff(command: XrayDiffCommand) -> int:
     form = command.form
-    if not command.other and form == Form():
+    if not command.other and form == ExecutionOptions():
         raise ConfigError(
             f"there is nothing to compare {command.one} with\n"
             f"fix: name another target, or another form: --dtype bfloat16, --compile or --cached"
         )
     # What has no way back has no use for the other's.
     passes = dataclasses.replace(command.passes, forward_only=command.passes.forward_only or form.cached)
-    before = _records(command.one, command.source, passes, Form(), [])[-1]
+    before = _records(command.one, command.source, passes, ExecutionOptions(), [])[-1]
     after = _records(command.other or command.one, command.source, passes, form, _given(form))[-1]
     difference = compare(before, after, tolerance=command.tolerance)
     print_text(render_difference(difference, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
     return FAULTY if difference.diverges else 0
 
 
-def _records(target: str, source: Source, passes: Passes, form: Form, options: Sequence[str]) -> list[XrayRecord]:
+def _records(
+    target: str, source: TargetOptions, passes: PassOptions, form: ExecutionOptions, options: Sequence[str]
+) -> list[XrayRecord]:
     """The x-rays that are saved under a name, for which there are no options; or the one that is taken now."""
     path = Path(target)
     saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
     if not saved:
-        return [take(_subject(target, source, passes.seed), passes, form)]
+        return [take_xray(_subject(target, source, passes.seed), passes, form)]
     if options:
         raise ConfigError(f"{target} was taken already, and {options[0]} would change nothing\nfix: leave it out")
     return [load_record(one) for one in saved]
 
 
-def _subject(target: str, source: Source, seed: int) -> Subject:
+def _subject(target: str, source: TargetOptions, seed: int) -> XrayTarget:
     of_presets = [name for name in _given(source) if name != "--checkpoint"]
     if target in PRESETS:
-        return of_preset(target, source.depth, model_settings(source.sizes), seed)
+        return target_from_preset(target, source.depth, model_settings(source.sizes), seed)
     if of_presets:
         raise ConfigError(f"{of_presets[0]} is for presets, and {target} is as it is\nfix: leave it out")
     if is_function(target):
-        return of_function(target, seed)
+        return target_from_function(target, seed)
     path = Path(target)
     if not path.is_dir():
         raise _no_target(target)
-    return of_huggingface(path, seed) if _is_huggingface(path) else of_run(path, source.checkpoint)
+    return target_from_huggingface(path, seed) if _is_huggingface(path) else target_from_run(path, source.checkpoint)
 
 
 def _no_target(target: str) -> ConfigError:
@@ -185,7 +193,7 @@ def _is_huggingface(folder: Path) -> bool:
         return False
 
 
-def _given(*groups: Source | Passes | Form | Sizes) -> list[str]:
+def _given(*groups: TargetOptions | PassOptions | ExecutionOptions | Sizes) -> list[str]:
     """The names of the options that were given."""
     names = []
     for group in groups:

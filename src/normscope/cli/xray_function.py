@@ -33,17 +33,17 @@ def is_function(target: str) -> bool:
 def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
     """The model, the batch and, if there is one, the loss that the function returns."""
     place, _, name = target.rpartition(":")
-    with explained(f"{place} cannot be imported: it"):
+    with user_code_errors(f"{place} cannot be imported: it"):
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     function = getattr(module, name, None)
     if not callable(function):
-        raise ConfigError(f"{place} has no function {name!r}\nfix: {_instead(name, functions_of(module))}")
-    with explained(target):
+        raise ConfigError(f"{place} has no function {name!r}\nfix: {_instead(name, list_functions(module))}")
+    with user_code_errors(target):
         given = function()
     return _checked(target, given)
 
 
-def functions_of(module: ModuleType) -> list[str]:
+def list_functions(module: ModuleType) -> list[str]:
     """The names of the functions that a module has of its own; a class makes a model, but no batch."""
     own = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
     mine = {name: value for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
@@ -139,7 +139,7 @@ def _checked(target: str, given: Any) -> tuple[nn.Module, Any, Callable[[Any], T
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def user_code_errors(what: str) -> Iterator[None]:
     """Turn an error of the user's own code into one line that says it, and the lines of that code where it was."""
     try:
         yield

@@ -1,1 +1,1 @@
-"""From a model to text."""
+"""Text generation: sampling, the fused decoder, streaming and chat."""

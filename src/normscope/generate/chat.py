@@ -1,4 +1,4 @@
-"""A conversation with a model: what was said so far, as data. What it looks like is for others to decide."""
+"""A conversation with a model, as data. The user interface is in `normscope.cli.chat`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,110 +6,113 @@ from dataclasses import dataclass
 from normscope.blocks.checks import check_config
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
-from normscope.generate.sequence import StoppedBy
-from normscope.generate.text import TextSettings, Writer, check_fit
+from normscope.generate.sequence import FinishReason
+from normscope.generate.text import TextGeneration, TextSettings, check_tokenizer_matches
 from normscope.models.gpt import GPT
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What one said, and how the model went on.
+class Message:
+    """A message of the user and the reply of the model.
 
     Args:
-        said: the words that were given.
-        answer: the model's, as far as they were listened to.
-        tokens: all of it, as the model reads it. An end is left out, so that the model sees what was before it.
-        stopped_by: why the answer ended; None if it was broken off.
-        notices: what happened on the way that a reader may want to know.
+        prompt: text of the user.
+        reply: text of the model, as far as it was streamed.
+        tokens: prompt and reply as the model sees them, without a stop token.
+        finish_reason: why the reply finished; None if it was interrupted.
+        notices: messages for the user, such as a truncated prompt.
     """
 
-    said: str
-    answer: str
+    prompt: str
+    reply: str
     tokens: tuple[int, ...]
-    stopped_by: StoppedBy | None
+    finish_reason: FinishReason | None
     notices: tuple[str, ...]
 
 
 class Conversation:
-    """A text that a user and a model write in turns. The model continues all of it, or the newest of it that it sees.
+    """A text that user and model write in turns. The model continues the whole text, as far as it fits the context.
 
     >>> from normscope.data.tokenizers import CharacterTokenizer
     >>> from normscope.models.presets import llama
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
     >>> model = GPT(llama(vocab_size=tokenizer.vocab_size, context=32, depth=2, width=64, heads=4))
-    >>> talk = Conversation(model, tokenizer, TextSettings(max_new_tokens=4))
-    >>> answer = "".join(talk.say("hello "))
-    >>> talk.text == "hello " + answer
+    >>> conversation = Conversation(model, tokenizer, TextSettings(max_new_tokens=4))
+    >>> reply = "".join(conversation.send("hello "))
+    >>> conversation.text == "hello " + reply
     True
-    >>> talk.undo().said, talk.text
+    >>> conversation.undo().prompt, conversation.text
     ('hello ', '')
 
     Args:
-        model: a GPT, in any mode; it is left as it was.
-        tokenizer: the one that the model was trained with.
-        settings: how answers are written; None for the defaults. They may be replaced between turns.
+        model: a GPT, in train or eval mode; the mode is left unchanged.
+        tokenizer: the tokenizer that the model was trained with.
+        settings: generation settings; None for the defaults. They may be replaced between messages.
     """
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, settings: TextSettings | None = None) -> None:
-        check_fit(model, tokenizer)
+        check_tokenizer_matches(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self.settings = TextSettings() if settings is None else settings
         check_config(self.settings, TextSettings, "a conversation")
-        self.turns: list[Turn] = []
+        self.messages: list[Message] = []
 
     @property
     def text(self) -> str:
-        """All that was said."""
-        return "".join(turn.said + turn.answer for turn in self.turns)
+        """The whole conversation."""
+        return "".join(message.prompt + message.reply for message in self.messages)
 
-    def say(self, text: str) -> Iterator[str]:
-        """Say something; the answer comes piece by piece.
+    def send(self, text: str) -> Iterator[str]:
+        """Send a message and stream the reply.
 
-        The turn is remembered when the answer has ended. An answer that is not listened to, because the iterator is
-        closed or something interrupts it, is remembered as far as it came. What cannot be said is refused at once.
+        The message is recorded when the reply finishes. If the iterator is closed or interrupted, the reply is recorded
+        as far as it was streamed. Invalid text is refused immediately.
         """
-        history = [token for turn in self.turns for token in turn.tokens]
-        said = self._going_on(history, text)
-        answer = self._answer(text, said, Writer(self.model, self.tokenizer, [history + said], self.settings))
-        next(answer)  # an iterator that has not begun would not notice that it is closed
-        return answer
+        history = [token for message in self.messages for token in message.tokens]
+        prompt = self._encode_after(history, text)
+        generation = TextGeneration(self.model, self.tokenizer, [history + prompt], self.settings)
+        reply = self._stream_reply(text, prompt, generation)
+        next(reply)  # start the generator: one that has not started does not run its `finally` when closed
+        return reply
 
-    def undo(self) -> Turn:
-        """Take the last turn back; returns it."""
-        if not self.turns:
-            raise ConfigError("nothing was said yet that could be taken back\nfix: say something first")
-        return self.turns.pop()
+    def undo(self) -> Message:
+        """Remove the last message and its reply; return it."""
+        if not self.messages:
+            raise ConfigError("nothing to undo: the conversation is empty\nfix: send a message first")
+        return self.messages.pop()
 
     def reset(self) -> None:
-        """Begin anew."""
-        self.turns.clear()
+        """Remove all messages."""
+        self.messages.clear()
 
-    def _answer(self, text: str, said: list[int], writer: Writer) -> Iterator[str]:
-        row = writer.generation.rows[0]
+    def _stream_reply(self, text: str, prompt: list[int], generation: TextGeneration) -> Iterator[str]:
+        sequence = generation.generation.sequences[0]
         try:
-            yield ""  # it has begun
-            for _, piece in writer:
+            yield ""  # started
+            for _, piece in generation:
                 yield piece
         finally:
-            answer = writer.texts[0]
-            # Tokens that were chosen but not shown, of a stop string or of half a character, are not remembered.
-            all_shown = row.stopped_by == "end" or (
-                row.stopped_by == "length" and self._text_of(row.written, row.prompted) == answer
+            reply = generation.texts[0]
+            # Tokens that were sampled but not shown (of a stop string or an incomplete character) are not recorded.
+            tokens = sequence.generated_tokens
+            all_shown = sequence.finish_reason == "stop_token" or (
+                sequence.finish_reason == "length" and self._decode_after(sequence.prompt_tokens, tokens) == reply
             )
-            shown = row.written if all_shown else self._going_on(row.prompted, answer)
-            self.turns.append(Turn(text, answer, (*said, *shown), row.stopped_by, tuple(row.notices)))
+            shown = tokens if all_shown else self._encode_after(sequence.prompt_tokens, reply)
+            record = Message(text, reply, (*prompt, *shown), sequence.finish_reason, tuple(sequence.notices))
+            self.messages.append(record)
 
-    def _going_on(self, before: list[int], text: str) -> list[int]:
-        """The tokens of a text that goes on from others.
+    def _encode_after(self, before: list[int], text: str) -> list[int]:
+        """Encode text that continues other tokens.
 
-        Some tokenizers put a space before whatever they are given. So a text with a space of its own would have two.
+        Some tokenizers prepend a space to their input, so a text that starts with a space would get two.
         """
         tokens: list[int] = self.tokenizer.encode(text).tolist()
-        if text.startswith(" ") and self._text_of(tokens, before) == f" {text}":
+        if text.startswith(" ") and self._decode_after(before, tokens) == f" {text}":
             tokens = self.tokenizer.encode(text[1:]).tolist()
         return tokens
 
-    def _text_of(self, tokens: Sequence[int], before: Sequence[int]) -> str:
-        """The text of tokens that go on from others."""
+    def _decode_after(self, before: Sequence[int], tokens: Sequence[int]) -> str:
+        """Decode tokens that continue others."""
         stream = self.tokenizer.stream(before)
         return "".join([*map(stream.push, tokens), stream.finish()])

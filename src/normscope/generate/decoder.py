@@ -1,4 +1,4 @@
-"""A GPT laid out for decoding: with its tables of addresses, one call takes a token of each text through the model."""
+"""The fused decoder: one kernel call runs a whole GPT on one new token of each sequence."""
 
 import time
 from collections.abc import Sequence
@@ -14,50 +14,50 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block
 from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.norm import Norm
-from normscope.generate.decoder_support import can_decode, setting_of, tensors_of
+from normscope.generate.decoder_support import can_decode, norm_settings, parameters_and_buffers
 from normscope.models.gpt import GPT
 from normscope.ops import kernel_mode
 from normscope.ops.threads import thread_pool_for
 from normscope.runtime.adaptive_threads import AdaptiveThreads
 
-Weights = Literal["float32", "bfloat16", "int8"]
+WeightFormat = Literal["float32", "bfloat16", "int8"]
 _ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")  # numbered as in the kernel
 _GATES = {"swiglu": "silu", "reglu": "relu", "geglu": "gelu"}
-_MANY = 1 << 30  # numbers: the kernel decides for itself which of its parts are worth sharing
+_LARGE_WORK = 1 << 30  # elements: the kernel itself decides which of its parts to parallelize
 
 Table = NDArray[np.int64]
 
 
-class Layout:
-    """Where the kernel finds a model's weights, and in which format.
+class DecoderLayout:
+    """The tables of weight addresses and sizes that the kernel reads.
 
     Args:
-        model: one that `can_decode` lets through. Its weights are read where they are.
-        weights: float32 as they are; or rounded copies, which are read in half or a quarter of the time.
-        loops: the kernel.
+        model: a model that `can_decode` accepts. float32 weights are used in place.
+        weights: weight format; "bfloat16" and "int8" make rounded copies.
+        kernel: the kernel module.
     """
 
-    def __init__(self, model: GPT, weights: Weights, loops: ModuleType) -> None:
-        self.loops, self.weights = loops, weights
+    def __init__(self, model: GPT, weights: WeightFormat, kernel: ModuleType) -> None:
+        self.kernel, self.weights = kernel, weights
         self._state = _state(model)
-        # Tables hold addresses, so what lies there must stay, even if the model's own tensors get other memory. That
-        # also keeps an address from being given to another weight, which would then be taken for the one before.
+        # The tables hold addresses, so keep the tensors alive even if the model replaces its own. This also keeps an
+        # address from being reused by another weight, which `matches` would mistake for the old one.
         self._kept: list[Tensor] = []
-        self._rounded: list[tuple[Tensor, Tensor]] = []  # weights of which there is a copy, and their prints
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # weights with a rounded copy, and their fingerprints
         self._threads: AdaptiveThreads | None = None
-        self._rows = 0  # that were last decoded together
+        self._batch_size = 0  # of the last batch
         self.layers = np.stack([self._layer(block) for block in model.blocks])
         self.sizes, self.fractions = self._model(model)
 
     def _model(self, model: GPT) -> tuple[Table, NDArray[np.float64]]:
-        at, config, norm, block = self.loops, model.config, _norm(model.final_norm), _block(model.blocks[0])
+        at, config, norm, block = self.kernel, model.config, _norm(model.final_norm), _block(model.blocks[0])
         attention, mlp = block.attention, block.mlp
         qk_norm = None if attention.q_norm is None else _norm(attention.q_norm)
         size = np.zeros(at.SIZES, dtype=np.int64)
         size[at.LAYERS], size[at.WIDTH], size[at.WINDOW] = config.depth, config.width, config.window or 0
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
         size[at.HIDDEN], size[at.VOCABULARY] = mlp.up.out_features, config.vocab_size
-        size[at.KIND] = get_args(Weights).index(self.weights)
+        size[at.KIND] = get_args(WeightFormat).index(self.weights)
         size[at.CENTERED] = norm.statistic == "standardize"
         size[at.QK_NORM] = qk_norm is not None
         size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic == "standardize"
@@ -75,7 +75,7 @@ class Layout:
         return size, np.array([_eps(norm), _eps(qk_norm), config.logit_cap or 0.0], dtype=np.float64)
 
     def _layer(self, module: nn.Module) -> Table:
-        at, block = self.loops, _block(module)
+        at, block = self.kernel, _block(module)
         attention, mlp = block.attention, block.mlp
         layer = np.zeros(at.FIELDS, dtype=np.int64)
         self._put_norm(layer, at.NORM1, block.norms[0])
@@ -89,23 +89,23 @@ class Layout:
             at.GATE: mlp.gate,
             at.DOWN: mlp.down,
         }
-        for place, linear in matrices.items():
+        for field, linear in matrices.items():
             if linear is not None:
-                self._put_matrix(layer, place, linear.weight, linear.bias)
+                self._put_matrix(layer, field, linear.weight, linear.bias)
         if attention.q_norm is not None and attention.k_norm is not None:
             self._put_norm(layer, at.Q_NORM, attention.q_norm)
             self._put_norm(layer, at.K_NORM, attention.k_norm)
         return layer
 
-    def _put_norm(self, table: Table, place: int, module: nn.Module) -> None:
+    def _put_norm(self, table: Table, field: int, module: nn.Module) -> None:
         norm = _norm(module)
-        table[place : place + 2] = self._address(norm.weight), self._address(norm.bias)
+        table[field : field + 2] = self._address(norm.weight), self._address(norm.bias)
 
-    def _put_matrix(self, table: Table, place: int, weight: Tensor, bias: Tensor | None) -> None:
+    def _put_matrix(self, table: Table, field: int, weight: Tensor, bias: Tensor | None) -> None:
         packed, scale = pack(weight.detach(), self.weights)
         if self.weights != "float32":
-            self._rounded.append((weight.detach(), _print(weight)))
-        table[place : place + 3] = self._address(packed), self._address(scale), self._address(bias)
+            self._rounded.append((weight.detach(), _fingerprint(weight)))
+        table[field : field + 3] = self._address(packed), self._address(scale), self._address(bias)
 
     def _address(self, tensor: Tensor | None) -> int:
         if tensor is None:
@@ -114,86 +114,85 @@ class Layout:
         return tensor.data_ptr()
 
     def threads(self) -> AdaptiveThreads:
-        """How many of torch's threads the kernel takes; fewer while other processes want the cores.
+        """Choose how many of torch's threads the kernel uses: fewer while other processes need the cores.
 
-        The kernel computes each number on one thread, so results don't depend on it.
+        Each number is computed by one thread, so results do not depend on the choice.
         """
         most = torch.get_num_threads()
         if self._threads is None or self._threads.most != most:
             self._threads = AdaptiveThreads(most)
         return self._threads
 
-    def begin(self, rows: int) -> AdaptiveThreads:
-        """Start a batch of so many rows.
-
-        Step times carry over from a batch of the same size, since many texts are shorter than a trial.
-        """
+    def start_batch(self, batch_size: int) -> AdaptiveThreads:
+        """Start a batch. Step times carry over from a batch of the same size: many texts are shorter than a trial."""
         threads = self.threads()
-        if rows == self._rows:
+        if batch_size == self._batch_size:
             threads.go_on()
         else:
             threads.new_work()
-        self._rows = rows
+        self._batch_size = batch_size
         return threads
 
-    def take_threads_of(self, other: "Layout") -> None:
-        """Go on with what another layout of the same model has found out about the machine."""
+    def take_thread_timings(self, other: "DecoderLayout") -> None:
+        """Reuse the thread timings that another layout of the same model has measured."""
         self._threads = other._threads
 
-    def is_of(self, model: GPT) -> bool:
-        """Whether it is the layout of the model as it is now: nothing has moved, and no rounded weight has changed."""
-        return self._state == _state(model) and all(torch.equal(_print(weight), old) for weight, old in self._rounded)
+    def matches(self, model: GPT) -> bool:
+        """Whether the model is unchanged: no tensor has moved, and no weight with a rounded copy has changed."""
+        return self._state == _state(model) and all(
+            torch.equal(_fingerprint(weight), old) for weight, old in self._rounded
+        )
 
 
-_layouts: "WeakKeyDictionary[GPT, Layout]" = WeakKeyDictionary()
+_layouts: "WeakKeyDictionary[GPT, DecoderLayout]" = WeakKeyDictionary()
 
 
-def layout_of(model: GPT, weights: Weights) -> Layout | None:
-    """The layout of a model as it is now, a new one only where it has changed; None if the kernel cannot run it."""
-    loops = _kernel() if can_decode(model) else None
-    if loops is None:
-        _layouts.pop(model, None)  # would keep the memory of weights that the model may no longer have
+def get_layout(model: GPT, weights: WeightFormat) -> DecoderLayout | None:
+    """Return the cached layout of a model, rebuilt if the model has changed; None if the kernel cannot run it."""
+    kernel = _compiled_kernel() if can_decode(model) else None
+    if kernel is None:
+        _layouts.pop(model, None)  # it would keep weights alive that the model may have dropped
         return None
     layout = _layouts.get(model)
-    if layout is None or layout.weights != weights or not layout.is_of(model):
-        before, layout = layout, Layout(model, weights, loops)
+    if layout is None or layout.weights != weights or not layout.matches(model):
+        before, layout = layout, DecoderLayout(model, weights, kernel)
         if before is not None:
-            layout.take_threads_of(before)
+            layout.take_thread_timings(before)
         _layouts[model] = layout
     return layout
 
 
-def _kernel() -> ModuleType | None:
-    """The kernel, compiled; None, after one notice, where numba is missing or fails."""
+def _compiled_kernel() -> ModuleType | None:
+    """Import and compile the kernel; None, after one notice, if numba is missing or fails."""
     try:
-        from normscope.ops.fused import decode_step as decoding
-    except Exception as error:  # whatever numba's reason may be, the model does without it
+        from normscope.ops.fused import decode_step as kernel
+    except Exception as error:  # whatever numba raises, fall back to torch
         kernel_mode.disable_kernels(error)
         return None
-    # A model of nothing for no rows: this compiles it, and so it cannot fail later, between two tokens.
-    sizes, fractions = np.zeros(decoding.SIZES, dtype=np.int64), np.zeros(decoding.FRACTIONS)
-    arguments = (*thread_pool_for(_MANY), sizes.ctypes.data, fractions.ctypes.data)
-    return decoding if kernel_mode.try_kernel(decoding.advance, *arguments) else None
+    # Run it on an empty model and batch: this compiles it here, so that it cannot fail between two tokens.
+    sizes, fractions = np.zeros(kernel.SIZES, dtype=np.int64), np.zeros(kernel.FRACTIONS)
+    arguments = (*thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
+    return kernel if kernel_mode.try_kernel(kernel.advance, *arguments) else None
 
 
 class Decoder:
-    """Takes the newest token of each row of a cache through a model.
+    """Decode one token of each row of a KV cache.
 
     Args:
-        layout: the model's.
-        cache: what the rows remember.
+        layout: layout of the model.
+        cache: KV cache of the batch.
     """
 
-    def __init__(self, layout: Layout, cache: KVCache) -> None:
+    def __init__(self, layout: DecoderLayout, cache: KVCache) -> None:
         self._layout, self._cache = layout, cache
-        at, size, rows = layout.loops, layout.sizes.copy(), cache.batch
+        at, size, rows = layout.kernel, layout.sizes.copy(), cache.batch
         layers = layout.layers.copy()
-        for layer, memory in zip(layers, cache.layers, strict=True):
-            layer[at.KEYS], layer[at.VALUES] = memory.keys.data_ptr(), memory.values.data_ptr()
+        for layer, layer_cache in zip(layers, cache.layers, strict=True):
+            layer[at.KEYS], layer[at.VALUES] = layer_cache.keys.data_ptr(), layer_cache.values.data_ptr()
         keys = cache.layers[0].keys
         size[at.ROWS], size[at.ROW_STEP], size[at.HEAD_STEP] = rows, keys.stride(0), keys.stride(1)
         size[at.SCORES_STEP] = cache.capacity
-        heads, kv_heads = (size[place] * size[at.HEAD_DIM] for place in (at.HEADS, at.KV_HEADS))
+        heads, kv_heads = (size[field] * size[at.HEAD_DIM] for field in (at.HEADS, at.KV_HEADS))
         widths = {
             at.STREAM: size[at.WIDTH],
             at.NORMED: size[at.WIDTH],
@@ -205,39 +204,39 @@ class Decoder:
             at.SCORES: size[at.HEADS] * cache.capacity,
             at.LOGITS: size[at.VOCABULARY],
         }
-        room: dict[int, NDArray[Any]] = {
-            place: np.zeros((rows, int(width)), dtype=np.float32) for place, width in widths.items()
+        buffers: dict[int, NDArray[Any]] = {
+            field: np.zeros((rows, int(width)), dtype=np.float32) for field, width in widths.items()
         }
-        self._tokens, self._places = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-        room |= {at.TOKENS: self._tokens, at.PLACES: self._places, at.TABLE: layers}
-        for place, array in room.items():
-            size[place] = array.ctypes.data
-        self._logits: NDArray[np.float32] = room[at.LOGITS]
-        self._size, self._room = size, room
-        finalize(self, layout.begin(rows).release)
+        self._tokens, self._positions = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        buffers |= {at.TOKENS: self._tokens, at.PLACES: self._positions, at.TABLE: layers}
+        for field, array in buffers.items():
+            size[field] = array.ctypes.data
+        self._logits: NDArray[np.float32] = buffers[at.LOGITS]
+        self._size, self._buffers = size, buffers
+        finalize(self, layout.start_batch(rows).release)
 
     def advance(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Read one more token of each row; returns the logits of what follows, (rows, vocabulary), until the next."""
-        self._tokens[:], self._places[:] = tokens, self._cache.lengths
+        """Append one token to each row; return the logits (rows, vocabulary), valid until the next call."""
+        self._tokens[:], self._positions[:] = tokens, self._cache.lengths
         self._cache.make_room(1)
         layout, threads = self._layout, self._layout.threads()
         start = time.perf_counter()
-        layout.loops.advance(
-            *thread_pool_for(_MANY, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data
+        layout.kernel.advance(
+            *thread_pool_for(_LARGE_WORK, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data
         )
         threads.step(time.perf_counter() - start)
         return self._logits
 
 
-def pack(weight: Tensor, kind: Weights) -> tuple[Tensor, Tensor | None]:
-    """A weight (d_out, d_in) in the format of the kernel, and the scale of each row for int8.
+def pack(weight: Tensor, weight_format: WeightFormat) -> tuple[Tensor, Tensor | None]:
+    """Convert a weight (d_out, d_in) to the kernel's format; return it and, for int8, the scale of each row.
 
-    bfloat16: the halves of a row beside each other, so that one shift and one mask make two vectors of float32 of them.
-    Of an odd row the first half is longer by one.
+    bfloat16 interleaves the two halves of a row, so that one shift and one mask give two float32 vectors. In a row of
+    odd length the first half is longer by one.
     """
-    if kind == "float32":
+    if weight_format == "float32":
         return weight, None
-    if kind == "int8":
+    if weight_format == "int8":
         scale = weight.abs().amax(dim=1).clamp_min(1e-30) / 127
         return (weight / scale[:, None]).round().to(torch.int8).contiguous(), scale.contiguous()
     bits = weight.bfloat16().view(torch.int16).to(torch.int32)
@@ -253,17 +252,15 @@ def _eps(norm: Norm | None) -> float:
 
 
 def _state(model: GPT) -> tuple[object, ...]:
-    """What a layout depends on: the config, which norms there are and how they are set; where each tensor is, and how
-    often torch saw it changed in place.
-    """
-    tensors = tensors_of(model)
+    """Everything a layout depends on: config, norm settings, and the address and version counter of each tensor."""
+    tensors = parameters_and_buffers(model)
     versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-    norms = {name: setting for name, module in model.named_modules() if (setting := setting_of(module)) is not None}
+    norms = {name: found for name, module in model.named_modules() if (found := norm_settings(module)) is not None}
     return model.config, norms, [tensor.data_ptr() for tensor in tensors], versions
 
 
-def _print(weight: Tensor) -> Tensor:
-    """A number for each row that changes with the row: torch does not count what is changed by way of `.data`."""
+def _fingerprint(weight: Tensor) -> Tensor:
+    """A checksum of each row: changes through `.data` do not increase the version counter."""
     return torch.mv(weight.detach(), torch.linspace(1, 2, weight.shape[1], dtype=weight.dtype, device=weight.device))
 
 

@@ -1,7 +1,7 @@
-"""Which models the decoder knows: all presets, as their configs say, with no part changed and no one watching.
+"""Which models the fused decoder supports: unmodified GPTs of the presets' architectures, without hooks.
 
-The kernel asks the first block about all blocks and the config about the sizes of all weights, and it is handed bare
-addresses. So whatever could be otherwise is asked here, and a model that the kernel does not know is left to torch.
+The kernel takes the structure of all blocks from the first one, all sizes from the config, and raw addresses. So
+everything it relies on is checked here; a model that fails a check runs in torch.
 """
 
 import torch
@@ -24,50 +24,50 @@ from normscope.ops.kernel_mode import select_backend
 
 
 def can_decode(model: nn.Module) -> bool:
-    """Whether the kernel knows all that the model is made of, and no one waits for its modules to be called.
+    """Whether the fused decoder can run the model with the same result.
 
-    It knows pre-wired blocks with norms over each token's width and each head, in float32 on the CPU.
+    It supports pre-norm blocks with norms over the width and over each head, in float32 on the CPU, without hooks.
     """
     return (
         type(model) is GPT
-        and _is_known(model)
+        and _supports_architecture(model)
         and not has_hooks(*model.modules())
-        and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors_of(model))
-        and select_backend(*tensors_of(model)) == "fused"
+        and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in parameters_and_buffers(model))
+        and select_backend(*parameters_and_buffers(model)) == "fused"
         and not autocasts(torch.device("cpu"))
     )
 
 
-def tensors_of(model: nn.Module) -> list[Tensor]:
-    """All that a model computes with; the rotary tables are not in its state_dict."""
+def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
+    """All tensors of a model, including rotary tables, which are not in its state_dict."""
     return [*model.parameters(), *model.buffers()]
 
 
-def _is_known(model: GPT) -> bool:
+def _supports_architecture(model: GPT) -> bool:
     config = model.config
     vocabulary, context, width = config.vocab_size, config.context, config.width
     return (
         len(model.blocks) == config.depth
-        and all(_is_known_block(block, config) for block in model.blocks)
-        and _are_alike(model)
+        and all(_supports_block(block, config) for block in model.blocks)
+        and _blocks_are_uniform(model)
         and type(model.dropout) is nn.Dropout
-        and _is_table(model.embedding, vocabulary, width)
-        and (model.position is None or _is_table(model.position, context, width))
+        and _is_plain_embedding(model.embedding, vocabulary, width)
+        and (model.position is None or _is_plain_embedding(model.position, context, width))
         and (model.head is None or _is_linear(model.head, vocabulary, width))
     )
 
 
-def _is_known_block(block: nn.Module, config: GPTConfig) -> bool:
+def _supports_block(block: nn.Module, config: GPTConfig) -> bool:
     return (
         type(block) is Block
         and block.wiring == WIRINGS["pre"]
         and len(block.norms) == 2
-        and _is_known_attention(block.attention, config)
-        and _is_known_mlp(block.mlp, config)
+        and _supports_attention(block.attention, config)
+        and _supports_mlp(block.mlp, config)
     )
 
 
-def _is_known_attention(attention: nn.Module, config: GPTConfig) -> bool:
+def _supports_attention(attention: nn.Module, config: GPTConfig) -> bool:
     heads, kv_heads, e = check_heads(config.width, config.heads, config.kv_heads, config.head_dim)
     return (
         type(attention) is Attention
@@ -83,7 +83,7 @@ def _is_known_attention(attention: nn.Module, config: GPTConfig) -> bool:
     )
 
 
-def _is_known_mlp(mlp: nn.Module, config: GPTConfig) -> bool:
+def _supports_mlp(mlp: nn.Module, config: GPTConfig) -> bool:
     hidden = default_hidden(config.width, config.activation) if config.hidden is None else config.hidden
     return (
         type(mlp) is MLP
@@ -95,54 +95,54 @@ def _is_known_mlp(mlp: nn.Module, config: GPTConfig) -> bool:
     )
 
 
-def _are_alike(model: GPT) -> bool:
-    """Whether what the kernel knows only once is the same in all blocks: the rotary tables, and both kinds of norm."""
+def _blocks_are_uniform(model: GPT) -> bool:
+    """Whether everything that the kernel stores once is the same in all blocks: rotary tables, norms, QK-norms."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
-    wide = [model.final_norm, *(norm for block in blocks for norm in block.norms)]
+    width_norms = [model.final_norm, *(norm for block in blocks for norm in block.norms)]
     if type(model.embedding_norm) is not NoNorm:
-        wide.append(model.embedding_norm)
+        width_norms.append(model.embedding_norm)
     attentions = [block.attention for block in blocks]
-    of_heads = [(norm, heads) for a in attentions for norm, heads in ((a.q_norm, a.heads), (a.k_norm, a.kv_heads))]
+    head_norms = [(norm, heads) for a in attentions for norm, heads in ((a.q_norm, a.heads), (a.k_norm, a.kv_heads))]
     e = attentions[0].head_dim
     return (
-        all(_turn_alike(attention.rotary, attentions[0].rotary) for attention in attentions)
-        and all(_is_over_its_last_axis(norm, (1, 1, model.config.width)) for norm in wide)
-        and len({setting_of(norm) for norm in wide}) == 1
+        all(_same_rotary(attention.rotary, attentions[0].rotary) for attention in attentions)
+        and all(_normalizes_last_axis(norm, (1, 1, model.config.width)) for norm in width_norms)
+        and len({norm_settings(norm) for norm in width_norms}) == 1
         and (
-            all(norm is None for norm, _ in of_heads)
-            or all(_is_over_its_last_axis(norm, (1, 1, heads, e)) for norm, heads in of_heads)
+            all(norm is None for norm, _ in head_norms)
+            or all(_normalizes_last_axis(norm, (1, 1, heads, e)) for norm, heads in head_norms)
         )
-        and len({setting_of(norm) for norm, _ in of_heads}) == 1
+        and len({norm_settings(norm) for norm, _ in head_norms}) == 1
     )
 
 
-def _turn_alike(rotary: Rotary | None, other: Rotary | None) -> bool:
-    """Whether two layers turn by the same tables: by those in the same memory, as a rule."""
+def _same_rotary(rotary: Rotary | None, other: Rotary | None) -> bool:
+    """Whether two layers use equal rotary tables; usually they share the memory."""
     if rotary is None or other is None:
         return rotary is other
     pairs = ((rotary.cos, other.cos), (rotary.sin, other.sin))
     return all(a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
 
 
-def setting_of(norm: nn.Module | None) -> tuple[str, float | None] | None:
-    """What a norm computes, its weights aside; None of what is no norm."""
+def norm_settings(norm: nn.Module | None) -> tuple[str, float | None] | None:
+    """Statistic and eps of a norm; None for other modules."""
     return (norm.statistic, norm.eps) if isinstance(norm, Norm) else None
 
 
-def _is_over_its_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> bool:
-    """Whether each row along the last axis is normalized by itself, with a gain and a bias along it or without."""
+def _normalizes_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> bool:
+    """Whether the norm is over the last axis only, with optional weight and bias along it."""
     if type(norm) not in (Norm, LayerNorm, RMSNorm) or not isinstance(norm, Norm) or norm.state:
         return False
     try:
         plan, along, _ = norm._plan_for(torch.Size(shape))
     except ShapeError:
-        return False  # the model will say what does not fit
-    owned = [tuple(tensor.shape) for tensor in (norm.weight, norm.bias) if tensor is not None]
+        return False  # the model raises the error
+    shapes = [tuple(tensor.shape) for tensor in (norm.weight, norm.bias) if tensor is not None]
     return (
         plan.reduced == (len(shape) - 1,)
         and plan.split_shape == plan.shape
         and along in ((), (*(1 for _ in shape[1:]), shape[-1]))
-        and all(owner == shape[-1:] for owner in owned)
+        and all(own == shape[-1:] for own in shapes)
     )
 
 
@@ -153,9 +153,9 @@ def _is_linear(linear: nn.Module | None, d_out: int, d_in: int) -> bool:
     return linear.weight.shape == (d_out, d_in) and (bias is None or bias.shape == (d_out,))
 
 
-def _is_table(table: nn.Module, entries: int, width: int) -> bool:
-    """Whether it is a plain table: with a `max_norm` it would change itself as it is read."""
-    return type(table) is Embedding and table.weight.shape == (entries, width) and table.max_norm is None
+def _is_plain_embedding(table: nn.Module, num_embeddings: int, width: int) -> bool:
+    """Whether it is a plain lookup table: `max_norm` would modify the weight at each lookup."""
+    return type(table) is Embedding and table.weight.shape == (num_embeddings, width) and table.max_norm is None
 
 
 def _is_rotary(rotary: nn.Module, context: int, half: int) -> bool:

@@ -1,7 +1,7 @@
-"""From the logits of the next token to a token.
+"""Sample a token from the logits of the next position.
 
-Everything is in float64 and in a fixed order: that of the ids wherever tokens are summed or are equally likely. So the
-same logits and the same number of chance give the same token, on any machine.
+All computation is in float64 and in a fixed order: by token id wherever probabilities are summed or tie. The same
+logits and the same random number give the same token on every machine.
 """
 
 from dataclasses import dataclass
@@ -12,30 +12,32 @@ from numpy.typing import NDArray
 from normscope.checks import check_positive_int, check_positive_number, is_number
 from normscope.errors import ConfigError, NonFiniteError
 
-Numbers = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """How the next token is chosen. The steps are taken in this order; what is left is drawn by its probability.
+    """How to sample the next token.
+
+    The steps are applied in the order repetition penalty, temperature, top-k, top-p, min-p.
 
     Args:
-        repetition_penalty: logits of tokens that are in the text already are divided by this where they are positive,
-            and multiplied where they are negative; 1 changes nothing. (Keskar et al. 2019, "CTRL")
-        temperature: logits are divided by this: below 1 likely tokens become likelier. At 0 the likeliest token is
-            taken, the first of those that are equally likely, and the steps below do nothing.
-        top_k: only so many of the likeliest tokens are left. (Fan et al. 2018, "Hierarchical Neural Story Generation")
-        top_p: only the fewest of the likeliest tokens that together have this probability at least; there is always
-            one. (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration")
-        min_p: only tokens of at least this share of the likeliest one's probability. (Nguyen et al. 2024, "Turning Up
-            the Heat: Min-p Sampling")
+        repetition_penalty: divide positive and multiply negative logits of tokens that already occur by this value; 1
+            disables it. (Keskar et al. 2019, "CTRL")
+        temperature: divide the logits by this value; lower values make likely tokens more likely. 0 is greedy decoding
+            (ties go to the lowest token id), and the steps below do nothing.
+        top_k: keep only the k most likely tokens. (Fan et al. 2018, "Hierarchical Neural Story Generation")
+        top_p: keep the smallest set of most likely tokens whose total probability is at least this value. (Holtzman et
+            al. 2020, "The Curious Case of Neural Text Degeneration")
+        min_p: keep tokens whose probability is at least this fraction of the most likely token's. (Nguyen et al. 2024,
+            "Turning Up the Heat: Min-p Sampling")
 
     >>> SamplingConfig(temperature=0.8, top_k=50).top_p is None
     True
     >>> SamplingConfig(top_p=1.5)
     Traceback (most recent call last):
     normscope.errors.ConfigError: top_p=1.5 must be above 0 and at most 1
-    fix: top_p=0.95, for instance; leave it out for no limit
+    fix: use a value such as top_p=0.95, or omit it to disable the filter
     """
 
     temperature: float = 1.0
@@ -48,7 +50,7 @@ class SamplingConfig:
         if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
             raise ConfigError(
                 f"temperature={self.temperature!r} must be a finite number, 0 or above\n"
-                f"fix: 1.0 for the model's own probabilities, 0 for the likeliest token"
+                f"fix: use 1.0 for the probabilities of the model, or 0 for greedy decoding"
             )
         if self.top_k is not None:
             check_positive_int(top_k=self.top_k)
@@ -57,99 +59,103 @@ class SamplingConfig:
             if share is not None and not (is_number(share) and 0 < share <= 1):
                 raise ConfigError(
                     f"{name}={share!r} must be above 0 and at most 1\n"
-                    f"fix: {name}={example}, for instance; leave it out for no limit"
+                    f"fix: use a value such as {name}={example}, or omit it to disable the filter"
                 )
         check_positive_number(repetition_penalty=self.repetition_penalty)
 
 
-def choose(logits: Numbers, config: SamplingConfig, chance: float, seen: NDArray[np.intp] | None = None) -> int:
-    """The token that these logits, (vocabulary), and a number of chance from 0 up to 1 come to.
+def sample_token(logits: FloatArray, config: SamplingConfig, u: float, seen: NDArray[np.intp] | None = None) -> int:
+    """Sample a token id.
 
-    `seen` are the tokens that are in the text already, each once; only a repetition penalty asks for them.
+    Args:
+        logits: (vocabulary).
+        config: the sampling settings.
+        u: a uniform random number in [0, 1).
+        seen: distinct tokens that already occur, for the repetition penalty.
 
     >>> logits = np.log([0.1, 0.2, 0.3, 0.4])
-    >>> [choose(logits, SamplingConfig(), chance) for chance in (0.0, 0.25, 0.55, 0.99)]
+    >>> [sample_token(logits, SamplingConfig(), u) for u in (0.0, 0.25, 0.55, 0.99)]
     [0, 1, 2, 3]
-    >>> [choose(logits, SamplingConfig(top_k=2), chance) for chance in (0.0, 0.25, 0.55, 0.99)]
+    >>> [sample_token(logits, SamplingConfig(top_k=2), u) for u in (0.0, 0.25, 0.55, 0.99)]
     [2, 2, 3, 3]
     """
-    logits = _checked(_penalise(logits, seen, config.repetition_penalty))
+    logits = _check_finite(_apply_repetition_penalty(logits, seen, config.repetition_penalty))
     if config.temperature == 0:
         return int(np.argmax(logits))
-    return draw(_likelihoods(logits, config), chance)
+    return sample_index(_unnormalized_probabilities(logits, config), u)
 
 
-def probabilities(logits: Numbers, config: SamplingConfig) -> Numbers:
-    """The probability of each token after temperature, top_k, top_p and min_p."""
-    likelihood = _likelihoods(logits, config)
-    result: Numbers = likelihood / np.cumsum(likelihood)[-1]
+def probabilities(logits: FloatArray, config: SamplingConfig) -> FloatArray:
+    """Return the probability of each token after temperature, top_k, top_p and min_p."""
+    weights = _unnormalized_probabilities(logits, config)
+    result: FloatArray = weights / np.cumsum(weights)[-1]
     return result
 
 
-def _likelihoods(logits: Numbers, config: SamplingConfig) -> Numbers:
-    """What the probabilities are in proportion to: to draw one, their sum is enough."""
-    # A large difference over a small temperature leaves float64, and is a probability of zero.
+def _unnormalized_probabilities(logits: FloatArray, config: SamplingConfig) -> FloatArray:
+    """Probabilities up to a constant factor; the most likely token has 1. Sampling needs no normalization."""
+    # A large difference divided by a small temperature overflows float64, and is a probability of zero.
     with np.errstate(over="ignore"):
-        likelihood: Numbers = np.exp((logits - logits.max()) / config.temperature)  # of the likeliest: 1
-    if config.top_k is not None and config.top_k < len(likelihood):
-        least = np.partition(likelihood, -config.top_k)[-config.top_k]  # so that few have to be sorted
-        ranked = _ranked(likelihood, np.flatnonzero(likelihood >= least))
-        likelihood = _only(likelihood, ranked[: config.top_k])
+        weights: FloatArray = np.exp((logits - logits.max()) / config.temperature)
+    if config.top_k is not None and config.top_k < len(weights):
+        threshold = np.partition(weights, -config.top_k)[-config.top_k]  # so that few have to be sorted
+        ranked = _sort_by_probability(weights, np.flatnonzero(weights >= threshold))
+        weights = _keep_only(weights, ranked[: config.top_k])
     if config.top_p is not None:
-        likelihood = _only(likelihood, _nucleus(likelihood, config.top_p))
+        weights = _keep_only(weights, _nucleus(weights, config.top_p))
     if config.min_p is not None:
-        likelihood = np.where(likelihood >= config.min_p, likelihood, 0.0)
-    return likelihood
+        weights = np.where(weights >= config.min_p, weights, 0.0)
+    return weights
 
 
-def _nucleus(likelihood: Numbers, share: float) -> NDArray[np.intp]:
-    """The fewest of the likeliest tokens that together have this share of the sum.
+def _nucleus(weights: FloatArray, top_p: float) -> NDArray[np.intp]:
+    """The smallest set of most likely tokens with at least this share of the total probability.
 
-    Most often a few hundred are enough, so not more are sorted than it takes.
+    A few hundred tokens usually suffice, so only as many as needed are sorted.
     """
-    needed = share * np.cumsum(likelihood)[-1]
-    most = 256
+    needed = top_p * np.cumsum(weights)[-1]
+    candidates = 256
     while True:
-        least = np.partition(likelihood, -most)[-most] if most < len(likelihood) else 0.0
-        ranked = _ranked(likelihood, np.flatnonzero(likelihood >= least if least > 0 else likelihood > 0))
-        reached = np.cumsum(likelihood[ranked])
-        if reached[-1] >= needed or most >= len(likelihood):
-            return ranked[: int(np.searchsorted(reached, needed)) + 1]
-        most *= 8
+        threshold = np.partition(weights, -candidates)[-candidates] if candidates < len(weights) else 0.0
+        ranked = _sort_by_probability(weights, np.flatnonzero(weights >= threshold if threshold > 0 else weights > 0))
+        cumulative = np.cumsum(weights[ranked])
+        if cumulative[-1] >= needed or candidates >= len(weights):
+            return ranked[: int(np.searchsorted(cumulative, needed)) + 1]
+        candidates *= 8
 
 
-def draw(probability: Numbers, chance: float) -> int:
-    """The first token, by id, at which the sum of the probabilities is more than chance (from 0 up to 1) of it all."""
-    reached = np.cumsum(probability)  # one after the other, so that the order of summation is everywhere the same
-    return int(np.searchsorted(reached, chance * reached[-1], side="right"))
+def sample_index(weights: FloatArray, u: float) -> int:
+    """Return the first index at which the cumulative weight exceeds the fraction u, in [0, 1), of the total."""
+    cumulative = np.cumsum(weights)  # sequential, so that the summation order is the same everywhere
+    return int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
 
 
-def _checked(logits: Numbers) -> Numbers:
-    """Refuse numbers that are none; minus infinity is one: a token that never comes."""
-    if not np.isfinite(logits.max()):  # which is NaN if any of them is
+def _check_finite(logits: FloatArray) -> FloatArray:
+    """Refuse NaN and +inf; -inf is allowed: a token with probability zero."""
+    if not np.isfinite(logits.max()):  # NaN if any logit is
         raise NonFiniteError(
-            "the model's logits are infinite or not numbers, so no token can be chosen\n"
-            "fix: use weights from before the training diverged"
+            "the logits contain NaN or Inf, so no token can be sampled\n"
+            "fix: use a checkpoint from before the training diverged"
         )
     return logits
 
 
-def _penalise(logits: Numbers, seen: NDArray[np.intp] | None, penalty: float) -> Numbers:
+def _apply_repetition_penalty(logits: FloatArray, seen: NDArray[np.intp] | None, penalty: float) -> FloatArray:
     if penalty == 1 or seen is None:
         return logits
-    changed, of_seen = logits.copy(), logits[seen]
-    with np.errstate(over="ignore"):  # what becomes infinite is refused
-        changed[seen] = np.where(of_seen > 0, of_seen / penalty, of_seen * penalty)
-    return changed
+    penalized, old = logits.copy(), logits[seen]
+    with np.errstate(over="ignore"):  # an overflow is refused by _check_finite
+        penalized[seen] = np.where(old > 0, old / penalty, old * penalty)
+    return penalized
 
 
-def _ranked(likelihood: Numbers, tokens: NDArray[np.intp]) -> NDArray[np.intp]:
-    """These tokens from the likeliest on; of those that are equally likely the smaller id comes first."""
-    ranked: NDArray[np.intp] = tokens[np.argsort(-likelihood[tokens], kind="stable")]
+def _sort_by_probability(weights: FloatArray, tokens: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Sort tokens from most to least likely; ties by token id."""
+    ranked: NDArray[np.intp] = tokens[np.argsort(-weights[tokens], kind="stable")]
     return ranked
 
 
-def _only(likelihood: Numbers, kept: NDArray[np.intp]) -> Numbers:
-    only = np.zeros_like(likelihood)
-    only[kept] = likelihood[kept]
-    return only
+def _keep_only(weights: FloatArray, kept: NDArray[np.intp]) -> FloatArray:
+    filtered = np.zeros_like(weights)
+    filtered[kept] = weights[kept]
+    return filtered

@@ -1,4 +1,4 @@
-"""One text in the making: its tokens, the part of them that the model sees, and why it ended."""
+"""One sequence being generated: its tokens, the window that the model sees, and why it finished."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal
@@ -6,30 +6,31 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-StoppedBy = Literal["end", "stop", "length"]
-"""Why a text ended: by the model's own end, by a stop string, or because it is as long as was asked for."""
+FinishReason = Literal["stop_token", "stop", "length"]
+"""Why a sequence finished: the model produced a stop token, a stop string was found, or max_new_tokens was reached."""
 
 
-class Row:
-    """A text that grows token by token, and the window of its newest tokens that the model sees.
+class TokenSequence:
+    """A prompt and the tokens generated after it, with the window of recent tokens that the model sees.
 
-    When the window has outgrown the context it begins anew with the newest half of it, and grows again. That costs one
-    pass over half a context, once in half a context of tokens; to slide by a single token would cost a pass for each.
-    Where the window begins follows from the row's own length alone, whatever rows are written beside it.
+    When the window outgrows the context, it restarts with its most recent half. That costs one prefill of half a
+    context per half a context of tokens; sliding by one token would cost a prefill for each. The start of the window
+    depends only on the length of this sequence, never on the rest of the batch.
 
-    >>> row = Row([1, 2, 3, 4, 5], prompt=0, sample=0, context=4, vocabulary=10)
-    >>> row.window, row.notices
-    ([2, 3, 4, 5], ['the prompt has 5 tokens, but the model sees 4: its newest 4 are used'])
-    >>> row.add(6)
-    >>> row.window, row.written
+    >>> sequence = TokenSequence([1, 2, 3, 4, 5], prompt=0, sample=0, context=4, vocabulary=10)
+    >>> sequence.window, sequence.notices
+    ([2, 3, 4, 5], ['prompt truncated to its last 4 of 5 tokens: the context of the model is 4 tokens'])
+    >>> sequence.append(6)
+    >>> sequence.window, sequence.generated_tokens
     ([5, 6], [6])
 
     Args:
-        tokens: the prompt, a token at least.
-        prompt, sample: which prompt of those that were given, and which of its samples.
-        context: how many tokens the model sees at most.
-        vocabulary: how many tokens there are to choose from.
-        ends: tokens that end a text; also where a prompt has them, they are no part of what is said in it.
+        tokens: the prompt, at least one token.
+        prompt: index of the prompt.
+        sample: index of the sample of this prompt.
+        context: context length of the model.
+        vocabulary: number of tokens to sample from.
+        stop_tokens: tokens that finish a sequence. Those in the prompt are exempt from the repetition penalty.
     """
 
     def __init__(
@@ -40,66 +41,65 @@ class Row:
         sample: int,
         context: int,
         vocabulary: int,
-        ends: Collection[int] = (),
+        stop_tokens: Collection[int] = (),
     ) -> None:
         self.prompt, self.sample = prompt, sample
         self.tokens = [int(token) for token in tokens]
-        self.stopped_by: StoppedBy | None = None
+        self.finish_reason: FinishReason | None = None
         self.notices: list[str] = []
-        self._context, self._given = context, len(self.tokens)
-        self._begin = max(0, self._given - context)
+        self._context, self._prompt_length = context, len(self.tokens)
+        self._window_start = max(0, self._prompt_length - context)
         self._seen = np.zeros(vocabulary, dtype=np.bool_)
-        self._seen[[token for token in self.tokens if token < vocabulary and token not in ends]] = True
-        if self._begin:
+        self._seen[[token for token in self.tokens if token < vocabulary and token not in stop_tokens]] = True
+        if self._window_start:
             self.notices.append(
-                f"the prompt has {self._given} tokens, but the model sees {context}: its newest {context} are used"
+                f"prompt truncated to its last {context} of {self._prompt_length} tokens: "
+                f"the context of the model is {context} tokens"
             )
 
     @property
-    def begin(self) -> int:
-        """The place in the text at which the window begins."""
-        return self._begin
+    def window_start(self) -> int:
+        """Position of the first token that the model sees."""
+        return self._window_start
 
     @property
     def window(self) -> list[int]:
         """The tokens that the model sees."""
-        return self.tokens[self._begin :]
+        return self.tokens[self._window_start :]
 
     @property
-    def prompted(self) -> list[int]:
-        """The tokens of the prompt."""
-        return self.tokens[: self._given]
+    def prompt_tokens(self) -> list[int]:
+        return self.tokens[: self._prompt_length]
 
     @property
-    def written(self) -> list[int]:
-        """The tokens after the prompt."""
-        return self.tokens[self._given :]
+    def generated_tokens(self) -> list[int]:
+        return self.tokens[self._prompt_length :]
 
     @property
-    def count(self) -> int:
-        """How many tokens came after the prompt."""
-        return len(self.tokens) - self._given
+    def num_generated(self) -> int:
+        return len(self.tokens) - self._prompt_length
 
     @property
     def seen(self) -> NDArray[np.intp]:
-        """The tokens that are in the text, prompt included, each once; no ends."""
+        """The distinct tokens of prompt and generated text, without stop tokens."""
         return np.flatnonzero(self._seen)
 
     @property
-    def ending(self) -> StoppedBy:
-        """Why the text ended; it has."""
-        assert self.stopped_by is not None, "the text is still in the making"
-        return self.stopped_by
+    def final_finish_reason(self) -> FinishReason:
+        """The finish reason of a finished sequence."""
+        assert self.finish_reason is not None, "the sequence is not finished"
+        return self.finish_reason
 
-    def add(self, token: int) -> None:
+    def append(self, token: int) -> None:
+        """Append a generated token, and restart the window if it no longer fits the context."""
         self.tokens.append(token)
         self._seen[token] = True
-        if len(self.tokens) - self._begin > self._context:
+        if len(self.tokens) - self._window_start > self._context:
             kept = max(1, self._context // 2)
-            slid_before = self._begin > max(0, self._given - self._context)
-            self._begin = len(self.tokens) - kept
-            if not slid_before:
+            restarted_before = self._window_start > max(0, self._prompt_length - self._context)
+            self._window_start = len(self.tokens) - kept
+            if not restarted_before:
                 self.notices.append(
-                    f"the text is longer than the model's context of {self._context} tokens: whenever that is full, "
-                    f"the model goes on from the newest {kept}"
+                    f"the text exceeds the context of {self._context} tokens: "
+                    f"each time the context is full, generation continues from the last {kept} tokens"
                 )

@@ -1,4 +1,4 @@
-"""Stop strings: the text ends before the first of them, and no part of one is ever shown."""
+"""Stop strings: the text ends before the first match, and no part of a stop string is ever emitted."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,10 +9,10 @@ from normscope.errors import ConfigError, DtypeError
 
 
 class StopFinder:
-    """Text in, piece by piece; text out as soon as it is clear that it does not begin a stop string.
+    """Filter streamed text: emit what cannot be part of a stop string, and hold back the rest.
 
-    The stop string that is complete first ends the text; of several that end at the same place the longest does. How
-    the text was cut into pieces makes no difference.
+    The stop string that completes first wins; among those that end at the same position, the longest. The result does
+    not depend on how the text is split into pieces.
 
     >>> finder = StopFinder(("END",))
     >>> finder.push("the E"), finder.push("N"), finder.push("emy's EN"), finder.push("D of it")
@@ -27,26 +27,26 @@ class StopFinder:
         self.found = False
 
     def push(self, text: str) -> str:
-        """Take the next piece; returns what can be shown. After a stop string nothing can."""
+        """Add the next piece and return the text that is safe to emit; empty after a stop string."""
         if self.found:
             return ""
         self._held += text
-        ends = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if ends:
+        matches = [(start + len(stop), start) for stop in self._stops if (start := self._held.find(stop)) >= 0]
+        if matches:
             self.found = True
-            shown, self._held = self._held[: min(ends)[1]], ""
-            return shown
-        clear = len(self._held) - self._beginning()
-        shown, self._held = self._held[:clear], self._held[clear:]
-        return shown
+            emitted, self._held = self._held[: min(matches)[1]], ""
+            return emitted
+        safe = len(self._held) - self._partial_match_length()
+        emitted, self._held = self._held[:safe], self._held[safe:]
+        return emitted
 
     def finish(self) -> str:
-        """What was held back, at the end of the text: it was no stop string after all."""
-        shown, self._held = self._held, ""
-        return shown
+        """Return the text held back at the end of the stream: it did not complete a stop string."""
+        emitted, self._held = self._held, ""
+        return emitted
 
-    def _beginning(self) -> int:
-        """How many characters at the end of what is held may be the beginning of a stop string."""
+    def _partial_match_length(self) -> int:
+        """Length of the longest suffix of the held text that is a prefix of a stop string."""
         longest = min(len(self._held), max(map(len, self._stops), default=1) - 1)
         for count in range(longest, 0, -1):
             if any(stop.startswith(self._held[-count:]) for stop in self._stops):
@@ -55,13 +55,15 @@ class StopFinder:
 
 
 def check_stops(stops: object) -> tuple[str, ...]:
-    """Refuse what are not stop strings; a single one may be given by itself."""
+    """Validate stop strings and return them as a tuple; a single string is accepted."""
     if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(f"stop strings are texts, but got {short_repr(stops)}\nfix: stop=('\\n\\n',), for instance")
-    known = (stops,) if isinstance(stops, str) else tuple(stops)
-    for stop in known:
+        raise DtypeError(
+            f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']"
+        )
+    checked = (stops,) if isinstance(stops, str) else tuple(stops)
+    for stop in checked:
         if not isinstance(stop, str):
-            raise DtypeError(f"a stop string is a str, but got {stop!r:.80}\nfix: stop=('\\n\\n',), for instance")
+            raise DtypeError(f"a stop string must be a str, but got {stop!r:.80}\nfix: stop=['\\n\\n']")
         if not stop:
-            raise ConfigError("a stop string is empty, so every text would end at once\nfix: leave it out")
-    return known
+            raise ConfigError("a stop string is empty and would end every text immediately\nfix: remove it")
+    return checked

@@ -1,4 +1,4 @@
-"""Text in, text out, as it is written."""
+"""Text-level generation: prompts in, streamed text out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,58 +7,57 @@ from normscope.blocks.checks import check_config
 from normscope.checks import check_flags, check_positive_int, check_seed, short_repr
 from normscope.data.tokenizers import TokenIds, Tokenizer
 from normscope.errors import ConfigError, DtypeError
-from normscope.generate.decoder import Weights
+from normscope.generate.decoder import WeightFormat
 from normscope.generate.sampling import SamplingConfig
-from normscope.generate.sequence import StoppedBy
+from normscope.generate.sequence import FinishReason
 from normscope.generate.stop_strings import StopFinder, check_stops
-from normscope.generate.tokens import AT_ONCE, Generation, check_model
+from normscope.generate.tokens import BATCH_SIZE, Generation, check_model
 from normscope.models.gpt import GPT
 
-LENGTH = 256
-"""How many tokens a text gets at most, unless told otherwise."""
+MAX_NEW_TOKENS = 256
+"""Default limit of generated tokens per text."""
 
 
 @dataclass(frozen=True)
-class Generated:
-    """A text that was written.
+class GeneratedText:
+    """A generated text.
 
     Args:
-        prompt: the text that it continues.
-        text: the text after the prompt, up to a stop string and without it. Half a character at the end of a text
-            that was cut off for its length is left out. Bytes that are no character, which only a model can write,
-            are U+FFFD.
-        tokens: all the tokens that were chosen, those of a stop string too, but for the token of the end.
-        stopped_by: "end", the model ended it; "stop", a stop string came; "length", it got all the tokens it may have.
-        notices: what happened on the way that a reader may want to know.
+        prompt: the prompt that it continues.
+        text: the generated text, without the prompt and up to a stop string. An incomplete character at the end of a
+            text that reached max_new_tokens is dropped; invalid UTF-8 becomes U+FFFD.
+        tokens: all generated tokens, including those of a stop string, without a stop token.
+        finish_reason: "stop_token" (end of text), "stop" (a stop string) or "length" (max_new_tokens reached).
+        notices: messages for the user, such as a truncated prompt.
     """
 
     prompt: str
     text: str
     tokens: list[int]
-    stopped_by: StoppedBy
+    finish_reason: FinishReason
     notices: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """How a text is written.
+    """Settings of a text generation.
 
     Args:
-        sampling: how a token is chosen.
-        max_new_tokens: how many tokens a text gets at most.
-        stop: strings that end a text.
-        seed: texts of another seed are other texts.
-        weights: see `Generation`.
+        sampling: how tokens are sampled.
+        max_new_tokens: maximum number of generated tokens.
+        stop: stop strings; the text ends before the first match.
+        seed: random seed for sampling.
+        weights: weight format, see `Generation`.
 
     >>> TextSettings(stop="END").stop
     ('END',)
     """
 
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    max_new_tokens: int = LENGTH
+    max_new_tokens: int = MAX_NEW_TOKENS
     stop: Sequence[str] = ()
     seed: int = 0
-    weights: Weights = "float32"
+    weights: WeightFormat = "float32"
 
     def __post_init__(self) -> None:
         check_config(self.sampling, SamplingConfig, "a text")
@@ -67,18 +66,19 @@ class TextSettings:
         object.__setattr__(self, "stop", check_stops(self.stop))
 
 
-class Writer:
-    """Texts in the making: iterate to get their pieces as they come, (number of the text, piece).
+class TextGeneration:
+    """A streaming text generation: iterate to receive (sequence index, piece of text).
 
-    A piece is text that is whole (a character's bytes may be spread over tokens) and that is sure to stay (it does not
-    begin a stop string). The pieces of a text, one after the other, are its text.
+    A piece contains only complete characters and text that is not part of a stop string. The pieces of a sequence
+    concatenate to its text.
 
     Args:
-        model, tokenizer: what writes, and what it was trained with.
-        prompts: the tokens of each prompt; one of none begins where a document begins, after the end of another.
-        settings: how texts are written.
-        samples: how many are made from each prompt.
-        at_once: how many are in the making together.
+        model: a GPT.
+        tokenizer: the tokenizer that the model was trained with.
+        prompts: token ids of each prompt; an empty one starts at the beginning of a document.
+        settings: generation settings.
+        samples: number of samples per prompt.
+        batch_size: number of sequences generated at the same time.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Writer:
         settings: TextSettings,
         *,
         samples: int = 1,
-        at_once: int = AT_ONCE,
+        batch_size: int = BATCH_SIZE,
     ) -> None:
         self.generation = Generation(
             model,
@@ -99,31 +99,31 @@ class Writer:
             seed=settings.seed,
             samples=samples,
             stop_tokens=(tokenizer.eos_token_id,),
-            at_once=at_once,
+            batch_size=batch_size,
             weights=settings.weights,
-            vocabulary=tokenizer.vocab_size,  # a model may have more, rounded up, that are no text
+            vocabulary=tokenizer.vocab_size,  # the model's may be padded to a larger one
         )
-        rows = self.generation.rows
-        self.texts = ["" for _ in rows]
-        self._streams = [tokenizer.stream(after=row.tokens) for row in rows]
-        self._finders = [StopFinder(settings.stop) for _ in rows]
-        self._pieces = self._write()
+        sequences = self.generation.sequences
+        self.texts = ["" for _ in sequences]
+        self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]
+        self._finders = [StopFinder(settings.stop) for _ in sequences]
+        self._pieces = self._generate()
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         return self._pieces
 
-    def _write(self) -> Iterator[tuple[int, str]]:
+    def _generate(self) -> Iterator[tuple[int, str]]:
         for event in self.generation:
-            stream, finder = self._streams[event.text], self._finders[event.text]
+            stream, finder = self._streams[event.sequence], self._finders[event.sequence]
             piece = "" if event.token is None else finder.push(stream.push(event.token))
-            if event.stopped_by is not None:
-                piece += finder.push(stream.finish(cut=event.stopped_by == "length"))
+            if event.finish_reason is not None:
+                piece += finder.push(stream.finish(cut=event.finish_reason == "length"))
                 piece += finder.finish()
             if finder.found:
-                self.generation.stop(event.text)
+                self.generation.stop(event.sequence)
             if piece:
-                self.texts[event.text] += piece
-                yield event.text, piece
+                self.texts[event.sequence] += piece
+                yield event.sequence, piece
 
 
 def generate_text(
@@ -132,7 +132,7 @@ def generate_text(
     prompts: str | Sequence[str],
     *,
     samples: int = 1,
-    max_new_tokens: int = LENGTH,
+    max_new_tokens: int = MAX_NEW_TOKENS,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -141,28 +141,28 @@ def generate_text(
     seed: int = 0,
     stop: Sequence[str] | str = (),
     allow_special: bool = False,
-    weights: Weights = "float32",
+    weights: WeightFormat = "float32",
     stream: Callable[[int, str], None] | None = None,
-    at_once: int = AT_ONCE,
-) -> list[Generated]:
-    """How the prompts go on, in the model's words: for each of them, one after the other, all of its samples.
+    batch_size: int = BATCH_SIZE,
+) -> list[GeneratedText]:
+    """Generate text from prompts: all samples of the first prompt, then of the second, and so on.
 
-    The same seed gives the same text, alone or beside others; sample i of a prompt is the same however many samples
-    there are. An empty prompt begins where a document begins.
+    The same seed gives the same text, alone or in any batch; sample i of a prompt does not depend on the number of
+    samples. An empty prompt starts at the beginning of a document.
 
     Args:
-        model: a GPT, in any mode; it is left as it was.
-        tokenizer: the one that the model was trained with.
-        prompts: a text, or several.
-        samples: how many texts are made from each prompt.
-        max_new_tokens: how many tokens a text gets at most.
-        temperature, top_k, top_p, min_p, repetition_penalty: how a token is chosen: see `SamplingConfig`.
-        seed: texts of another seed are other texts.
-        stop: strings that end a text, before them.
-        allow_special: whether the names of special tokens in a prompt stand for these: see `Tokenizer.encode`.
-        weights: "bfloat16" and "int8" are rounded copies, read in half or a quarter of the time on a CPU.
-        stream: is called with each piece of text as it comes: the number of the text in the list, and the piece.
-        at_once: how many texts are in the making together; the others wait.
+        model: a GPT, in train or eval mode; the mode is left unchanged.
+        tokenizer: the tokenizer that the model was trained with.
+        prompts: one prompt or a list of prompts.
+        samples: number of samples per prompt.
+        max_new_tokens: maximum number of generated tokens per text.
+        temperature, top_k, top_p, min_p, repetition_penalty: see `SamplingConfig`.
+        seed: random seed for sampling.
+        stop: stop strings; the text ends before the first match.
+        allow_special: parse special tokens such as <|endoftext|> in prompts: see `Tokenizer.encode`.
+        weights: "bfloat16" and "int8" decode from rounded copies, in half or a quarter of the memory traffic (CPU).
+        stream: callback for each piece of text as it is generated: stream(index, piece).
+        batch_size: number of texts generated at the same time.
 
     >>> from normscope.data.tokenizers import CharacterTokenizer
     >>> from normscope.models.presets import llama
@@ -184,60 +184,54 @@ def generate_text(
         weights=weights,
     )
     if stream is not None and not callable(stream):
-        raise DtypeError(f"stream is a function of a text's number and a piece of it, but got {short_repr(stream)}")
-    known = _checked_prompts(prompts)
-    check_fit(model, tokenizer)
+        raise DtypeError(f"stream must be callable as stream(index, piece), but got {short_repr(stream)}")
+    prompts = _check_prompts(prompts)
+    check_tokenizer_matches(model, tokenizer)
     check_flags(allow_special=allow_special)
-    encoded = tokenizer.encode_many(known, allow_special=allow_special)
-    writer = Writer(model, tokenizer, encoded, settings, samples=samples, at_once=at_once)
-    for text, piece in writer:
+    encoded = tokenizer.encode_many(prompts, allow_special=allow_special)
+    generation = TextGeneration(model, tokenizer, encoded, settings, samples=samples, batch_size=batch_size)
+    for index, piece in generation:
         if stream is not None:
-            stream(text, piece)
+            stream(index, piece)
     return [
-        Generated(known[row.prompt], text, row.written, row.ending, tuple(row.notices))
-        for row, text in zip(writer.generation.rows, writer.texts, strict=True)
+        GeneratedText(prompts[one.prompt], text, one.generated_tokens, one.final_finish_reason, tuple(one.notices))
+        for one, text in zip(generation.generation.sequences, generation.texts, strict=True)
     ]
 
 
-def check_fit(model: GPT, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer that the model was not trained with, as far as that can be told."""
+def check_tokenizer_matches(model: GPT, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer whose vocabulary does not match the model."""
     config = check_model(model)
+    fix = "use the tokenizer that the model was trained with"
     if not isinstance(tokenizer, Tokenizer):
         raise DtypeError(
-            f"text is read and written by a Tokenizer, but got {type(tokenizer).__name__}\n"
-            f"fix: load_tokenizer(path) reads the one that the model was trained with"
+            f"tokenizer must be a Tokenizer, but got {type(tokenizer).__name__}\nfix: tokenizer = load_tokenizer(path)"
         )
+    sizes = f"the tokenizer has {tokenizer.vocab_size} tokens, but the model has vocab_size={config.vocab_size}"
     if tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}\n"
-            f"fix: use the tokenizer that the model was trained with"
-        )
-    if config.vocab_size > rounded_up(tokenizer.vocab_size):
-        raise ConfigError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model knows {config.vocab_size}, more than "
-            f"rounding up explains: it was trained with another tokenizer\n"
-            f"fix: use the tokenizer that the model was trained with"
-        )
+        raise ConfigError(f"{sizes}\nfix: {fix}")
+    if config.vocab_size > largest_padded_vocabulary(tokenizer.vocab_size):
+        raise ConfigError(f"{sizes}, more than padding explains\nfix: {fix}")
 
 
-def rounded_up(vocabulary: int) -> int:
-    """The largest vocabulary that a model has for a tokenizer of this size: matrices are fast at round sizes.
+def largest_padded_vocabulary(vocabulary: int) -> int:
+    """The largest vocab_size that a model plausibly has for a tokenizer of this size: many pad it for fast matmuls.
 
-    Usual are multiples of 64 or 128; the largest share in use is a hundredth (Pythia has 50,688 for 50,254).
+    Multiples of 64 or 128 are common; the largest padding in use is about 1% (Pythia: 50,688 for 50,254).
 
-    >>> rounded_up(50_257), rounded_up(65), rounded_up(1)
+    >>> largest_padded_vocabulary(50_257), largest_padded_vocabulary(65), largest_padded_vocabulary(1)
     (51262, 128, 64)
     """
     return max(-(-vocabulary // 64) * 64, vocabulary + vocabulary // 50)
 
 
-def _checked_prompts(prompts: str | Sequence[str]) -> list[str]:
+def _check_prompts(prompts: str | Sequence[str]) -> list[str]:
     if not isinstance(prompts, Iterable):
-        raise DtypeError(f"prompts are texts, but got {short_repr(prompts)}\nfix: prompts=['Once upon'], for instance")
-    known = [prompts] if isinstance(prompts, str) else list(prompts)
-    for prompt in known:
+        raise DtypeError(f"prompts must be strings, but got {short_repr(prompts)}\nfix: prompts=['Once upon']")
+    checked = [prompts] if isinstance(prompts, str) else list(prompts)
+    for prompt in checked:
         if not isinstance(prompt, str):
             raise DtypeError(
-                f"a prompt is a str, but got {type(prompt).__name__}\nfix: for tokens there is generate_tokens()"
+                f"a prompt must be a str, but got {type(prompt).__name__}\nfix: use generate_tokens() for token ids"
             )
-    return known
+    return checked

@@ -23,8 +23,8 @@ from normscope.storage.files import open_regular
 from normscope.storage.json_files import LARGE, read_json
 
 Settings = Mapping[str, Any]
-Weights = Mapping[str, Tensor]
-Rest = dict[str, Tensor]
+StateDict = Mapping[str, Tensor]
+RemainingWeights = dict[str, Tensor]
 """The weights that nobody has taken yet."""
 
 _ACTIVATIONS = {
@@ -103,14 +103,16 @@ def _load_weights(path: Path) -> dict[str, Tensor]:
         raise WeightsError(f"{path} could not be read: {error}\nfix: {_FIX}") from error
 
 
-def gpt_from_huggingface(settings: Settings, weights: Weights) -> GPT:
+def gpt_from_huggingface(settings: Settings, weights: StateDict) -> GPT:
     """A GPT in eval mode, from the contents of config.json and the weights by name, as `state_dict()` gives them."""
     if not (isinstance(settings, Mapping) and isinstance(weights, Mapping)) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
     ):
         raise WeightsError("a model is read from a dictionary of settings and one of tensors, but got something else")
     kind = settings.get("model_type")
-    readers: dict[str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, Rest], dict[str, Tensor]]]] = {
+    readers: dict[
+        str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, RemainingWeights], dict[str, Tensor]]]
+    ] = {
         "gpt2": (_gpt2_config, _gpt2_weights),
         "llama": (_llama_config, _llama_weights),
     }
@@ -148,7 +150,7 @@ def _made(config: GPTConfig, weights: Mapping[str, Tensor]) -> GPT:
     return model.eval()
 
 
-def _refuse_rest(rest: Rest, ours: Mapping[str, Tensor]) -> None:
+def _refuse_rest(rest: RemainingWeights, ours: Mapping[str, Tensor]) -> None:
     """Weights that the model has no place for: it is not the model that its settings say."""
     table, head = ours["embedding.weight"], rest.get("lm_head.weight")
     if head is not None and head.shape == table.shape and torch.equal(head, table):
@@ -183,7 +185,7 @@ def _gpt2_config(settings: Settings) -> GPTConfig:
     )
 
 
-def _gpt2_weights(config: GPTConfig, theirs: Rest) -> dict[str, Tensor]:
+def _gpt2_weights(config: GPTConfig, theirs: RemainingWeights) -> dict[str, Tensor]:
     ours = {"embedding.weight": theirs.pop("wte.weight"), "position.weight": theirs.pop("wpe.weight")}
     ours |= _both("final_norm", "ln_f", theirs)
     for i in range(config.depth):
@@ -222,7 +224,7 @@ def _llama_config(settings: Settings) -> GPTConfig:
     )
 
 
-def _llama_weights(config: GPTConfig, theirs: Rest) -> dict[str, Tensor]:
+def _llama_weights(config: GPTConfig, theirs: RemainingWeights) -> dict[str, Tensor]:
     names = {
         "attention.q": "self_attn.q_proj",
         "attention.k": "self_attn.k_proj",
@@ -259,14 +261,14 @@ def _rope(settings: Settings) -> Settings:
     return rope
 
 
-def _of_rank(rank: int, name: str, weights: Rest) -> Tensor:
+def _of_rank(rank: int, name: str, weights: RemainingWeights) -> Tensor:
     weight = weights.pop(name)
     if weight.dim() != rank:
         raise WeightsError(f"{name} must have {rank} dimensions, but has shape {tuple(weight.shape)}")
     return weight
 
 
-def _both(ours: str, theirs: str, weights: Rest) -> dict[str, Tensor]:
+def _both(ours: str, theirs: str, weights: RemainingWeights) -> dict[str, Tensor]:
     return {f"{ours}.{part}": weights.pop(f"{theirs}.{part}") for part in ("weight", "bias")}
 
 

@@ -17,6 +17,6 @@ hook or a reference that was there before goes on working, and undoing it is giv
 """
 
 from normscope.interop.fuse.fuse_model import fuse
-from normscope.interop.fuse.report import FuseReport, Left, Swapped
+from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
 
-__all__ = ["FuseReport", "Left", "Swapped", "fuse"]
+__all__ = ["FuseReport", "FusedModule", "Skipped", "fuse"]

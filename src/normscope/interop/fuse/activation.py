@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.interop.fuse.equivalence import agree, quietly
-from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
-from normscope.interop.fuse.module_copies import random_input, stand_in
+from normscope.interop.fuse.equivalence import allclose, call_forward
+from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase
+from normscope.interop.fuse.module_copies import random_input, randomized_copy
 from normscope.ops import kernel_mode
 from normscope.ops.activations import FORMULAS, activate
 
@@ -16,17 +16,17 @@ NAMES = ("gelu-tanh", "silu", "relu2")
 
 
 @dataclass(frozen=True)
-class ActivationForm:
+class ActivationFormula:
     name: str
     kinds: frozenset[torch.dtype] = frozenset()
     """The types in which it was proven to be the same."""
 
 
-class PlainActivation(Fused):
+class FusedActivation(FusedModuleBase):
     """The fused `forward` of an activation of one input."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        form: ActivationForm | None = getattr(self, FORM)
+        form: ActivationFormula | None = getattr(self, FORMULA_ATTRIBUTE)
         if form is None or named or len(inputs) != 1:
             return super().forward(*inputs, **named)
         x = inputs[0]
@@ -37,15 +37,15 @@ class PlainActivation(Fused):
         return activate(form.name, x)
 
 
-def recognise_activation(module: nn.Module) -> ActivationForm | None:
+def recognize_activation(module: nn.Module) -> ActivationFormula | None:
     """Which activation a module without parameters is; None if it is none that has a fused form."""
-    double, inputs = stand_in(module), activation_inputs(torch.float32)
+    double, inputs = randomized_copy(module), activation_inputs(torch.float32)
     with torch.no_grad():
-        results = [quietly(double, x.clone()) for x in inputs]
+        results = [call_forward(double, x.clone()) for x in inputs]
         for name in NAMES:
             wanted = [FORMULAS[name](x.double()).float() for x in inputs]
-            if all(y.shape == w.shape and agree(y, w) for y, w in zip(results, wanted, strict=True)):
-                return ActivationForm(name)
+            if all(y.shape == w.shape and allclose(y, w) for y, w in zip(results, wanted, strict=True)):
+                return ActivationFormula(name)
     return None
 
 

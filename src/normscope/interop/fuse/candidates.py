@@ -9,36 +9,41 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from normscope.blocks.norm.norm import Norm
-from normscope.interop.fuse.activation import ActivationForm, PlainActivation, activation_inputs, recognise_activation
-from normscope.interop.fuse.change import Change
-from normscope.interop.fuse.equivalence import disagreement
-from normscope.interop.fuse.fused_class import FORM, RANKS, Fused, fused_class
-from normscope.interop.fuse.module_copies import random_input, settings_of, stand_in
-from normscope.interop.fuse.recognize import NotANormError, UnknownNormError, probes, recognise
-from normscope.interop.fuse.row_norm import RowForm, RowNorm
-from normscope.interop.fuse.torch_norms import KINDS, TORCH_NORMS, torch_change, torch_inputs
+from normscope.interop.fuse.activation import (
+    ActivationFormula,
+    FusedActivation,
+    activation_inputs,
+    recognize_activation,
+)
+from normscope.interop.fuse.change import ClassChange
+from normscope.interop.fuse.equivalence import first_difference
+from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase, fused_class
+from normscope.interop.fuse.module_copies import own_attributes, random_input, randomized_copy
+from normscope.interop.fuse.recognize import NotANormError, UnknownNormError, probe_inputs, recognize_norm
+from normscope.interop.fuse.row_norm import FusedRowNorm, RowNormFormula
+from normscope.interop.fuse.torch_norms import TORCH_NORM_CLASSES, TORCH_NORMS, torch_change, torch_inputs
 from normscope.ops import kernel_mode
 
 Reason = str
-Verdict = Change | Reason | None
+Verdict = ClassChange | Reason | None
 
 _NO_FUSED_FORM = "it is none of the norms that have a fused form"
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
-class Judge:
+class CandidateFinder:
     """Judges modules, each kind with each settings once: a deep model has the same norm many times."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Verdict] = {}
 
     def verdict(self, module: nn.Module) -> Verdict:
-        if isinstance(module, Norm | Fused):
+        if isinstance(module, Norm | FusedModuleBase):
             return None  # fused already
         if isinstance(module, torch.jit.ScriptModule):
             is_norm = "norm" in module.original_name.lower()
             return "it is scripted: its forward is compiled into it" if is_norm else None
-        if not (isinstance(module, KINDS) or _has_a_norms_build(module)):
+        if not (isinstance(module, TORCH_NORM_CLASSES) or _has_a_norms_build(module)):
             return _left_by_name(module)
         obstacle = _obstacle(module)
         if obstacle is not None:
@@ -49,7 +54,7 @@ class Judge:
             self._known[key] = verdict
         # Asked last, because the kernels may have failed on the way: nothing would have been proven about them then.
         runs = kernel_mode.select_backend(torch.ones(1)) != "reference"
-        return verdict if runs or not isinstance(verdict, Change) else "the fused kernels are turned off"
+        return verdict if runs or not isinstance(verdict, ClassChange) else "the fused kernels are turned off"
 
 
 def _has_a_norms_build(module: nn.Module) -> bool:
@@ -119,20 +124,20 @@ def _judge(module: nn.Module) -> Verdict:
 
 
 def _is_called_a_norm(module: nn.Module) -> bool:
-    return isinstance(module, KINDS) or "norm" in type(module).__name__.lower()
+    return isinstance(module, TORCH_NORM_CLASSES) or "norm" in type(module).__name__.lower()
 
 
-def _of_torch(module: nn.Module) -> Change | Reason:
+def _of_torch(module: nn.Module) -> ClassChange | Reason:
     dtype = _dtype(module)
     change = torch_change(module)
-    old, new = stand_in(module, dtype), stand_in(module, dtype)
+    old, new = randomized_copy(module, dtype), randomized_copy(module, dtype)
     change.apply(new)
-    difference = disagreement(old, new, torch_inputs(module, dtype))
+    difference = first_difference(old, new, torch_inputs(module, dtype))
     return change if difference is None else f"{change.text} does not do the same: {difference}"
 
 
-def _of_others(module: nn.Module) -> Change | Reason:
-    form = recognise(module)
+def _of_others(module: nn.Module) -> ClassChange | Reason:
+    form = recognize_norm(module)
     changes = {
         kind: _row_change(module, replace(form, kinds=frozenset({kind}))) for kind in kernel_mode.SUPPORTED_DTYPES
     }
@@ -143,20 +148,20 @@ def _of_others(module: nn.Module) -> Change | Reason:
     return _row_change(module, replace(form, kinds=_proven(differences)))
 
 
-def _row_inputs(form: RowForm, kind: torch.dtype) -> list[Tensor]:
+def _row_inputs(form: RowNormFormula, kind: torch.dtype) -> list[Tensor]:
     """Inputs of every size; in the halves of the usual one, because tiny ones are below what the type holds."""
     width = form.width or 20
     usual = [random_input((4, 3, 2, width)[-rank:], 1.0, kind, seed=50 + rank) for rank in RANKS]
-    return probes(form.eps, width) if kind == torch.float32 else usual
+    return probe_inputs(form.eps, width) if kind == torch.float32 else usual
 
 
-def _row_change(module: nn.Module, form: RowForm) -> Change:
-    return Change(fused_class(RowNorm, type(module)), str(form), attributes={FORM: form})
+def _row_change(module: nn.Module, form: RowNormFormula) -> ClassChange:
+    return ClassChange(fused_class(FusedRowNorm, type(module)), str(form), attributes={FORMULA_ATTRIBUTE: form})
 
 
-def _of_activations(module: nn.Module) -> Change | None:
+def _of_activations(module: nn.Module) -> ClassChange | None:
     """An activation that is proven in float32; there is nothing to say about others, which are no norms."""
-    form = recognise_activation(module)
+    form = recognize_activation(module)
     if form is None:
         return None
     changes = {
@@ -168,23 +173,23 @@ def _of_activations(module: nn.Module) -> Change | None:
     return _activation_change(module, replace(form, kinds=proven)) if torch.float32 in proven else None
 
 
-def _activation_change(module: nn.Module, form: ActivationForm) -> Change:
-    return Change(fused_class(PlainActivation, type(module)), form.name, "activation", {FORM: form})
+def _activation_change(module: nn.Module, form: ActivationFormula) -> ClassChange:
+    return ClassChange(fused_class(FusedActivation, type(module)), form.name, "activation", {FORMULA_ATTRIBUTE: form})
 
 
 def _proven(differences: dict[torch.dtype, str | None]) -> frozenset[torch.dtype]:
     return frozenset(kind for kind, difference in differences.items() if difference is None)
 
 
-def _difference(module: nn.Module, change: Change, inputs: list[Tensor], kind: torch.dtype) -> str | None:
+def _difference(module: nn.Module, change: ClassChange, inputs: list[Tensor], kind: torch.dtype) -> str | None:
     """What differs in one type; None if nothing does. In float32 it is the same under autocast too."""
-    old, new = stand_in(module, kind), stand_in(module, kind)
+    old, new = randomized_copy(module, kind), randomized_copy(module, kind)
     change.apply(new)
     try:
-        difference = disagreement(old, new, inputs)
+        difference = first_difference(old, new, inputs)
         if difference is None and kind == torch.float32:
             with torch.autocast("cpu", torch.bfloat16):
-                difference = disagreement(old, new, inputs)
+                difference = first_difference(old, new, inputs)
     except Exception as error:  # its code may not be for this type
         return f"{type(error).__name__}: {error}"
     return difference
@@ -201,7 +206,7 @@ def _name(dtype: torch.dtype) -> str:
 def _key(module: nn.Module) -> Hashable | None:
     """What decides the verdict; None if the module holds more than plain settings."""
     settings: list[tuple[str, Any]] = []
-    for name, value in settings_of(module).items():
+    for name, value in own_attributes(module).items():
         if not isinstance(value, _PLAIN) and not (
             isinstance(value, tuple) and all(isinstance(part, _PLAIN) for part in value)
         ):

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @dataclass(frozen=True)
-class Change:
+class ClassChange:
     """What a module gets when it is fused: a class, and what that class needs besides."""
 
     kind: type[nn.Module]
@@ -20,12 +20,12 @@ class Change:
     nothing: tuple[tuple[str, str], ...] = ()
     """Parameters and buffers that the class asks for and that are None here: ("_buffers", "running_mean")."""
 
-    def apply(self, module: nn.Module) -> "Applied":
+    def apply(self, module: nn.Module) -> "AppliedChange":
         """Make it. What the module has already stays as it is."""
         own = vars(module)
         added = [name for name in self.attributes if name not in own]
         nothing = [(where, name) for where, name in self.nothing if not hasattr(module, name)]
-        applied = Applied(module, type(module), self.kind, tuple(added), tuple(nothing))
+        applied = AppliedChange(module, type(module), self.kind, tuple(added), tuple(nothing))
         module.__class__ = self.kind  # first: a class that cannot be changed is refused here, with nothing done yet
         for name in added:
             value = self.attributes[name]
@@ -36,7 +36,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedChange:
     """A change that was made."""
 
     module: nn.Module

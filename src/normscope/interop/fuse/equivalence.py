@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from normscope.interop.fuse.module_copies import random_input
 
-ROUNDINGS = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
+TOLERANCE_ULPS = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
 """How far apart two results may be, in spacings of their type at the largest value.
 
 Measured on the norms of torch and transformers with 3 to 4096 features: up to 10 spacings in float32, where the sums of
@@ -21,7 +21,7 @@ variance's divisor d - 1 for d, is four hundred spacings of float32 even for 10,
 _INPUT = "the gradient of the input"
 
 
-def disagreement(old: nn.Module, new: nn.Module, inputs: Iterable[Tensor]) -> str | None:
+def first_difference(old: nn.Module, new: nn.Module, inputs: Iterable[Tensor]) -> str | None:
     """What differs first between two modules with the same parameters; None if nothing does.
 
     Both go through the same batches one after another, so that what they remember has to stay together as well.
@@ -30,16 +30,16 @@ def disagreement(old: nn.Module, new: nn.Module, inputs: Iterable[Tensor]) -> st
         for x in inputs:
             old.train(training)
             new.train(training)
-            found = _first_difference(x, *(observe(module, x) for module in (old, new)))
+            found = _first_difference(x, *(run_and_collect(module, x) for module in (old, new)))
             if found is not None:
                 return f"{found} for an input of shape {tuple(x.shape)} in {'training' if training else 'eval'} mode"
     return None
 
 
-def observe(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
+def run_and_collect(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """The result for one input, the gradients, and what the module remembers."""
     leaf = x.detach().clone().requires_grad_()
-    y = quietly(module, leaf)
+    y = call_forward(module, leaf)
     seen = {"the result": y.detach()}
     learnt = {_INPUT: leaf}
     learnt |= {f"the gradient of {name}": parameter for name, parameter in module.named_parameters()}
@@ -50,7 +50,7 @@ def observe(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
     return seen | {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
-def quietly(module: nn.Module, x: Tensor) -> Tensor:
+def call_forward(module: nn.Module, x: Tensor) -> Tensor:
     """The result of `forward` itself: no hooks, which are the model's, and no warnings, which nobody could act on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -69,14 +69,14 @@ def _first_difference(x: Tensor, old: dict[str, Tensor], new: dict[str, Tensor])
             return f"{name} differs in type or shape"
         # The gradient of the input is what is left of terms as large as y / x, which may cancel to next to nothing.
         terms = _largest(old["the result"]) / max(_largest(x), 1e-30) if name == _INPUT else 0.0
-        if not agree(found, wanted, terms):
+        if not allclose(found, wanted, terms):
             return f"{name} differs"
     return None
 
 
-def agree(found: Tensor, wanted: Tensor, size: float = 0.0) -> bool:
+def allclose(found: Tensor, wanted: Tensor, size: float = 0.0) -> bool:
     """Equal up to some roundings of the type at the largest value, or at this size; nan where the other is nan."""
-    roundings = ROUNDINGS.get(wanted.dtype)
+    roundings = TOLERANCE_ULPS.get(wanted.dtype)
     if roundings is None:
         return torch.equal(found, wanted)
     spacing = torch.finfo(wanted.dtype).eps

@@ -9,9 +9,9 @@ from torch import nn
 
 from normscope.blocks.norm.functional import rms_norm
 from normscope.errors import DtypeError
-from normscope.interop.fuse.candidates import Judge
-from normscope.interop.fuse.change import Applied, Change
-from normscope.interop.fuse.report import FuseReport, Left, Swapped
+from normscope.interop.fuse.candidates import CandidateFinder
+from normscope.interop.fuse.change import AppliedChange, ClassChange
+from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
 
 
 def fuse(model: nn.Module) -> FuseReport:
@@ -41,20 +41,20 @@ def fuse(model: nn.Module) -> FuseReport:
     True
     """
     _check(model)
-    changes: list[tuple[nn.Module, Change, tuple[str, ...]]] = []
-    left: list[Left] = []
+    changes: list[tuple[nn.Module, ClassChange, tuple[str, ...]]] = []
+    left: list[Skipped] = []
     with _undisturbed():
-        judge = Judge()
+        judge = CandidateFinder()
         for module, names in _places(model):
             verdict = judge.verdict(module)
-            if isinstance(verdict, Change):
+            if isinstance(verdict, ClassChange):
                 changes.append((module, verdict, names))
             elif verdict is not None:
-                left.append(Left(names, type(module).__name__, verdict))
-    swapped: list[Swapped] = []
-    applied: list[Applied] = []
+                left.append(Skipped(names, type(module).__name__, verdict))
+    swapped: list[FusedModule] = []
+    applied: list[AppliedChange] = []
     for module, change, names in changes:
-        swapped.append(Swapped(names, type(module).__name__, change.text, change.what))
+        swapped.append(FusedModule(names, type(module).__name__, change.text, change.what))
         applied.append(change.apply(module))
     return FuseReport(tuple(swapped), tuple(left), applied)
 

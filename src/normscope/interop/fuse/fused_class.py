@@ -4,24 +4,24 @@ from typing import Any
 
 from torch import nn
 
-from normscope.interop.fuse.module_copies import settings_of
+from normscope.interop.fuse.module_copies import own_attributes
 
-FORM = "_normscope_form"
+FORMULA_ATTRIBUTE = "_normscope_form"
 """The attribute of a fused module that says what it computes; None once that is no longer known."""
 
 RANKS = (2, 3, 4)
 """The ranks of inputs on which a formula is recognised and proven."""
 
 
-class Fused(nn.Module):
+class FusedModuleBase(nn.Module):
     """What is in front: its subclasses have the fused `forward`, and go to the old one with what was not proven."""
 
     _normscope_kind: type[nn.Module]
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The proof was for the settings of that time. With others the old forward knows what to do.
-        if name in settings_of(self) and name != FORM and vars(self)[name] is not value:
-            vars(self)[FORM] = None
+        if name in own_attributes(self) and name != FORMULA_ATTRIBUTE and vars(self)[name] is not value:
+            vars(self)[FORMULA_ATTRIBUTE] = None
         super().__setattr__(name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -30,10 +30,10 @@ class Fused(nn.Module):
         return _empty, (front, self._normscope_kind), self.__getstate__()  # type: ignore[no-untyped-call]
 
 
-_made: dict[tuple[type[Fused], type[nn.Module]], type[nn.Module]] = {}
+_made: dict[tuple[type[FusedModuleBase], type[nn.Module]], type[nn.Module]] = {}
 
 
-def fused_class(front: type[Fused], kind: type[nn.Module]) -> type[nn.Module]:
+def fused_class(front: type[FusedModuleBase], kind: type[nn.Module]) -> type[nn.Module]:
     """The fused form of a class: a subclass of it, so that whoever asks for its kind or its attributes finds them.
 
     Its name has the old one in it, because libraries go by names too when they set the first values.
@@ -44,7 +44,7 @@ def fused_class(front: type[Fused], kind: type[nn.Module]) -> type[nn.Module]:
     return _made[front, kind]
 
 
-def _empty(front: type[Fused], kind: type[nn.Module]) -> nn.Module:
+def _empty(front: type[FusedModuleBase], kind: type[nn.Module]) -> nn.Module:
     """An object of the fused class, for its state to be put into."""
     made = fused_class(front, kind)
     empty: nn.Module = made.__new__(made)

@@ -10,12 +10,12 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 """Hooks, parameters, buffers and the mode: what is made anew for a copy."""
 
 
-def settings_of(module: nn.Module) -> dict[str, Any]:
+def own_attributes(module: nn.Module) -> dict[str, Any]:
     """The attributes that the module's own code has set: eps, sizes and the like."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
-def stand_in(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+def randomized_copy(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
     """A copy with the module's class and settings, without its hooks, and with values that hide nothing.
 
     A gain of one or a bias of zero would make different formulas look alike, and so would gains that are all positive
@@ -26,7 +26,7 @@ def stand_in(module: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module
     kind = type(module)
     double: nn.Module = kind.__new__(kind)
     vars(double).update(vars(nn.Module()))
-    vars(double).update(copy.deepcopy(settings_of(module)))
+    vars(double).update(copy.deepcopy(own_attributes(module)))
     generator = torch.Generator().manual_seed(0)
     for name, parameter in module._parameters.items():
         values = None if parameter is None else _of_both_signs(parameter, generator, dtype)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import is_number
-from normscope.interop.fuse.equivalence import agree, quietly
-from normscope.interop.fuse.module_copies import random_input, settings_of, stand_in
-from normscope.interop.fuse.row_norm import RowForm
+from normscope.interop.fuse.equivalence import allclose, call_forward
+from normscope.interop.fuse.module_copies import own_attributes, random_input, randomized_copy
+from normscope.interop.fuse.row_norm import RowNormFormula
 
 _HUGE, _LARGE, _TINY = 1e7, 1e3, 1e-8
 _WIDTHS = (16, 24)  # tried on modules without parameters, which do not say how wide their inputs are
@@ -30,7 +30,7 @@ class UnknownNormError(Exception):
     """A module that is like a norm, but like none that is known here; says in what."""
 
 
-def recognise(module: nn.Module) -> RowForm:
+def recognize_norm(module: nn.Module) -> RowNormFormula:
     """The formula of a module without children, with at most a gain and a bias and without buffers."""
     sizes = {parameter.numel() for parameter in module._parameters.values() if parameter is not None}
     if sizes:
@@ -49,28 +49,28 @@ def recognise(module: nn.Module) -> RowForm:
 
 
 def _whole_numbers(module: nn.Module) -> Iterator[int]:
-    for value in settings_of(module).values():
+    for value in own_attributes(module).values():
         for size in value if isinstance(value, list | tuple) else [value]:
             if isinstance(size, int) and not isinstance(size, bool) and size > 1:
                 yield size
 
 
-def _recognise(module: nn.Module, width: int) -> RowForm:
-    double = stand_in(module)
+def _recognise(module: nn.Module, width: int) -> RowNormFormula:
+    double = randomized_copy(module)
     before = _state(double)
     large = [random_input(shape, _LARGE, torch.float32, seed=2) for shape in _shapes(width)]
     results = [_result(double, x) for x in large]
     form = replace(_structure(double, large, results), width=width)
     eps, name = _eps(module, form, width)
     form = replace(form, eps=eps, eps_name=name)
-    for x in probes(form.eps, width):
-        if not agree(_result(double, x), _formula(x, form, double)):
+    for x in probe_inputs(form.eps, width):
+        if not allclose(_result(double, x), _formula(x, form, double)):
             raise UnknownNormError(
                 f"it is {form.statistic} for large inputs, but not for small ones: what keeps it from dividing by zero "
                 f"is not an eps under the root that could be measured"
             )
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
-    if not agree(_result(double, broken), _formula(broken, form, double)):
+    if not allclose(_result(double, broken), _formula(broken, form, double)):
         raise UnknownNormError("it makes numbers of what is not a number")
     if _state(double) != before:
         raise UnknownNormError("a call changes its state")
@@ -81,7 +81,7 @@ def _shapes(width: int) -> tuple[tuple[int, ...], ...]:
     return (5, width), (2, 3, width), (2, 3, 2, width)
 
 
-def probes(eps: float, width: int) -> list[Tensor]:
+def probe_inputs(eps: float, width: int) -> list[Tensor]:
     """Inputs of every size: where eps has no say, where it has a little, where it has all, and zero.
 
     And huge ones, because a module may clamp what it is given to what float16 holds.
@@ -96,7 +96,7 @@ def probes(eps: float, width: int) -> list[Tensor]:
 
 def _result(module: nn.Module, x: Tensor) -> Tensor:
     with torch.no_grad():
-        y = quietly(module, x.clone())
+        y = call_forward(module, x.clone())
     if y.shape != x.shape or y.dtype != x.dtype:
         raise NotANormError
     return y
@@ -109,10 +109,10 @@ def _state(module: nn.Module) -> str:
     return f"{settings}{values}"
 
 
-def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowForm:
+def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowNormFormula:
     """The formula but for eps, which has no say here."""
     for form in _structures([name for name, p in double._parameters.items() if p is not None]):
-        if all(agree(y, _formula(x, form, double)) for x, y in zip(inputs, results, strict=True)):
+        if all(allclose(y, _formula(x, form, double)) for x, y in zip(inputs, results, strict=True)):
             return form
     x = inputs[0] / _LARGE
     once, twice = _result(double, x), _result(double, 2 * x)
@@ -124,7 +124,7 @@ def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -
     raise NotANormError
 
 
-def _structures(parameters: list[str]) -> Iterator[RowForm]:
+def _structures(parameters: list[str]) -> Iterator[RowNormFormula]:
     orders: dict[int, list[tuple[str | None, str | None]]] = {
         0: [(None, None)],
         1: [(parameters[0], None)] if parameters else [],
@@ -132,11 +132,11 @@ def _structures(parameters: list[str]) -> Iterator[RowForm]:
     }
     for gain, bias in orders[len(parameters)]:
         for offset in (0.0, 1.0) if gain else (0.0,):
-            yield RowForm("rms", gain, bias, offset)
-            yield RowForm("standardize", gain, bias, offset)
+            yield RowNormFormula("rms", gain, bias, offset)
+            yield RowNormFormula("standardize", gain, bias, offset)
 
 
-def _formula(x: Tensor, form: RowForm, module: nn.Module) -> Tensor:
+def _formula(x: Tensor, form: RowNormFormula, module: nn.Module) -> Tensor:
     """The norm in float64, straight from its definition."""
     gain, bias = (None if name is None else module._parameters[name] for name in (form.gain, form.bias))
     y = x.double()
@@ -150,9 +150,9 @@ def _formula(x: Tensor, form: RowForm, module: nn.Module) -> Tensor:
     return y.to(x.dtype)
 
 
-def _eps(module: nn.Module, form: RowForm, width: int) -> tuple[float, str | None]:
+def _eps(module: nn.Module, form: RowNormFormula, width: int) -> tuple[float, str | None]:
     """Eps by the module's results for tiny inputs, and the attribute that holds it, if one does."""
-    double = stand_in(module)
+    double = randomized_copy(module)
     bias = None if form.bias is None else double._parameters[form.bias]
     if bias is not None:
         bias.detach().zero_()  # beside a bias, a tiny result would lose its digits
@@ -166,7 +166,7 @@ def _eps(module: nn.Module, form: RowForm, width: int) -> tuple[float, str | Non
     unseen = 1e-4 * float(square.mean())  # less than this is lost in the roundings
     if not math.isfinite(found) or found < -unseen:
         raise UnknownNormError("for tiny inputs it does not behave like a norm")
-    for name, value in settings_of(module).items():
+    for name, value in own_attributes(module).items():
         if "eps" in name.lower() and is_number(value) and math.isclose(value, found, rel_tol=1e-3, abs_tol=unseen):
             return float(value), name
     return (_round_number(found) if found > unseen else 0.0), None

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal
 
-from normscope.interop.fuse.change import Applied
+from normscope.interop.fuse.change import AppliedChange
 
 _WIDTH = 80
 _NUMBER = re.compile(r"\b\d+\b")  # of a layer in a list; those inside a word, as in norm1, are part of its name
 
 
 @dataclass(frozen=True)
-class Swapped:
+class FusedModule:
     """A norm, or an activation, that was fused."""
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Swapped:
 
 
 @dataclass(frozen=True)
-class Left:
+class Skipped:
     """A norm that was left as it is."""
 
     names: tuple[str, ...]
@@ -45,9 +45,9 @@ class Left:
 class FuseReport:
     """What was fused, what was left and why. Undo it by `undo()`, or use it as a context: `with fuse(model): ...`."""
 
-    swapped: tuple[Swapped, ...]
-    left: tuple[Left, ...]
-    _applied: list[Applied] = field(default_factory=list, compare=False)
+    swapped: tuple[FusedModule, ...]
+    left: tuple[Skipped, ...]
+    _applied: list[AppliedChange] = field(default_factory=list, compare=False)
 
     def undo(self) -> None:
         """Give every module its own class back. A second call does nothing."""

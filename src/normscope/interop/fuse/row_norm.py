@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.interop.fuse.fused_class import FORM, RANKS, Fused
+from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase
 from normscope.ops import dispatch, kernel_mode
 from normscope.ops.norm_reference import Affine, Statistic
 from normscope.scope import Scope
@@ -16,7 +16,7 @@ _LAST_AXIS, _ITS_GAIN = Scope.parse("... [d]"), ("d",)
 
 
 @dataclass(frozen=True)
-class RowForm:
+class RowNormFormula:
     """A norm over the last axis, and where the module keeps what it needs.
 
     y = x / sqrt(mean of squares + eps) * (gain + offset) + bias, and the same after centring for "standardize".
@@ -40,14 +40,14 @@ class RowForm:
         return f"{self.statistic}{gain}{'' if self.bias is None else f', {self.bias}'}, eps={self.eps:.6g}"
 
 
-class RowNorm(Fused):
+class FusedRowNorm(FusedModuleBase):
     """The fused `forward`, put in front of the class that it replaces.
 
     Whatever was not proven (another type or rank, more arguments, another device) goes to the class's own `forward`.
     """
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        form: RowForm | None = getattr(self, FORM)
+        form: RowNormFormula | None = getattr(self, FORMULA_ATTRIBUTE)
         if form is None or named or len(inputs) != 1:
             return super().forward(*inputs, **named)
         x, weight, bias = inputs[0], self._parameters.get(form.gain or ""), self._parameters.get(form.bias or "")
@@ -62,7 +62,7 @@ class RowNorm(Fused):
         return dispatch.normalize(x, plan, statistic=form.statistic, eps=eps, affine=affine, mask=None)
 
 
-def _as_proven(form: RowForm, x: Any, weight: Tensor | None, bias: Tensor | None) -> bool:
+def _as_proven(form: RowNormFormula, x: Any, weight: Tensor | None, bias: Tensor | None) -> bool:
     if not isinstance(x, Tensor) or x.dtype not in form.kinds or x.dim() not in RANKS or not x.is_contiguous():
         return False
     if (weight is None) != (form.gain is None) or (bias is None) != (form.bias is None):

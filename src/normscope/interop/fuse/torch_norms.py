@@ -9,15 +9,21 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 import normscope.blocks.norm as ours
-from normscope.interop.fuse.change import Change
+from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.module_copies import random_input
 
-KINDS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase, nn.LocalResponseNorm)
+TORCH_NORM_CLASSES: tuple[type[nn.Module], ...] = (
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    _NormBase,
+    nn.LocalResponseNorm,
+)
 """Everything in torch.nn that is a norm, subclasses included: what is left of these is worth a word."""
 
 
 @dataclass(frozen=True)
-class TorchNorm:
+class TorchNormConversion:
     """How one layer of torch.nn is made here, and shapes that show all that it does."""
 
     make: Callable[[Any], ours.Norm]
@@ -70,20 +76,20 @@ def _images(*places: tuple[int, ...], samples: int | None = 16) -> Callable[[Any
     return shapes
 
 
-TORCH_NORMS: Mapping[type[nn.Module], TorchNorm] = {
-    nn.LayerNorm: TorchNorm(_layer, _rows),
-    nn.RMSNorm: TorchNorm(_rms, _rows),
-    nn.GroupNorm: TorchNorm(_group, _images((5,), (3, 4))),
-    nn.BatchNorm1d: TorchNorm(_channels(ours.BatchNorm1d), _images((), (5,))),
-    nn.BatchNorm2d: TorchNorm(_channels(ours.BatchNorm2d), _images((4, 3))),
-    nn.BatchNorm3d: TorchNorm(_channels(ours.BatchNorm3d), _images((2, 3, 2))),
-    nn.InstanceNorm1d: TorchNorm(_channels(ours.InstanceNorm1d), _images((5,), samples=None)),
-    nn.InstanceNorm2d: TorchNorm(_channels(ours.InstanceNorm2d), _images((4, 3), samples=None)),
-    nn.InstanceNorm3d: TorchNorm(_channels(ours.InstanceNorm3d), _images((2, 3, 2), samples=None)),
+TORCH_NORMS: Mapping[type[nn.Module], TorchNormConversion] = {
+    nn.LayerNorm: TorchNormConversion(_layer, _rows),
+    nn.RMSNorm: TorchNormConversion(_rms, _rows),
+    nn.GroupNorm: TorchNormConversion(_group, _images((5,), (3, 4))),
+    nn.BatchNorm1d: TorchNormConversion(_channels(ours.BatchNorm1d), _images((), (5,))),
+    nn.BatchNorm2d: TorchNormConversion(_channels(ours.BatchNorm2d), _images((4, 3))),
+    nn.BatchNorm3d: TorchNormConversion(_channels(ours.BatchNorm3d), _images((2, 3, 2))),
+    nn.InstanceNorm1d: TorchNormConversion(_channels(ours.InstanceNorm1d), _images((5,), samples=None)),
+    nn.InstanceNorm2d: TorchNormConversion(_channels(ours.InstanceNorm2d), _images((4, 3), samples=None)),
+    nn.InstanceNorm3d: TorchNormConversion(_channels(ours.InstanceNorm3d), _images((2, 3, 2), samples=None)),
 }
 
 
-def torch_change(old: nn.Module) -> Change:
+def torch_change(old: nn.Module) -> ClassChange:
     """The change of a torch.nn layer into normscope's."""
     made = TORCH_NORMS[type(old)].make(old)
     nothing = tuple(
@@ -92,7 +98,7 @@ def torch_change(old: nn.Module) -> Change:
         for name, tensor in vars(made)[where].items()
         if tensor is None
     )
-    return Change(type(made), f"normscope.{type(made).__name__}", "norm", vars(made), nothing)
+    return ClassChange(type(made), f"normscope.{type(made).__name__}", "norm", vars(made), nothing)
 
 
 def torch_inputs(old: nn.Module, dtype: torch.dtype) -> list[Tensor]:

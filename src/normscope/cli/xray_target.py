@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
-from normscope.cli.sampling_options import tell_unfinished
+from normscope.cli.generation_options import warn_unfinished_checkpoint
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.diagnostics.collect.tensors import tensors_in
@@ -30,7 +30,7 @@ from normscope.training.optimizers.groups import Team
 from normscope.training.optimizers.lazy_torch import AdamW
 from normscope.training.recipes import recipe
 
-TEXTS = 4
+BATCH_SIZE = 4
 """How many windows of text a batch has."""
 _RATE = 1e-3
 _OWN_FUNCTION = "write a function that returns the model and a batch, and name it: path/to/file.py:function"
@@ -43,7 +43,7 @@ class _Settings(Struct):
 
 
 @dataclass(frozen=True)
-class Subject:
+class XrayTarget:
     """A model, ready to be looked at.
 
     Args:
@@ -65,15 +65,15 @@ class Subject:
     steps: int | None = None
 
 
-def of_run(folder: Path, checkpoint: str) -> Subject:
+def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
     """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
     run = Run.open(folder)
-    tell_unfinished(run)
+    warn_unfinished_checkpoint(run)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     team = Team(model, train)
     team.load(run.checkpoints.open(done).tensors("optimiser", specs(team.expected() if done else {})))
-    several = list(_first(windows(corpus.validation, model.config.context, TEXTS), 64))
+    several = list(_first(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
 
     def batch(number: int) -> tuple[Tensor, Tensor]:
         inputs, targets = several[number % len(several)]
@@ -85,11 +85,11 @@ def of_run(folder: Path, checkpoint: str) -> Subject:
     return dataclasses.replace(subject, steps=done)
 
 
-def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> Subject:
+def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> XrayTarget:
     """The model that `normscope train --preset NAME` begins with, on random tokens."""
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
-    train = TrainConfig(**{**chosen.train, "batch": TEXTS, "device": "cpu"})
+    train = TrainConfig(**{**chosen.train, "batch": BATCH_SIZE, "device": "cpu"})
     refuse_too_large(config, train)
     check_seed(seed=seed)
     torch.manual_seed(seed)
@@ -99,7 +99,7 @@ def of_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: i
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: team.step(1.0))
 
 
-def of_huggingface(folder: Path, seed: int) -> Subject:
+def target_from_huggingface(folder: Path, seed: int) -> XrayTarget:
     """The model in a folder as Hugging Face writes it: as a GPT of normscope's, or else by transformers itself."""
     try:
         model = load_huggingface(folder)
@@ -111,7 +111,7 @@ def of_huggingface(folder: Path, seed: int) -> Subject:
     return _of_gpt(str(folder), model, tokens, _adam(model))
 
 
-def of_function(target: str, seed: int) -> Subject:
+def target_from_function(target: str, seed: int) -> XrayTarget:
     """What a function of the user's own returns; a loss that it does not return is made from the output."""
     torch.manual_seed(seed)  # so that it makes the same model and batch each time
     model, batch, loss_of = call_function(target)
@@ -131,12 +131,12 @@ def of_function(target: str, seed: int) -> Subject:
             raise ConfigError(f"the loss of {target} gave {got}\nfix: a tensor of one number, for instance its mean")
         return found.reshape(())
 
-    return Subject(target, model, loss, _adam(model), notices=notices)
+    return XrayTarget(target, model, loss, _adam(model), notices=notices)
 
 
 def _of_gpt(
     label: str, model: GPT, batch: Callable[[int], tuple[Tensor, Tensor]], step: Callable[[], object]
-) -> Subject:
+) -> XrayTarget:
     def cached() -> None:
         inputs, _ = batch(0)
         first = max(1, inputs.shape[1] // 2)
@@ -144,10 +144,10 @@ def _of_gpt(
         for part in inputs.split([first, *[1] * (inputs.shape[1] - first)], dim=1):
             model(part, cache=cache, capped=False)  # as the loss has them
 
-    return Subject(label, model, lambda number: model.loss(*batch(number)), step, cached)
+    return XrayTarget(label, model, lambda number: model.loss(*batch(number)), step, cached)
 
 
-def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subject:
+def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> XrayTarget:
     try:
         import transformers
     except ImportError:
@@ -175,7 +175,7 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> Subjec
     def loss(_: int) -> Tensor:
         return _some_loss(model(**batch), str(folder), notices)
 
-    return Subject(str(folder), model, loss, _adam(model), notices=notices)
+    return XrayTarget(str(folder), model, loss, _adam(model), notices=notices)
 
 
 def _class_of(transformers: Any, folder: Path) -> Any:
@@ -208,11 +208,13 @@ def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
     config, generator = model.config, torch.Generator().manual_seed(seed)
     if model.main_input_name == "input_ids":
         length = min(128, getattr(config, "max_position_embeddings", 128) // 2 or 1)
-        return {"input_ids": torch.randint(config.get_text_config().vocab_size, (TEXTS, length), generator=generator)}
+        return {
+            "input_ids": torch.randint(config.get_text_config().vocab_size, (BATCH_SIZE, length), generator=generator)
+        }
     if model.main_input_name == "pixel_values":
         size = config.image_size
         height, width = size if isinstance(size, tuple | list) else (size, size)
-        return {"pixel_values": torch.randn(TEXTS, config.num_channels, height, width, generator=generator)}
+        return {"pixel_values": torch.randn(BATCH_SIZE, config.num_channels, height, width, generator=generator)}
     raise ConfigError(
         f"a {type(model).__name__} reads {model.main_input_name}, and no batch of that kind can be made up here\n"
         f"fix: {_OWN_FUNCTION}"
@@ -240,7 +242,7 @@ def _some_loss(output: Any, target: str, notices: dict[str, None]) -> Tensor:
 def _random_tokens(vocab_size: int, length: int, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:
     def batch(number: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(seed + number)
-        tokens = torch.randint(vocab_size, (TEXTS, length + 1), generator=generator)
+        tokens = torch.randint(vocab_size, (BATCH_SIZE, length + 1), generator=generator)
         return tokens[:, :-1], tokens[:, 1:]
 
     return batch

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from normscope.cli.sampling_options import shown
+from normscope.cli.generation_options import shown
 
 
 def test_a_terminal_is_not_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 import tyro
 
 from normscope.checks import check_positive_int
-from normscope.cli.options import Number, Whole
+from normscope.cli.options import OptionalFloat, OptionalInt
 from normscope.data.tokenizers import Tokenizer
-from normscope.generate.decoder import Weights
+from normscope.generate.decoder import WeightFormat
 from normscope.generate.sampling import SamplingConfig
 from normscope.generate.text import TextSettings
 from normscope.models.gpt import GPT
@@ -23,7 +23,7 @@ from normscope.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Writing:
+class GenerationOptions:
     """Which run's model writes, and how."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -38,13 +38,13 @@ class Writing:
     temperature: Annotated[float, tyro.conf.arg(metavar="X")] = 0.8
     """Below 1 likely tokens become likelier; 0 always takes the likeliest."""
 
-    top_k: Whole = None
+    top_k: OptionalInt = None
     """Choose among so many of the likeliest tokens."""
 
-    top_p: Number = None
+    top_p: OptionalFloat = None
     """Choose among the likeliest that together have this probability."""
 
-    min_p: Number = None
+    min_p: OptionalFloat = None
     """Choose among those of at least this share of the likeliest one's probability."""
 
     repetition_penalty: Annotated[float, tyro.conf.arg(metavar="X")] = 1.0
@@ -56,7 +56,7 @@ class Writing:
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Another seed gives other texts."""
 
-    weights: Weights = "float32"
+    weights: WeightFormat = "float32"
     """Rounded to bfloat16 or int8 the weights of a large model are read in less time."""
 
     def settings(self) -> TextSettings:
@@ -76,11 +76,11 @@ class Writing:
         )
 
     def load(self) -> tuple[GPT, Tokenizer]:
-        tell_unfinished(Run.open(self.run))
+        warn_unfinished_checkpoint(Run.open(self.run))
         return load_run(self.run, self.checkpoint)
 
 
-def tell_unfinished(run: Run) -> None:
+def warn_unfinished_checkpoint(run: Run) -> None:
     """Say that a later checkpoint than the last whole one is passed over, unless it is being written right now."""
     steps = run.checkpoints.unfinished()
     if steps and not is_locked(run.folder):
@@ -88,7 +88,7 @@ def tell_unfinished(run: Run) -> None:
         print(f"note: the checkpoint of step {which} is not whole (no manifest), and is passed over", file=sys.stderr)
 
 
-class Display:
+class StreamDisplay:
     """Prints what a model writes, piece by piece: wrapped between words on a terminal, as it is into a file or pipe."""
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ class Display:
         print("" if self._wrap is None else self._wrap.flush(), end="", flush=True)
 
 
-def show_whole(text: str) -> None:
+def print_text(text: str) -> None:
     """Print a text that is there already."""
-    display = Display()
+    display = StreamDisplay()
     display.show(text)
     display.flush()
     print()

@@ -12,8 +12,8 @@ import tyro
 
 from normscope.checks import check_positive_int, check_seed
 from normscope.cli.options import Flag
-from normscope.cli.xray_function import explained
-from normscope.cli.xray_subject import Subject
+from normscope.cli.xray_function import user_code_errors
+from normscope.cli.xray_target import XrayTarget
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.errors import ConfigError, NormscopeError
@@ -23,7 +23,7 @@ Kind = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
-class Passes:
+class PassOptions:
     """What is run while the x-ray looks."""
 
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 1
@@ -41,7 +41,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Form:
+class ExecutionOptions:
     """In which form; with `xray diff` this is the second one's."""
 
     dtype: Annotated[Kind, tyro.conf.arg(metavar="{float32,bfloat16}")] = "float32"
@@ -59,7 +59,7 @@ class Form:
         return ", ".join(way for way in ways if way)
 
 
-def take(subject: Subject, passes: Passes, form: Form) -> XrayRecord:
+def take_xray(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> XrayRecord:
     """Take an x-ray. What the model raises is told with the module in which it happened."""
     check_positive_int(batches=passes.batches)
     check_seed(seed=passes.seed)
@@ -86,7 +86,7 @@ def take(subject: Subject, passes: Passes, form: Form) -> XrayRecord:
         running = [module for module in xray.record.ran if module.output is None]
         inner = f"its module {running[-1].name!r}" if running and running[-1].name else "the model"
         where = inner if running else "the loss or the way back"
-        with explained(f"{subject.label}: {where}"):
+        with user_code_errors(f"{subject.label}: {where}"):
             raise error
     finally:
         model.__dict__.pop("forward", None)
@@ -95,7 +95,7 @@ def take(subject: Subject, passes: Passes, form: Form) -> XrayRecord:
     return dataclasses.replace(xray.record, notices=notices, steps_before=subject.steps)
 
 
-def _check_form(subject: Subject, passes: Passes, form: Form) -> None:
+def _check_form(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> None:
     if form.cached and subject.cached is None:
         raise ConfigError(f"{subject.label} is no GPT of normscope's, and has no cache here\nfix: leave --cached out")
     if form.cached and (passes.step or passes.batches > 1):
@@ -104,7 +104,7 @@ def _check_form(subject: Subject, passes: Passes, form: Form) -> None:
         raise ConfigError("a step needs gradients\nfix: leave --step or --forward-only out")
 
 
-def _run(subject: Subject, passes: Passes, form: Form) -> None:
+def _run(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> None:
     if form.cached:
         assert subject.cached is not None
         subject.model.eval()
