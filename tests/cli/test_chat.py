@@ -48,7 +48,7 @@ def test_mistakes_do_not_end_it(chat: Chat) -> None:
     code, printed, errors = chat("é\n/undo\n/what\n7\n".encode() + b"\xff\n")
     assert code == 0
     assert errors.count("error: ") == 4  # a character, an undo too many, no command, and bytes that are no text
-    assert "fix: say something first\n" in errors
+    assert "fix: send a message first\n" in errors
     assert "there is no command '/what'\nfix: /help lists them\n" in errors
     assert len(printed) == 7
 
@@ -57,7 +57,7 @@ def test_an_interruption_ends_the_answer_only(chat: Chat, monkeypatch: pytest.Mo
     def interrupted(self: Conversation, text: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Conversation, "say", interrupted)
+    monkeypatch.setattr(Conversation, "send", interrupted)
     assert chat(b"7\n8\n") == (0, [f"{GREETING}\n", "\n", "\n", "\n"], "")
 
 
@@ -119,7 +119,7 @@ def test_a_terminal_gets_whole_words(chat: Chat, monkeypatch: pytest.MonkeyPatch
         self.messages.append(Message(text, "", (), "stop_token", ()))
         return iter(["once u", "pon a ti", "me it was a story"])
 
-    monkeypatch.setattr(Conversation, "say", send)
+    monkeypatch.setattr(Conversation, "send", send)
     code, printed, _ = chat(b"7\n")
     assert (code, printed[1]) == (0, "once upon\na time it\nwas a\nstory\n")
 

@@ -21,7 +21,7 @@ def text_of(run: Path, prompt: str, **settings: int) -> str:
 def test_one_text_is_written_as_it_comes(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, errors = entered(["sample", str(trained_run), "--prompt", "7 bottles", "--tokens", "12"], capsys)
     assert (code, out) == (0, text_of(trained_run, "7 bottles", max_new_tokens=12) + "\n")
-    assert errors.startswith("note: the text is longer than the model's context")
+    assert errors.startswith("note: the text exceeds the context of")
 
 
 def test_without_a_prompt_it_begins_a_text(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
