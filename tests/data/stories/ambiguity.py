@@ -1,8 +1,9 @@
-"""A proof, not a sample: no text of a grammar can be made in two ways.
+"""Prove that a grammar is unambiguous: no text has two derivations.
 
-Two ways to make one text part somewhere and come together again, at the end at the latest. So all pairs of ways that
-have just parted are followed for as long as they write the same letters. If no pair ever meets again, there are no two
-ways. To keep the pairs few, a recalled word may be any that the slot ever holds: that adds ways and hides none.
+Two derivations of one text diverge at some node and meet again, at the end at the latest. So all pairs of paths that
+have just diverged are followed for as long as they write the same characters. If no pair ever meets again, the grammar
+is unambiguous. To keep the number of pairs small, a slot may hold any word that is ever drawn into it; this adds paths
+and hides none.
 """
 
 from collections import defaultdict
@@ -15,73 +16,73 @@ from normscope.data.stories.vocabulary import Word
 
 
 @dataclass(frozen=True)
-class Way:
-    """Letters that are still to be written, by which step; the step after it goes on."""
+class Path:
+    """A node and the characters that it has still to write."""
 
-    step: GrammarNode
-    letters: str
+    node: GrammarNode
+    pending: str
 
 
-class Proof:
-    """Looks for two ways to make one text."""
+class AmbiguitySearch:
+    """Search for two derivations of one text."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
-        self.held: defaultdict[str, set[Word]] = defaultdict(set)
-        for step in reversed(grammar.steps):  # the owner of a list is drawn before the list is drawn from
-            if isinstance(step, DrawNode):
-                self.held[step.slot].update(self.drawn(step))
+        self.slot_words: defaultdict[str, set[Word]] = defaultdict(set)
+        for node in reversed(grammar.nodes):  # the owner of a list is drawn before the list is drawn from
+            if isinstance(node, DrawNode):
+                self.slot_words[node.slot].update(self.drawn(node))
 
-    def drawn(self, step: DrawNode) -> list[Word]:
-        if step.table is not None:
-            return list(step.table.words)
-        assert step.other is not None
-        assert step.list is not None
-        return [word for owner in self.held[step.other] for word in owner.list(step.list).words]
+    def drawn(self, node: DrawNode) -> list[Word]:
+        if node.table is not None:
+            return list(node.table.words)
+        assert node.other is not None
+        assert node.list is not None
+        return [word for owner in self.slot_words[node.other] for word in owner.list(node.list).words]
 
-    def ways(self, step: GrammarNode) -> Iterator[Way]:
-        """All ways to write the next letters; twice the same, if there are two ways to come to it without a letter."""
-        if isinstance(step, EndNode):
-            yield Way(step, "\0")
-        elif isinstance(step, BranchNode):
-            for way in step.ways.options:
-                yield from self.ways(way)
-        elif isinstance(step, TextNode):
-            yield Way(step, step.text)
+    def paths(self, node: GrammarNode) -> Iterator[Path]:
+        """All paths from a node to its next characters; repeated if two lead to the same ones without a character."""
+        if isinstance(node, EndNode):
+            yield Path(node, "\0")
+        elif isinstance(node, BranchNode):
+            for branch in node.branches.options:
+                yield from self.paths(branch)
+        elif isinstance(node, TextNode):
+            yield Path(node, node.text)
         else:
-            words = self.drawn(step) if isinstance(step, DrawNode) else self.held[step.slot]
-            for letters in sorted({word.form(step.form) for word in words}):
-                yield Way(step, letters)
+            words = self.drawn(node) if isinstance(node, DrawNode) else self.slot_words[node.slot]
+            for text in sorted({word.form(node.form) for word in words}):
+                yield Path(node, text)
 
-    def further(self, way: Way) -> list[Way]:
-        if way.letters or isinstance(way.step, EndNode):
-            return [way]
-        assert isinstance(way.step, TextNode | SlotNode | DrawNode)
-        return list(self.ways(way.step.next))
+    def advance(self, path: Path) -> list[Path]:
+        if path.pending or isinstance(path.node, EndNode):
+            return [path]
+        assert isinstance(path.node, TextNode | SlotNode | DrawNode)
+        return list(self.paths(path.node.next))
 
-    def meetings(self) -> Iterator[str]:
-        """Where two ways that had parted meet again: the letters on which they agreed last."""
+    def ambiguities(self) -> Iterator[str]:
+        """Where two diverged paths meet again: the last characters that both wrote."""
         pairs = [
             (one, other, "")
-            for step in self.grammar.steps
-            if not isinstance(step, TextNode | EndNode)
-            for one, other in combinations(self.ways(step), 2)
-            if one.letters[:1] == other.letters[:1]
+            for node in self.grammar.nodes
+            if not isinstance(node, TextNode | EndNode)
+            for one, other in combinations(self.paths(node), 2)
+            if one.pending[:1] == other.pending[:1]
         ]
         seen = set()
         while pairs:
-            one, other, trail = pairs.pop()
+            one, other, written = pairs.pop()
             if one == other:
-                yield trail
+                yield written
                 continue
-            length = min(len(one.letters), len(other.letters))
-            if one.letters[:length] != other.letters[:length] or (one, other) in seen:
+            length = min(len(one.pending), len(other.pending))
+            if one.pending[:length] != other.pending[:length] or (one, other) in seen:
                 continue
             seen.add((one, other))
-            trail = (trail + one.letters[:length])[-60:]
-            rests = [self.further(Way(way.step, way.letters[length:])) for way in (one, other)]
-            pairs += [(a, b, trail) for a in rests[0] for b in rests[1]]
+            written = (written + one.pending[:length])[-60:]
+            rests = [self.advance(Path(path.node, path.pending[length:])) for path in (one, other)]
+            pairs += [(a, b, written) for a in rests[0] for b in rests[1]]
 
 
-def meetings(grammar: Grammar) -> list[str]:
-    return sorted(set(Proof(grammar).meetings()))
+def ambiguities(grammar: Grammar) -> list[str]:
+    return sorted(set(AmbiguitySearch(grammar).ambiguities()))

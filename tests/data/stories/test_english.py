@@ -1,4 +1,4 @@
-"""What every story keeps to: plain text, right grammar, and a memory."""
+"""Properties of every story: plain text, correct grammar, consistent references."""
 
 import re
 from collections import Counter
@@ -7,11 +7,11 @@ from itertools import islice
 import pytest
 
 from normscope.data.stories import stories
-from normscope.data.stories.plots import RULES
-from normscope.data.stories.word_lists import ANIMALS, LOOKS, PEOPLE, TABLES, THINGS
+from normscope.data.stories.load import load_rules, load_tables
 
+RULES, TABLES = load_rules(), load_tables()
 TEXTS = [story.text for story in islice(stories(seed=2), 3000)]
-HEROES = {person.text: person for person in PEOPLE}
+HEROES = {person.text: person for person in TABLES["person"]}
 
 
 def any_of(words: list[str]) -> str:
@@ -26,7 +26,7 @@ def hero_of(text: str) -> str:
 
 
 def offenders(pattern: str) -> list[str]:
-    """The places, with a little around them, where the stories hold what they should not."""
+    """Excerpts of the stories around each match of a forbidden pattern."""
     return [
         text[max(0, found.start() - 20) : found.end() + 20] for text in TEXTS for found in re.finditer(pattern, text)
     ]
@@ -50,11 +50,11 @@ def offenders(pattern: str) -> list[str]:
         pytest.param(r", (The|Something|Then|So|Now|It|They|Let|Who|At|In|He|She)\b", id="a capital after a comma"),
     ],
 )
-def test_never(pattern: str) -> None:
+def test_forbidden_pattern(pattern: str) -> None:
     assert offenders(pattern)[:5] == []
 
 
-def test_what_is_said_begins_and_ends() -> None:
+def test_quotes_are_balanced_and_punctuated() -> None:
     for text in TEXTS:
         for paragraph in text.split("\n"):
             said = paragraph.split('"')[1::2]
@@ -62,19 +62,19 @@ def test_what_is_said_begins_and_ends() -> None:
             assert all(re.fullmatch(r"[A-Z].*[,.!?]", words) for words in said), paragraph
 
 
-def test_he_and_she_are_the_hero() -> None:
+def test_pronouns_match_the_hero() -> None:
     for text in TEXTS:
         wanted = HEROES[hero_of(text)].form("he")
         assert {word.lower() for word in re.findall(r"\b([Hh]e|[Ss]he)\b", text)} <= {wanted}, text
 
 
-def test_girls_are_girls_and_boys_are_boys() -> None:
+def test_girl_or_boy_matches_the_hero() -> None:
     for text in TEXTS:
         assert HEROES[hero_of(text)].form("child") in re.findall(r"\b(girl|boy)\b", text.split("\n")[0])
 
 
-def test_what_was_lost_is_what_is_found() -> None:
-    pair = rf"\b{any_of([word.text for word in LOOKS])} {any_of([word.text for word in THINGS])}\b"
+def test_the_thing_stays_the_same() -> None:
+    pair = rf"\b{any_of([word.text for word in TABLES['look']])} {any_of([word.text for word in TABLES['thing']])}\b"
     pairs = [re.findall(pair, text) for text in TEXTS]
     assert all(len(set(found)) <= 1 for found in pairs)
     assert sum(len(found) >= 3 for found in pairs) > 500
@@ -85,16 +85,16 @@ def test_what_was_lost_is_what_is_found() -> None:
     [
         pytest.param(r"\w+ ribbon", id="ribbon"),
         pytest.param(r"\b[A-Z][a-z]+-[a-z]+-[a-z]+", id="magic word"),
-        pytest.param(rf"\b{any_of([word.text for word in ANIMALS])}\b(?! tree)", id="animal"),
+        pytest.param(rf"\b{any_of([word.text for word in TABLES['animal']])}\b(?! tree)", id="animal"),
     ],
 )
-def test_what_comes_back_is_the_same(pattern: str) -> None:
+def test_repeated_mentions_agree(pattern: str) -> None:
     found = [re.findall(pattern, text) for text in TEXTS]
     assert all(len(set(words)) <= 1 for words in found)
     assert sum(len(words) >= 2 for words in found) > 150
 
 
-def test_two_people_are_two() -> None:
+def test_number_of_people() -> None:
     for text in TEXTS:
         names = set(re.findall(rf"\b{any_of(list(HEROES))}\b", text))
         assert len(names) == (2 if re.search(r"ribbon|\brace\b", text) else 1), text
@@ -106,12 +106,12 @@ def test_stories_are_short_and_varied() -> None:
     assert lengths[-30] < 850
     words = Counter(re.findall(r"[a-z]+", "\n".join(TEXTS)))
     assert 500 < len(words) < 1500
-    assert len(words) - list(words.values()).count(1) > 500  # and they come again
+    assert len(words) - list(words.values()).count(1) > 500
     starts = Counter(text.split("\n")[1][:12] for text in TEXTS)
     assert starts.most_common(1)[0][1] < len(TEXTS) / 10
 
 
-def test_no_rule_and_no_table_is_written_in_vain() -> None:
+def test_every_rule_and_table_is_used() -> None:
     notation = "".join(text for texts in RULES.values() for text in texts)
     assert {name for name in RULES if f"<{name}>" not in notation} == {"story"}
     assert {name for name in TABLES if not re.search(rf"={name}\b", notation)} == set()

@@ -1,4 +1,4 @@
-"""The stories themselves: the same everywhere, with the probability that they claim to have."""
+"""The built-in stories are reproducible and have the probability that they report."""
 
 import hashlib
 import math
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from normscope.data.stories import NotAStoryError, derivations, entropy_floor, nats, stories, story_grammar
 from normscope.errors import ConfigError, DtypeError, NormscopeError
-from tests.data.stories.ambiguity import meetings
+from tests.data.stories.ambiguity import ambiguities
 from tests.support import every_refusal
 
 seeded = settings(derandomize=True, deadline=None)
@@ -33,18 +33,18 @@ GOLDEN_TEXT = (
 GOLDEN_HASH = "f76c5227a17e877a2a0b2eb487bf49938afadb4137885b4ea77af8e8bf3e05c0"
 
 
-def test_the_first_story_word_for_word() -> None:
+def test_golden_story() -> None:
     assert next(stories(seed=0)).text == GOLDEN_TEXT
 
 
-def test_the_first_hundred_stories_are_the_same_on_every_machine() -> None:
+def test_golden_hash_of_a_hundred_stories() -> None:
     texts = "\n\n".join(story.text for story in islice(stories(seed=0), 100))
     assert hashlib.sha256(texts.encode()).hexdigest() == GOLDEN_HASH
 
 
 @seeded
 @given(numbers, numbers)
-def test_the_text_alone_tells_the_probability(seed: int, start: int) -> None:
+def test_parse_recovers_the_probability(seed: int, start: int) -> None:
     story = next(stories(seed, start))
     assert math.isclose(nats(story.text), story.nats, rel_tol=0, abs_tol=1e-9)
     assert derivations(story.text) == 1
@@ -52,58 +52,58 @@ def test_the_text_alone_tells_the_probability(seed: int, start: int) -> None:
 
 @seeded
 @given(numbers, st.integers(0, 2**64 - 20), st.integers(0, 10))
-def test_any_story_can_be_the_first(seed: int, start: int, later: int) -> None:
+def test_random_access_by_index(seed: int, start: int, later: int) -> None:
     *_, last = islice(stories(seed, start), later + 1)
     assert next(stories(seed, start + later)) == last
 
 
-def test_seeds_and_numbers_give_other_stories() -> None:
+def test_seeds_and_indices_give_distinct_stories() -> None:
     texts = [story.text for seed in range(20) for story in islice(stories(seed), 50)]
     assert len(set(texts)) == len(texts)
 
 
-def test_the_last_number_is_the_end() -> None:
+def test_the_last_index() -> None:
     assert len(list(stories(seed=0, start=2**64 - 2))) == 2
 
 
-def test_no_text_can_be_made_in_two_ways() -> None:
-    assert meetings(story_grammar()) == []
+def test_the_grammar_is_unambiguous() -> None:
+    assert ambiguities(story_grammar()) == []
 
 
-def test_the_floor_is_what_stories_need_on_average() -> None:
-    told = list(islice(stories(seed=1), 4000))
+def test_entropy_matches_the_sample_mean() -> None:
+    sample = list(islice(stories(seed=1), 4000))
     for expected, seen in (
-        (entropy_floor().bits_per_story, [story.nats / math.log(2) for story in told]),
-        (entropy_floor().bytes_per_story, [len(story.text.encode()) for story in told]),
+        (entropy_floor().bits_per_story, [story.nats / math.log(2) for story in sample]),
+        (entropy_floor().bytes_per_story, [len(story.text.encode()) for story in sample]),
     ):
         error = statistics.stdev(seen) / math.sqrt(len(seen))
         assert abs(statistics.mean(seen) - expected) < 4 * error
-        assert error < 0.01 * expected  # or the line above would pass anything
+        assert error < 0.01 * expected  # otherwise the check above is vacuous
 
 
-def test_the_floor_has_not_moved_unnoticed() -> None:
+def test_entropy_golden_value() -> None:
     assert round(entropy_floor().bits_per_byte, 3) == 0.222
 
 
 @seeded
 @given(numbers, st.data())
-def test_an_altered_story_is_refused_where_it_was_altered(seed: int, data: st.DataObject) -> None:
+def test_an_altered_story_is_rejected_at_the_altered_character(seed: int, data: st.DataObject) -> None:
     text = next(stories(seed)).text
-    place = data.draw(st.integers(0, len(text) - 1))
+    position = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(NotAStoryError) as caught:
-        nats(f"{text[:place]}#{text[place + 1 :]}")
-    assert caught.value.place == place
+        nats(f"{text[:position]}#{text[position + 1 :]}")
+    assert caught.value.position == position
 
 
 @seeded
 @given(st.text())
-def test_random_text_raises_nothing_but_the_one_error(text: str) -> None:
+def test_random_text_raises_only_not_a_story_error(text: str) -> None:
     with pytest.raises(NotAStoryError) as caught:
         nats(text)
-    assert 0 <= caught.value.place <= len(text)
+    assert 0 <= caught.value.position <= len(text)
 
 
-def test_half_a_story_and_more_than_one_are_refused() -> None:
+def test_truncated_and_concatenated_stories_are_rejected() -> None:
     text = next(stories(seed=0)).text
     with pytest.raises(NotAStoryError, match="got the end"):
         nats(text[:-1])
@@ -111,12 +111,12 @@ def test_half_a_story_and_more_than_one_are_refused() -> None:
         nats(f"{text}\n{text}")
 
 
-def test_the_error_survives_the_way_between_processes() -> None:
+def test_the_error_can_be_pickled() -> None:
     with pytest.raises(NotAStoryError) as caught:
         nats("Once")
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
     assert str(copy) == str(caught.value)
-    assert copy.place == caught.value.place
+    assert copy.position == caught.value.position
 
 
 @every_refusal(
@@ -124,16 +124,16 @@ def test_the_error_survives_the_way_between_processes() -> None:
     ("fraction", ConfigError, "seed=0.5 must be", lambda: stories(0.5)),  # type: ignore[arg-type]
     ("too large", ConfigError, "start=18446744073709551616 must be", lambda: stories(0, 2**64)),
     ("truth value", ConfigError, "start=True must be", lambda: stories(0, True)),
-    ("bytes", DtypeError, "a story is a text, but got bytes", lambda: nats(b"Once")),  # type: ignore[arg-type]
+    ("bytes", DtypeError, "a story must be a str, but got bytes", lambda: nats(b"Once")),  # type: ignore[arg-type]
 )
-def test_wrong_arguments_are_refused_at_once(error: type[NormscopeError], words: str, mistake: object) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)
     with pytest.raises(error) as caught:
         mistake()
     assert words in str(caught.value)
 
 
-def test_telling_needs_neither_torch_nor_numpy() -> None:
+def test_generation_imports_neither_torch_nor_numpy() -> None:
     code = "import sys; from normscope.data.stories import stories; next(stories(0)); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert not {"torch", "numpy"} & {*done.stdout.split()}

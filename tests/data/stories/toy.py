@@ -1,4 +1,4 @@
-"""A grammar so small that all its texts can be written down by hand, with their probabilities."""
+"""A grammar small enough to enumerate all its texts with their probabilities."""
 
 from normscope.data.stories.grammar import Grammar
 from normscope.data.stories.vocabulary import Word
@@ -13,26 +13,26 @@ RULES = {
 TOY = Grammar(RULES, {"pet": [Word(pet, foods=foods) for pet, foods in PETS.items()]}, "start")
 
 
-def shares(count: int) -> list[float]:
-    """The definition once more: the r-th option weighs 1 / (r + 2)."""
+def probabilities(count: int) -> list[float]:
+    """Probabilities by definition: the option of rank r has weight 1 / (r + 2)."""
     weights = [1 / (rank + 2) for rank in range(1, count + 1)]
     return [weight / sum(weights) for weight in weights]
 
 
 def every_text() -> dict[str, float]:
-    """Each text of the toy grammar and its probability, by loops that know nothing of steps."""
+    """Each text of the toy grammar and its probability, enumerated without the grammar graph."""
     found: dict[str, float] = {}
-    meeting, eating = shares(2)
-    plain, weather = shares(2)
-    for one, p_one in zip(PETS, shares(3), strict=True):
-        others = {two: p for two, p in zip(PETS, shares(3), strict=True) if two != one}
+    meeting, eating = probabilities(2)
+    plain, weather = probabilities(2)
+    for one, p_one in zip(PETS, probabilities(3), strict=True):
+        others = {two: p for two, p in zip(PETS, probabilities(3), strict=True) if two != one}
         for two, p_two in others.items():
             so_far = meeting * p_one * p_two / sum(others.values())
             text = f"{'An' if one == 'owl' else 'A'} {one} met {two}"
             found[f"{text}."] = so_far * plain
-            for sky, p_sky in zip(("rain", "snow", "sun"), shares(3), strict=True):
+            for sky, p_sky in zip(("rain", "snow", "sun"), probabilities(3), strict=True):
                 found[f"{text} in the {sky}."] = so_far * weather * p_sky
-        for food, p_food in zip(PETS[one], shares(len(PETS[one])), strict=True):
+        for food, p_food in zip(PETS[one], probabilities(len(PETS[one])), strict=True):
             found[f"The {one} ate {food}."] = eating * p_one * p_food * plain
             found[f"The {one} ate {food} and more {food}."] = eating * p_one * p_food * weather
     return found

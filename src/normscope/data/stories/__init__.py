@@ -1,32 +1,31 @@
-"""The built-in corpus: small stories without end, whose entropy is known.
+"""The built-in corpus: an endless supply of generated stories whose entropy is known exactly.
 
-    vocabulary, words   what a story can be about: people, animals, places, things, each with its forms
-    notation, plots     how stories go, in a notation that reads like the sentences themselves
-    grammar             both of these as steps, which are then walked in three ways:
-    telling             random numbers -> a story
-    reading             a story -> its probability
-    expectation         the mean cost and length of all stories: the floor that no model's loss can go below
+    words.txt, plots/   words and sentence templates, as data
+    load                read these files
+    template            parse one sentence template
+    vocabulary          words with their forms, in tables to draw from
+    grammar             templates and tables as a graph, which is traversed in three ways:
+    generate            random numbers -> a story and its probability
+    parse               a story -> its probability
+    entropy             mean cost and length over all stories: the lowest loss that any model can reach
 
 >>> from itertools import islice
 >>> first, second = islice(stories(seed=0), 2)
->>> next(stories(seed=0, start=1)) == second        # any story by its number
+>>> next(stories(seed=0, start=1)) == second        # random access by index
 True
->>> abs(nats(first.text) - first.nats) < 1e-9       # its probability from the text alone
+>>> abs(nats(first.text) - first.nats) < 1e-9       # the probability from the text alone
 True
 """
 
 from collections.abc import Iterator
 from functools import cache
 
-from normscope.data.stories import entropy as expectation
-from normscope.data.stories import generate as telling
-from normscope.data.stories import parse as reading
-from normscope.data.stories.entropy import EntropyFloor
-from normscope.data.stories.generate import Story
+from normscope.data.stories import parse
+from normscope.data.stories.entropy import EntropyFloor, compute_entropy
+from normscope.data.stories.generate import Story, generate_stories
 from normscope.data.stories.grammar import Grammar
+from normscope.data.stories.load import load_rules, load_tables
 from normscope.data.stories.parse import NotAStoryError
-from normscope.data.stories.plots import RULES
-from normscope.data.stories.word_lists import TABLES
 
 __all__ = [
     "EntropyFloor",
@@ -42,35 +41,35 @@ __all__ = [
 
 @cache
 def story_grammar() -> Grammar:
-    """The grammar of the stories, made when it is first needed."""
-    return Grammar(RULES, TABLES, "story")
+    """Return the grammar of the stories; built on first use."""
+    return Grammar(load_rules(), load_tables(), "story")
 
 
 def stories(seed: int, start: int = 0) -> Iterator[Story]:
-    """Stories without end, from number `start` on; a story depends on the seed and on its number alone."""
-    return telling.generate_stories(story_grammar(), seed, start)
+    """Generate stories forever, from index `start`. A story depends only on the seed and its index."""
+    return generate_stories(story_grammar(), seed, start)
 
 
 def nats(text: str) -> float:
-    """-ln of the probability that this story is told, from its text alone.
+    """Return -ln of the probability of generating this story.
 
     >>> nats("Once upon a time there was a spreadsheet.")
     Traceback (most recent call last):
-    normscope.data.stories.parse.NotAStoryError: this is no story that the grammar tells, from character ...
+    normscope.data.stories.parse.NotAStoryError: the grammar cannot generate this text, from character ...
     """
-    return reading.nats(story_grammar(), text)
+    return parse.nats(story_grammar(), text)
 
 
 def derivations(text: str) -> int:
-    """In how many ways the grammar makes this text: one, or the floor would be too high."""
-    return len(reading.derivations(story_grammar(), text))
+    """Return the number of derivations of this text: 1, because the grammar is unambiguous."""
+    return len(parse.derivations(story_grammar(), text))
 
 
 @cache
 def entropy_floor() -> EntropyFloor:
-    """The entropy of the stories and their mean length, exactly.
+    """Return the exact entropy and mean length of the stories.
 
     >>> round(entropy_floor().bits_per_byte, 2), round(entropy_floor().bytes_per_story)
     (0.22, 588)
     """
-    return expectation.compute_entropy(story_grammar())
+    return compute_entropy(story_grammar())

@@ -1,4 +1,4 @@
-"""Odds: how likely each of a few options is."""
+"""A categorical distribution over a few options, with Zipf-like probabilities by default."""
 
 import math
 from bisect import bisect_right
@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 class Categorical(Generic[T]):
-    """Options in the order of how often they are taken: the r-th weighs 1 / (r + 2), as Zipf saw with words.
+    """A categorical distribution. By default the option of rank r has weight 1 / (r + 2), as in Zipf's law.
 
-    So nobody has to write weights down, and whoever adds a sentence only decides where it stands.
+    So frequencies need not be written down: the order of the options determines them.
 
-    >>> odds = Categorical(["often", "at times", "seldom"])
-    >>> [round(p, 3) for p in odds.probabilities]
+    >>> distribution = Categorical(["often", "sometimes", "rarely"])
+    >>> [round(p, 3) for p in distribution.probabilities]
     [0.426, 0.319, 0.255]
-    >>> odds.pick(0.5)  # by a number between 0 and 1
-    (1, 'at times')
+    >>> distribution.sample(0.5)
+    (1, 'sometimes')
     """
 
     def __init__(self, options: Sequence[T], weights: Sequence[float] | None = None) -> None:
@@ -28,20 +28,20 @@ class Categorical(Generic[T]):
         self.options = tuple(options)
         self.probabilities = tuple(weight / total for weight in weights)
         self.nats = tuple(-math.log(p) for p in self.probabilities)
-        """What taking each option costs: -ln p."""
-        self._thresholds = tuple(accumulate(self.probabilities[:-1]))  # the last option takes whatever is left
+        """-ln p of each option."""
+        self._cumulative = tuple(accumulate(self.probabilities[:-1]))  # the last option takes the remainder
 
     @property
     def entropy(self) -> float:
-        """The mean of what an option costs, in nats."""
+        """Entropy in nats."""
         return math.fsum(p * nats for p, nats in zip(self.probabilities, self.nats, strict=True))
 
-    def pick(self, number: float) -> tuple[int, T]:
-        """The option that a number from [0, 1) stands for, after its place."""
-        place = bisect_right(self._thresholds, number)
-        return place, self.options[place]
+    def sample(self, uniform: float) -> tuple[int, T]:
+        """Return the index and value of the option for a uniform random number from [0, 1)."""
+        index = bisect_right(self._cumulative, uniform)
+        return index, self.options[index]
 
-    def without(self, place: int) -> "Categorical[T]":
-        """The odds once this option is out of the question; the others keep their proportions."""
-        kept = [i for i in range(len(self.options)) if i != place]
+    def without(self, index: int) -> "Categorical[T]":
+        """Return the distribution conditioned on not drawing this option."""
+        kept = [i for i in range(len(self.options)) if i != index]
         return Categorical([self.options[i] for i in kept], [self.probabilities[i] for i in kept])

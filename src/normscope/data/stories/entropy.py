@@ -1,27 +1,27 @@
-"""What to expect of a grammar: the exact mean cost and length of its stories.
+"""The exact entropy and mean length of the stories of a grammar.
 
-The mean of a sum is the sum of the means, so it is enough to know, for every step, how likely a story comes there and
-which words its slots hold then. No choice but a draw looks at the memory, and a draw looks at one slot, so each slot
-can be followed by itself: the numbers are exact although no two slots are ever looked at together.
+Expectation is linear, so it suffices to know, for each node, the probability of reaching it and the distribution of the
+word in each slot. Only draws depend on the slots, and a draw depends on at most one slot, so the slots can be followed
+separately: the result is exact without their joint distribution.
 """
 
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, SlotNode, TextNode
+from normscope.data.stories.grammar import BranchNode, DrawNode, EndNode, Grammar, GrammarNode, TextNode
 from normscope.data.stories.vocabulary import Word
 from normscope.errors import ConfigError
 
-Masses = dict[Word, float]
-"""For each word that a slot can hold, how likely a story comes to a step with it."""
+WordMass = dict[Word, float]
+"""For each word that a slot can hold: the probability of reaching a node with it."""
 
 
 @dataclass(frozen=True)
 class EntropyFloor:
-    """The least that any model can need for the stories, on average: their entropy.
+    """Entropy of the stories: the lowest mean loss that any model can reach.
 
-    `bits_per_byte` is the entropy of an endless row of stories, whose borders are known, for each of its bytes.
+    `bits_per_byte` is the entropy rate of an endless sequence of stories whose boundaries are known.
     """
 
     bits_per_story: float
@@ -33,65 +33,59 @@ class EntropyFloor:
 
 
 @dataclass
-class _Arrivals:
-    """How likely a story comes to a step, and with which words in its slots."""
+class _NodeMass:
+    """The probability of reaching a node, in total and by the word in each slot."""
 
-    mass: float = 0.0
-    slots: dict[str, Masses] = field(default_factory=dict)
+    total: float = 0.0
+    slots: dict[str, WordMass] = field(default_factory=dict)
 
-    def add(self, other: "_Arrivals", share: float) -> None:
-        self.mass += share * other.mass
+    def add(self, other: "_NodeMass", probability: float) -> None:
+        self.total += probability * other.total
         for slot, masses in other.slots.items():
             here = self.slots.setdefault(slot, {})
             for word, mass in masses.items():
-                here[word] = here.get(word, 0.0) + share * mass
+                here[word] = here.get(word, 0.0) + probability * mass
 
-    def words(self, slot: str) -> Masses:
-        """What the slot holds; every story that comes here must have filled it."""
+    def words(self, slot: str) -> WordMass:
+        """Return the mass of each word in a slot, which must be filled on every path to the node."""
         masses = self.slots.get(slot, {})
-        if not math.isclose(math.fsum(masses.values()), self.mass, rel_tol=1e-9):
-            raise ConfigError(f"a story can come to {{{slot}}} without a {slot}\nfix: draw it on every way there")
+        if not math.isclose(math.fsum(masses.values()), self.total, rel_tol=1e-9):
+            raise ConfigError(f"the slot {{{slot}}} is used before it is filled\nfix: draw {slot} on every path there")
         return masses
 
 
 def compute_entropy(grammar: Grammar) -> EntropyFloor:
-    """Follow all stories at once, step by step."""
-    arrivals: defaultdict[GrammarNode, _Arrivals] = defaultdict(_Arrivals)
-    arrivals[grammar.start].mass = 1.0
+    """Propagate probabilities through the graph, and sum costs and lengths over its nodes."""
+    reached: defaultdict[GrammarNode, _NodeMass] = defaultdict(_NodeMass)
+    reached[grammar.start].total = 1.0
     nats, length = [], []
-    for step in reversed(grammar.steps):  # all ways to a step come before it
-        here = arrivals.pop(step, _Arrivals())
-        if isinstance(step, EndNode):
+    for node in reversed(grammar.nodes):  # topological order
+        here = reached.pop(node, _NodeMass())
+        if isinstance(node, EndNode):
             continue
-        if isinstance(step, BranchNode):
-            nats.append(here.mass * step.ways.entropy)
-            for way, share in zip(step.ways.options, step.ways.probabilities, strict=True):
-                arrivals[way].add(here, share)
+        if isinstance(node, BranchNode):
+            nats.append(here.total * node.branches.entropy)
+            for branch, probability in zip(node.branches.options, node.branches.probabilities, strict=True):
+                reached[branch].add(here, probability)
             continue
-        if isinstance(step, TextNode):
-            length.append(here.mass * _bytes(step.text))
-        elif isinstance(step, SlotNode):
-            length += [mass * _bytes(word.form(step.form)) for word, mass in here.words(step.slot).items()]
-        elif isinstance(step, DrawNode):
-            cost, drawn = _draw(step, here)
-            nats.append(cost)
-            length += [mass * _bytes(word.form(step.form)) for word, mass in drawn.items()]
-            here.slots[step.slot] = drawn
-        arrivals[step.next].add(here, 1.0)
+        if isinstance(node, TextNode):
+            length.append(here.total * len(node.text.encode()))
+        else:
+            if isinstance(node, DrawNode):
+                cost, here.slots[node.slot] = _draw(node, here)
+                nats.append(cost)
+            length += [mass * len(word.form(node.form).encode()) for word, mass in here.words(node.slot).items()]
+        reached[node.next].add(here, 1.0)
     return EntropyFloor(math.fsum(nats) / math.log(2), math.fsum(length))
 
 
-def _draw(step: DrawNode, here: _Arrivals) -> tuple[float, Masses]:
-    """What a draw costs on average, and what it leaves in its slot."""
+def _draw(node: DrawNode, here: _NodeMass) -> tuple[float, WordMass]:
+    """Return the mean cost of a draw in nats, and the mass of each word afterwards."""
     cost, drawn = 0.0, defaultdict[Word, float](float)
-    others = {None: here.mass} if step.other is None else here.words(step.other)
+    others = {None: here.total} if node.other is None else here.words(node.other)
     for other, mass in others.items():
-        odds = step.odds(other)
-        cost += mass * odds.entropy
-        for word, share in zip(odds.options, odds.probabilities, strict=True):
-            drawn[word] += mass * share
+        distribution = node.distribution_given(other)
+        cost += mass * distribution.entropy
+        for word, probability in zip(distribution.options, distribution.probabilities, strict=True):
+            drawn[word] += mass * probability
     return cost, dict(drawn)
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())

@@ -1,4 +1,4 @@
-"""Telling: from random numbers to a story, and what its choices cost."""
+"""Generate stories: random numbers -> a story and its probability."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,47 +11,44 @@ from normscope.data.stories.vocabulary import Word
 
 @dataclass(frozen=True)
 class Story:
-    """A text, and -ln of the probability that just this one is told."""
+    """A story and -ln of its probability."""
 
     text: str
     nats: float
 
 
-def generate_story(grammar: Grammar, number: Callable[[], float]) -> Story:
-    """Walk the grammar once, asking for a number from [0, 1) at every choice."""
-    words: list[str] = []
-    memory: dict[str, Word] = {}
+def generate_story(grammar: Grammar, uniform: Callable[[], float]) -> Story:
+    """Generate one story. `uniform` returns a random number from [0, 1) for each choice."""
+    texts: list[str] = []
+    slots: dict[str, Word] = {}
     nats = 0.0
-    step: GrammarNode = grammar.start
-    while not isinstance(step, EndNode):
-        if isinstance(step, TextNode):
-            words.append(step.text)
-            step = step.next
-        elif isinstance(step, BranchNode):
-            place, way = step.ways.pick(number())
-            nats += step.ways.nats[place]
-            step = way
-        elif isinstance(step, DrawNode):
-            odds = step.odds(None if step.other is None else memory[step.other])
-            place, word = odds.pick(number())
-            nats += odds.nats[place]
-            memory[step.slot] = word
-            words.append(word.form(step.form))
-            step = step.next
+    node: GrammarNode = grammar.start
+    while not isinstance(node, EndNode):
+        if isinstance(node, BranchNode):
+            index, branch = node.branches.sample(uniform())
+            nats += node.branches.nats[index]
+            node = branch
+            continue
+        if isinstance(node, TextNode):
+            texts.append(node.text)
         else:
-            words.append(memory[step.slot].form(step.form))
-            step = step.next
-    return Story("".join(words), nats)
+            if isinstance(node, DrawNode):
+                distribution = node.distribution(slots)
+                index, slots[node.slot] = distribution.sample(uniform())
+                nats += distribution.nats[index]
+            texts.append(slots[node.slot].form(node.form))
+        node = node.next
+    return Story("".join(texts), nats)
 
 
 def generate_stories(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
-    """Stories one after the other. Number i depends on the seed and on i alone, so that any can be the first."""
+    """Generate stories from index `start`. Story i depends only on the seed and on i."""
     check_seed(seed=seed, start=start)
-    return _tell_from(grammar, int(seed), int(start))
+    return _generate_from(grammar, int(seed), int(start))
 
 
-def _tell_from(grammar: Grammar, seed: int, index: int) -> Iterator[Story]:
+def _generate_from(grammar: Grammar, seed: int, start: int) -> Iterator[Story]:
     random = Random()
-    for number in range(index, SEED_LIMIT):
-        random.seed(seed * SEED_LIMIT + number)  # Python promises the same numbers for a whole number, in every version
+    for index in range(start, SEED_LIMIT):
+        random.seed(seed * SEED_LIMIT + index)  # Python guarantees the same sequence for an int seed across versions
         yield generate_story(grammar, random.random)

@@ -1,6 +1,6 @@
-"""A grammar: rules and tables, laid out as the steps that lead from the first word of a story to its end.
+"""The grammar as a graph of nodes from the start of a story to its end.
 
-Telling a story, reading one and knowing what to expect of all are three ways to walk the same steps.
+Generating a story, parsing one, and computing the entropy are three traversals of the same graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ SlotValues = Mapping[str, Word]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TextNode:
-    """Words that are always there."""
+    """Write literal text."""
 
     text: str
     next: "GrammarNode"
@@ -32,7 +32,7 @@ class TextNode:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SlotNode:
-    """A form of a word that is remembered."""
+    """Write a form of the word in a slot."""
 
     slot: str
     form: str
@@ -41,17 +41,17 @@ class SlotNode:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BranchNode:
-    """One of several ways to go on."""
+    """Continue with one of several nodes."""
 
-    ways: Categorical["GrammarNode"]
+    branches: Categorical["GrammarNode"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DrawNode:
-    """A word from a table, to be written and remembered.
+    """Draw a word, store it in a slot and write it.
 
-    At most one earlier slot has a say, either as the owner of the table (`list` is one of its lists) or as the word
-    that must not come again. So what to expect can be told slot by slot: see `expectation`.
+    The draw depends on at most one other slot: either its word owns the list to draw from (`list`), or it is the word
+    to exclude. `entropy` relies on this to follow each slot separately.
     """
 
     slot: str
@@ -61,76 +61,80 @@ class DrawNode:
     list: str | None
     next: "GrammarNode"
 
-    def odds(self, other: Word | None) -> Categorical[Word]:
-        """How likely each word is, given the word in the slot `other`, if there is one."""
+    def distribution(self, slots: SlotValues) -> Categorical[Word]:
+        """Return the distribution of the word, given the words in the slots."""
+        return self.distribution_given(None if self.other is None else slots[self.other])
+
+    def distribution_given(self, other: Word | None) -> Categorical[Word]:
+        """Return the distribution of the word, given the word in the slot `other`."""
         if self.table is not None:
-            return self.table.odds(unlike=other)
-        assert other is not None  # what has no table of its own draws from a list of the other
+            return self.table.distribution(unlike=other)
+        assert other is not None  # a draw without a table draws from a list of the other word
         assert self.list is not None
-        return other.list(self.list).odds()
+        return other.list(self.list).distribution()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EndNode:
-    """Here a story is over."""
+    """The end of the story."""
 
 
 GrammarNode = TextNode | SlotNode | BranchNode | DrawNode | EndNode
 
 
 class Grammar:
-    """Rules and tables, made into steps.
+    """Rules and word tables, compiled into a graph.
 
     Args:
-        rules: for each name, the texts of which one is taken, in the notation of `notation`, the frequent ones first.
-        tables: for each name, the words to draw from.
-        start: the rule that is a whole story.
+        rules: for each rule, its alternatives: templates in the syntax of `template`, the most frequent first.
+        tables: for each table, its words, the most frequent first.
+        start: the rule that generates a whole story.
 
     >>> pets = [Word("owl"), Word("hen")]
     >>> grammar = Grammar({"start": ["A [cat|dog] met {pet=pets as a}."]}, {"pets": pets}, start="start")
-    >>> type(grammar.start).__name__, len(grammar.steps)
+    >>> type(grammar.start).__name__, len(grammar.nodes)
     ('TextNode', 8)
     """
 
     def __init__(self, rules: Mapping[str, Sequence[str]], tables: Mapping[str, Sequence[Word]], start: str) -> None:
         self._rules = {name: tuple(parse_template(text) for text in texts) for name, texts in rules.items()}
         self._tables = {name: WordTable(words) for name, words in tables.items()}
-        self.steps: list[GrammarNode] = []
-        """Every step, each after all those that can follow it."""
-        self.start = self._named(start, self._add(EndNode()), ())
+        self.nodes: list[GrammarNode] = []
+        """All nodes in reverse topological order: successors come first."""
+        self.start = self._rule(start, self._add(EndNode()), ())
 
-    def _add(self, step: GrammarNode) -> GrammarNode:
-        self.steps.append(step)
-        return step
+    def _add(self, node: GrammarNode) -> GrammarNode:
+        self.nodes.append(node)
+        return node
 
-    def _text(self, text: Template, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
-        """The steps of a text, laid from its end to its beginning; `within` are the rules that it stands in."""
-        for part in reversed(text):
+    def _template(self, template: Template, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
+        """Build a template's nodes from its end to its start. `within` lists the rules that are being expanded."""
+        for part in reversed(template):
             match part:
-                case PlainText(words):
-                    after = self._add(TextNode(words, after))
+                case PlainText(text):
+                    after = self._add(TextNode(text, after))
                 case SlotReference(slot, form):
                     after = self._add(SlotNode(slot, form, after))
                 case SlotDraw():
                     after = self._add(self._draw(part, after))
                 case Alternatives(options):
-                    after = self._fork(options, after, within)
+                    after = self._branch(options, after, within)
                 case RuleReference(rule):
-                    after = self._named(rule, after, within)
+                    after = self._rule(rule, after, within)
         return after
 
-    def _fork(self, options: Sequence[Template], after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
-        ways = [self._text(option, after, within) for option in options]
-        return ways[0] if len(ways) == 1 else self._add(BranchNode(Categorical(ways)))
+    def _branch(self, options: Sequence[Template], after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
+        branches = [self._template(option, after, within) for option in options]
+        return branches[0] if len(branches) == 1 else self._add(BranchNode(Categorical(branches)))
 
-    def _named(self, rule: str, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
+    def _rule(self, rule: str, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
         if not self._rules.get(rule):
             raise ConfigError(f"there is no rule <{rule}>\nfix: use one of {', '.join(sorted(self._rules))}")
         if rule in within:
             raise ConfigError(
-                f"the rule <{rule}> comes back to itself\nfix: a story has to end; leave <{rule}> out of it"
+                f"the rule <{rule}> is recursive\nfix: stories must end; do not use <{rule}> within itself"
             )
-        return self._fork(self._rules[rule], after, (*within, rule))
+        return self._branch(self._rules[rule], after, (*within, rule))
 
     def _draw(self, part: SlotDraw, after: GrammarNode) -> DrawNode:
         owner, _, name = part.source.rpartition(".")
@@ -142,7 +146,7 @@ class Grammar:
             return DrawNode(part.slot, part.form, table, part.unlike, None, after)
         if part.unlike is not None:
             raise ConfigError(
-                f"{{{part.slot}={part.source}}} looks at {owner} and at {part.unlike}\n"
-                f"fix: let it look at one earlier word only, so that the floor can be computed"
+                f"{{{part.slot}={part.source}}} depends on two slots, {owner} and {part.unlike}\n"
+                f"fix: depend on one slot only, so that the entropy can be computed"
             )
         return DrawNode(part.slot, part.form, None, owner, name, after)

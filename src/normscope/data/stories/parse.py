@@ -1,4 +1,4 @@
-"""Reading: from a text back to the choices that made it."""
+"""Parse stories: a text -> its derivations and their probabilities."""
 
 import math
 import reprlib
@@ -20,94 +20,95 @@ from normscope.errors import DtypeError, NormscopeError
 
 
 class NotAStoryError(NormscopeError, ValueError):
-    """A text that the grammar cannot make. `place` is where it stopped being a story."""
+    """A text that the grammar cannot generate. `position` is the first character that does not fit."""
 
-    def __init__(self, message: str, place: int) -> None:
-        super().__init__(message, place)
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message, position)
         self.message = message
-        self.place = place
+        self.position = position
 
     def __str__(self) -> str:
         return self.message
 
 
-class _Thread(NamedTuple):
-    """One way to have come so far: where the grammar stands, where the text, what is remembered, what it cost."""
+class _PartialParse(NamedTuple):
+    """A derivation of the text before `position`: the next node, the filled slots, and the cost."""
 
-    step: GrammarNode
-    place: int
-    memory: SlotValues
+    node: GrammarNode
+    position: int
+    slots: SlotValues
     nats: float
 
 
 def derivations(grammar: Grammar, text: str) -> list[float]:
-    """What each way to make this text costs, in nats; of an unambiguous grammar, a list of one.
+    """Return the cost in nats of each derivation of this text; one for an unambiguous grammar.
 
-    Every way is followed for as long as the text agrees. Raises a `NotAStoryError` if none leads to the end.
+    Raises:
+        NotAStoryError: the text has no derivation.
     """
     if not isinstance(text, str):
-        raise DtypeError(f"a story is a text, but got {type(text).__name__}: {reprlib.repr(text)}")
-    found: list[float] = []
-    failures: dict[int, set[str]] = {}  # what was wanted instead, by place
-    threads = [_Thread(grammar.start, 0, {}, 0.0)]
-    while threads:
-        thread = threads.pop()
-        if isinstance(thread.step, EndNode):
-            if thread.place == len(text):
-                found.append(thread.nats)
+        raise DtypeError(f"a story must be a str, but got {type(text).__name__}: {reprlib.repr(text)}")
+    costs: list[float] = []
+    failures: dict[int, set[str]] = {}  # by position: the texts that would have fitted
+    pending = [_PartialParse(grammar.start, 0, {}, 0.0)]
+    while pending:
+        partial = pending.pop()
+        if isinstance(partial.node, EndNode):
+            if partial.position == len(text):
+                costs.append(partial.nats)
             else:
-                failures.setdefault(thread.place, set()).add("the end")
+                failures.setdefault(partial.position, set()).add("the end")
             continue
-        for words, after in _ways_on(thread):
-            if text.startswith(words, thread.place):
-                threads.append(after)
+        for expected, after in _continuations(partial):
+            if text.startswith(expected, partial.position):
+                pending.append(after)
             else:
-                agreed = _agreement(words, text[thread.place : thread.place + len(words)])
-                failures.setdefault(thread.place + agreed, set()).add(repr(words[agreed:]))
-    if not found:
+                matched = _common_prefix(expected, text[partial.position : partial.position + len(expected)])
+                failures.setdefault(partial.position + matched, set()).add(repr(expected[matched:]))
+    if not costs:
         raise _not_a_story(text, max(failures), failures[max(failures)])
-    return found
+    return costs
 
 
 def nats(grammar: Grammar, text: str) -> float:
-    """-ln of the probability that this text is told, summed over all ways to make it."""
+    """Return -ln of the probability of this text, summed over all derivations."""
     costs = derivations(grammar, text)
     least = min(costs)
     return least - math.log(math.fsum(math.exp(least - cost) for cost in costs))
 
 
-def _ways_on(thread: _Thread) -> Iterator[tuple[str, _Thread]]:
-    """The words that can come next, each with where they lead."""
-    step, place, memory, cost = thread.step, thread.place, thread.memory, thread.nats
-    if isinstance(step, BranchNode):
-        for way, more in zip(step.ways.options, step.ways.nats, strict=True):
-            yield "", _Thread(way, place, memory, cost + more)
-    elif isinstance(step, TextNode):
-        yield step.text, _Thread(step.next, place + len(step.text), memory, cost)
-    elif isinstance(step, SlotNode):
-        words = memory[step.slot].form(step.form)
-        yield words, _Thread(step.next, place + len(words), memory, cost)
-    elif isinstance(step, DrawNode):
-        odds = step.odds(None if step.other is None else memory[step.other])
-        for word, more in zip(odds.options, odds.nats, strict=True):
-            words = word.form(step.form)
-            yield words, _Thread(step.next, place + len(words), {**memory, step.slot: word}, cost + more)
+def _continuations(partial: _PartialParse) -> Iterator[tuple[str, _PartialParse]]:
+    """Yield each text that can come next, with the state after it."""
+    node, position, slots, cost = partial
+    if isinstance(node, BranchNode):
+        for branch, more in zip(node.branches.options, node.branches.nats, strict=True):
+            yield "", _PartialParse(branch, position, slots, cost + more)
+    elif isinstance(node, TextNode):
+        yield node.text, _PartialParse(node.next, position + len(node.text), slots, cost)
+    elif isinstance(node, SlotNode):
+        text = slots[node.slot].form(node.form)
+        yield text, _PartialParse(node.next, position + len(text), slots, cost)
+    elif isinstance(node, DrawNode):
+        distribution = node.distribution(slots)
+        for word, more in zip(distribution.options, distribution.nats, strict=True):
+            text = word.form(node.form)
+            yield text, _PartialParse(node.next, position + len(text), {**slots, node.slot: word}, cost + more)
 
 
-def _agreement(words: str, text: str) -> int:
-    """How many characters are the same from the beginning."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, text, strict=False)))
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _not_a_story(text: str, place: int, wanted: set[str]) -> NotAStoryError:
-    shown = sorted(wanted)
+def _not_a_story(text: str, position: int, expected: set[str]) -> NotAStoryError:
+    shown = sorted(expected)
     more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
-    got = repr(text[place : place + 30]) if place < len(text) else "the end"
+    got = repr(text[position : position + 30]) if position < len(text) else "the end"
     return NotAStoryError(
-        f"this is no story that the grammar tells, from character {place} on\n"
-        f"    after {text[max(0, place - 40) : place]!r}\n"
+        f"the grammar cannot generate this text, from character {position} on\n"
+        f"    after {text[max(0, position - 40) : position]!r}\n"
         f"    got {got}\n"
-        f"    wanted {' or '.join(shown[:6])}{more}\n"
-        f"fix: give the whole text of one story, as stories() made it",
-        place,
+        f"    expected {' or '.join(shown[:6])}{more}\n"
+        f"fix: pass the whole text of one story from stories()",
+        position,
     )

@@ -1,11 +1,11 @@
-"""The notation that stories are written in: text -> parts.
+"""Sentence templates: text -> parts.
 
-Once there was {hero=person as a}.      draw a person, remember it as hero, and write the form "a"
-{friend=person not hero}                draw someone else
-{food=friend.foods}                     draw from a list that the remembered friend brings along
-{hero} smiled, and {hero.he} ran.       recall the word itself, or one of its forms
-It was [warm|cold].                     one of several, the frequent ones first; nothing at all is one, too
-<greeting>                              a rule: a list of such texts, of which one is taken
+Once there was {hero=person as a}.      draw a word from the table `person`, store it in slot `hero`, write its form "a"
+{friend=person not hero}                draw a word other than the one in `hero`
+{food=friend.foods}                     draw from the list `foods` of the word in slot `friend`
+{hero} smiled, and {hero.he} ran.       write the word in a slot, or one of its forms
+It was [warm|cold].                     one of several alternatives, the most frequent first; may be empty
+<greeting>                              expand a rule: one of its alternatives
 """
 
 import re
@@ -16,14 +16,14 @@ from normscope.errors import ConfigError
 
 @dataclass(frozen=True)
 class PlainText:
-    """Words as they stand."""
+    """Literal text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class SlotDraw:
-    """`{slot=source as form not unlike}`: the source is a table, or `other.list` of an earlier slot."""
+    """`{slot=source as form not unlike}`. The source is a table, or `other.list` for a list of the word in a slot."""
 
     slot: str
     source: str
@@ -58,7 +58,7 @@ Template = tuple[TemplatePart, ...]
 
 _TOKEN = re.compile(
     r"(?P<plain>[^][{}<>|]+)"
-    r"|\{(?P<slot>\w+)(\.(?P<recalled>\w+))?\}"
+    r"|\{(?P<slot>\w+)(\.(?P<slot_form>\w+))?\}"
     r"|\{(?P<drawn>\w+)=(?P<source>\w+(\.\w+)?)( as (?P<form>\w+))?( not (?P<unlike>\w+))?\}"
     r"|<(?P<rule>[\w ]+)>"
     r"|(?P<mark>[][|])"
@@ -66,35 +66,35 @@ _TOKEN = re.compile(
 
 
 def parse_template(text: str) -> Template:
-    """Read one text of the notation.
+    """Parse a template.
 
     >>> parse_template("{hero} sat [down|still].")
     (SlotReference(slot='hero', form=''), PlainText(text=' sat '), Alternatives(options=((PlainText(text='down'),), \
 (PlainText(text='still'),))), PlainText(text='.'))
     """
-    open_choices: list[list[list[TemplatePart]]] = []  # for each '[' that is open, the options so far
+    stack: list[list[list[TemplatePart]]] = []  # for each open '[': the parts before it, then its options so far
     parts: list[TemplatePart] = []
-    place = 0
-    while place < len(text):
-        token = _TOKEN.match(text, place)
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         if token is None:
-            raise _fault(text, place, "cannot be read")
-        place = token.end()
+            raise _syntax_error(text, position, f"unexpected {text[position : position + 12]!r}")
+        position = token.end()
         if token["mark"] == "[":
-            open_choices.append([parts])
+            stack.append([parts])
             parts = []
         elif token["mark"] is not None:
-            if not open_choices:
-                raise _fault(text, token.start(), "stands outside of any [...]")
-            open_choices[-1].append(parts)
+            if not stack:
+                raise _syntax_error(text, token.start(), f"{token['mark']!r} outside of [...]")
+            stack[-1].append(parts)
             parts = []
             if token["mark"] == "]":
-                before, *options = open_choices.pop()
+                before, *options = stack.pop()
                 parts = [*before, Alternatives(tuple(tuple(option) for option in options))]
         else:
             parts.append(_part(token))
-    if open_choices:
-        raise _fault(text, len(text), "comes before every '[' is closed", what="the end")
+    if stack:
+        raise _syntax_error(text, len(text), "unclosed '['")
     return tuple(parts)
 
 
@@ -104,12 +104,11 @@ def _part(token: re.Match[str]) -> TemplatePart:
     if token["rule"] is not None:
         return RuleReference(token["rule"])
     if token["slot"] is not None:
-        return SlotReference(token["slot"], token["recalled"] or "")
+        return SlotReference(token["slot"], token["slot_form"] or "")
     return SlotDraw(token["drawn"], token["source"], token["form"] or "", token["unlike"])
 
 
-def _fault(text: str, place: int, problem: str, what: str | None = None) -> ConfigError:
-    got = what or repr(text[place : place + 12])
+def _syntax_error(text: str, position: int, problem: str) -> ConfigError:
     return ConfigError(
-        f"{got} {problem}, at character {place} of {text!r}\nfix: write it as normscope.data.stories.template tells"
+        f"{problem} at character {position} of {text!r}\nfix: see normscope.data.stories.template for the syntax"
     )

@@ -1,4 +1,4 @@
-"""Words that a story can remember: each with its forms, in tables to draw from."""
+"""Words with their forms, in tables to draw from."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,11 +8,11 @@ from normscope.errors import ConfigError
 
 
 class Word:
-    """A word, or a few, with the forms that sentences need.
+    """A word or phrase with the forms that sentences need.
 
-    A form that is a list holds what goes with the word, to be drawn from in its turn: what this animal eats, what is
-    to be seen in that place. Every text also has the forms "a" (with its article) and, for the beginning of a
-    sentence, a capital for each form: "He" is made from "he".
+    A form given as a list holds related words to draw from: what an animal eats, what can be seen at a place. Every
+    word also has the forms "a" (with its article) and "cap" (capitalized). A capitalized form name gives the
+    capitalized form, for the start of a sentence: "He" comes from "he".
 
     >>> owl = Word("owl", home="hollow tree", foods=["nuts", "berries"])
     >>> owl.form("a"), owl.form("Home"), owl.list("foods").words[1].text
@@ -30,34 +30,31 @@ class Word:
         }
 
     def form(self, name: str) -> str:
-        """The text of a form; "" is the word itself."""
+        """Return the text of a form; "" is the word itself."""
         if name not in self._forms:
-            raise ConfigError(
-                f"the word {self.text!r} has no form {name!r}\nfix: use one of {self._names(self._forms)}"
-            )
+            raise self._no_such("form", name, self._forms)
         return self._forms[name]
 
     def list(self, name: str) -> "WordTable":
-        """The words that go with this one."""
+        """Return a list of related words."""
         if name not in self._lists:
-            raise ConfigError(
-                f"the word {self.text!r} has no list {name!r}\nfix: use one of {self._names(self._lists)}"
-            )
+            raise self._no_such("list", name, self._lists)
         return self._lists[name]
 
     def __repr__(self) -> str:
         return f"Word({self.text!r})"
 
-    @staticmethod
-    def _names(mapping: Mapping[str, object]) -> str:
-        return ", ".join(name for name in mapping if name) or "none: it has none"
+    def _no_such(self, kind: str, name: str, known: Mapping[str, object]) -> ConfigError:
+        names = ", ".join(filter(None, known))
+        fix = f"use one of {names}" if names else f"add the {kind} to the word"
+        return ConfigError(f"the word {self.text!r} has no {kind} {name!r}\nfix: {fix}")
 
 
 class WordTable:
-    """Words to draw from, the frequent ones first.
+    """Words to draw from, the most frequent first.
 
     >>> table = WordTable([Word("owl"), Word("fox"), Word("bear")])
-    >>> table.odds(unlike=table.words[0]).options
+    >>> table.distribution(unlike=table.words[0]).options
     (Word('fox'), Word('bear'))
     """
 
@@ -67,13 +64,15 @@ class WordTable:
         self.words = self._all.options
         self.check_distinct("")
 
-    def odds(self, unlike: Word | None = None) -> Categorical[Word]:
-        """How likely each word is; with `unlike`, how likely each other word is."""
+    def distribution(self, unlike: Word | None = None) -> Categorical[Word]:
+        """Return the distribution over all words, or over all but `unlike`."""
         return self._all if unlike is None else self._others.get(unlike, self._all)
 
     def check_distinct(self, form: str) -> None:
-        """Refuse two words that read the same: nobody could tell which of them was drawn."""
+        """Raise if two words have the same text in this form: the grammar would be ambiguous."""
         texts = [word.form(form) for word in self.words]
         twice = sorted({text for text in texts if texts.count(text) > 1})
         if twice:
-            raise ConfigError(f"several words of a table read {twice[0]!r}\nfix: draw them by a form that differs")
+            raise ConfigError(
+                f"several words of a table have the text {twice[0]!r}\nfix: draw them by a form that differs"
+            )
