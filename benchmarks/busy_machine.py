@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from normscope.runtime.env_vars import prepare_environment
+from normscope.runtime.env_vars import set_env_defaults
 from normscope.runtime.machine_load import usable_cores
 
 Work = Literal["training", "decoding"]
@@ -235,5 +235,5 @@ def table(given: Arguments | None = None) -> Table:
 
 
 if __name__ == "__main__":
-    prepare_environment()
+    set_env_defaults()
     Console(width=160).print(table(tyro.cli(Arguments)))

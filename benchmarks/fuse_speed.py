@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import normscope
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 
 DEPTH, WIDTH, HEADS, VOCABULARY, BATCH, CONTEXT = 6, 384, 6, 4096, 8, 256
 REPEATS = 9
@@ -85,5 +85,5 @@ def table() -> Table:
 
 
 if __name__ == "__main__":
-    hold_memory()
+    keep_freed_memory()
     Console(width=120).print(table())

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.blocks.add_norm import add_and_normalize
 from normscope.blocks.mlp import relu2
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 from timing import copy_seconds, medians
 
 ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))
@@ -159,7 +159,7 @@ def table(compiled: bool) -> Table:
     for question, shape in track(cases, "layers", console=progress, transient=True):
         case = Case(question, shape)
         as_it_is.append(case.ratio(*case.times()))
-    hold_memory()
+    keep_freed_memory()
     for (question, shape), ratio in track(
         list(zip(cases, as_it_is, strict=True)), "and again", console=progress, transient=True
     ):

@@ -74,7 +74,7 @@ model = GPT(gpt2(vocab_size=vocabulary, context=context, depth=depth, width=widt
 class Same:
     def batch(self, number):
         return x.numpy(), y.numpy()
-config = TrainConfig(steps=1000000, batch=batch, optimiser="adamw", matrix_rate=1e-3, rate=1e-3, weight_decay=0.1)
+config = TrainConfig(steps=1000000, batch=batch, optimizer="adamw", matrix_lr=1e-3, lr=1e-3, weight_decay=0.1)
 step = Trainer(model, config, Same()).step
 count = model.parameter_count()
 """

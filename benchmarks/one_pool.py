@@ -16,7 +16,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import normscope
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 
 SIZES = ((768, 128, 512), (2048, 384, 1536), (4096, 768, 3072))
 REPEATS = 101
@@ -52,5 +52,5 @@ def table() -> Table:
 
 
 if __name__ == "__main__":
-    hold_memory()
+    keep_freed_memory()
     Console(width=120).print(table())

@@ -26,7 +26,7 @@ import one_pool
 import step_speed
 import time_to_quality
 import xray_overhead
-from normscope.training.doctor import processor
+from normscope.training.doctor import cpu_name
 
 TARGET = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -137,7 +137,7 @@ costs some 25 us more than torch's, which shows at 768 x 128. Everything is fast
 
 
 def _machine() -> str:
-    found = f"{torch.get_num_threads()} threads, {processor()}, Python {platform.python_version()}"
+    found = f"{torch.get_num_threads()} threads, {cpu_name()}, Python {platform.python_version()}"
     return f"Measured on {date.today()}: {found}, torch {torch.__version__}."
 
 

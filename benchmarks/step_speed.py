@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import normscope
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 from timing import medians
 
 SIZES = (
@@ -112,5 +112,5 @@ def table() -> Table:
 
 
 if __name__ == "__main__":
-    hold_memory()
+    keep_freed_memory()
     Console(width=120).print(table())

@@ -16,12 +16,12 @@ from normscope.errors import NormscopeError
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runtime.devices import resolve_device
-from normscope.training.doctor import measure
-from normscope.training.loop import train
+from normscope.training.doctor import measure_cost
+from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay
 from normscope.training.recipes import recipe
-from normscope.training.start_run import start
-from normscope.training.verify_resume import prove_resume
+from normscope.training.start_run import start_run
+from normscope.training.verify_resume import verify_resume
 from tests.support import Refusal, every_refusal
 
 LETTERS = CharacterTokenizer.of(["hello world"])
@@ -110,14 +110,14 @@ TENSORS: list[Refusal] = [
     ("long-norm", NormscopeError, r"there is no norm 'x{79}\.\.\.;", lambda: any_.llama(norm=LONG)),
 ]
 TRAINING: list[Refusal] = [
-    ("run", NormscopeError, "a Run is trained, but got 'x'", lambda: train("x")),  # type: ignore[arg-type]
-    ("proof", NormscopeError, "a Run's, but got 'x'", lambda: prove_resume("x")),  # type: ignore[arg-type]
-    ("recipe", NormscopeError, "is made from a Recipe", lambda: start("r", [], "dial")),  # type: ignore[arg-type]
-    ("model", NormscopeError, "model=5 must be", lambda: start("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
-    ("setting", NormscopeError, "no setting 'x'", lambda: start("r", [], recipe("dial"), train={"x": 1})),
-    ("text", NormscopeError, "prompt=5 must", lambda: start("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
-    ("sources", NormscopeError, "read from paths", lambda: start("r", 5, recipe("dial"))),  # type: ignore[arg-type]
-    ("measure", NormscopeError, "made from a GPTConfig", lambda: measure("x", "y")),  # type: ignore[arg-type]
+    ("run", NormscopeError, "a Run is trained, but got 'x'", lambda: train_run("x")),  # type: ignore[arg-type]
+    ("proof", NormscopeError, "a Run's, but got 'x'", lambda: verify_resume("x")),  # type: ignore[arg-type]
+    ("recipe", NormscopeError, "is made from a Recipe", lambda: start_run("r", [], "dial")),  # type: ignore[arg-type]
+    ("model", NormscopeError, "model=5 must be", lambda: start_run("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
+    ("setting", NormscopeError, "no setting 'x'", lambda: start_run("r", [], recipe("dial"), train={"x": 1})),
+    ("text", NormscopeError, "prompt=5 must", lambda: start_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
+    ("sources", NormscopeError, "read from paths", lambda: start_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
+    ("measure", NormscopeError, "made from a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]
     ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
     ("muon-tensor", NormscopeError, "Muon takes matrices", lambda: any_.Muon(torch.ones(2, 2), lr=0.1)),
     ("muon-text", NormscopeError, "Muon takes matrices", lambda: any_.Muon("x", lr=0.1)),
@@ -133,8 +133,8 @@ TRAINING: list[Refusal] = [
     *paths("load_tokenizer", any_.load_tokenizer),
     *paths("load_huggingface", any_.load_huggingface),
     *paths("open", Run.open),
-    *paths("start", lambda path: start(path, [], recipe("dial"))),
-    *paths("source", lambda path: start("r", [path], recipe("dial"))),
+    *paths("start", lambda path: start_run(path, [], recipe("dial"))),
+    *paths("source", lambda path: start_run("r", [path], recipe("dial"))),
     *paths("prepare", lambda path: prepare(["text.txt"], path)),
     *paths("corpus", open_corpus),
     *paths("report", write_report),

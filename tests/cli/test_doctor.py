@@ -2,14 +2,14 @@
 
 import pytest
 
-from normscope.runtime.precision import Probe
+from normscope.runtime.precision import BFloat16Probe
 from tests.cli.running import refused, typed
 
 
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/runtime/test_precision.py has the real one, which takes seconds."""
-    monkeypatch.setattr("normscope.training.doctor.probe_bfloat16", lambda: Probe(None, "not tried"))
+    monkeypatch.setattr("normscope.training.doctor.probe_bfloat16", lambda: BFloat16Probe(None, "not tried"))
 
 
 def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_a_config_that_cannot_fit_is_not_tried(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("normscope.training.memory_estimate.memory_free", lambda: 2**28)
+    monkeypatch.setattr("normscope.training.memory_estimate.available_memory", lambda: 2**28)
     monkeypatch.setattr("normscope.training.doctor.GPT", None)
     errors = refused(["doctor", "--depth", "8"], capsys)
     assert "weights, gradients and optimiser of 7.34 M parameters take 84 MB" in errors

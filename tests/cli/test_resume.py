@@ -99,11 +99,11 @@ def test_a_proof_that_fails_is_told_by_the_exit_code(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from normscope.cli import resume
-    from normscope.training.verify_resume import Proof
+    from normscope.training.verify_resume import ResumeCheck
 
     for different, code in (((), 0), (("model.safetensors",), 1)):
-        proof = Proof(0, 6, different)
-        monkeypatch.setattr(resume, "prove_resume", lambda run, tell, proof=proof: proof)
+        proof = ResumeCheck(0, 6, different)
+        monkeypatch.setattr(resume, "verify_resume", lambda run, log, proof=proof: proof)
         assert typed("resume r --verify", capsys) == (code, f"{proof}\n", "")
 
 

@@ -15,8 +15,8 @@ from rich.text import Text
 from normscope import cli
 from normscope.cli.streams import GuardedStream, guarded_streams
 from normscope.render.console import SafeConsole
-from normscope.training.loop import train
-from normscope.training.observers.log_lines import PlainLines
+from normscope.training.loop import train_run
+from normscope.training.observers.log_lines import LogLines
 from tests.training.small_run import new_run
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\x08\x00"
@@ -73,10 +73,10 @@ class Broken(io.StringIO):
 def test_a_run_goes_on_without_a_display_and_stops_saved_without_a_reader(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=12, save_every=0)
     nobody = GuardedStream(cast(TextIO, Broken(BrokenPipeError(32, "Broken pipe"))))
-    assert train(run, [PlainLines(cast(TextIO, nobody))]) == "stopped"
+    assert train_run(run, [LogLines(cast(TextIO, nobody))]) == "stopped"
     assert run.checkpoints.last() == 0
     full = GuardedStream(cast(TextIO, Broken(OSError(28, "No space left on device"))))
-    assert train(run, [PlainLines(cast(TextIO, full))]) == "done"
+    assert train_run(run, [LogLines(cast(TextIO, full))]) == "done"
     assert run.checkpoints.last() == 12
     assert full.failure is not None
 

@@ -10,7 +10,7 @@ import pytest
 from normscope.data.corpus import open_corpus
 from normscope.data.prepare import prepare
 from normscope.errors import FileError
-from normscope.storage.files import signed
+from normscope.storage.files import with_checksum
 from tests.data.texts import POEM, write
 
 
@@ -32,7 +32,7 @@ def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
     record = json.loads((folder / "corpus.json").read_text())
     change(record)
     del record["checksum"]
-    (folder / "corpus.json").write_text(json.dumps(signed(record)))
+    (folder / "corpus.json").write_text(json.dumps(with_checksum(record)))
 
 
 @pytest.mark.parametrize("change", [{"floor_bits_per_byte": 0.5}, {"checksum": None}, {"notices": ["x"]}])

@@ -16,7 +16,7 @@ from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import LossRecord, ModuleRecord, StepRecord, TensorStats, UnitStats, XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
 from normscope.errors import FileError
-from normscope.storage.files import signed
+from normscope.storage.files import with_checksum
 
 
 @functools.cache
@@ -93,7 +93,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
     content = json.loads(path.read_text())
     del content["checksum"]
     change(content)
-    path.write_text(json.dumps(signed(content)))
+    path.write_text(json.dumps(with_checksum(content)))
     return path
 
 

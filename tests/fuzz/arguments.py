@@ -134,7 +134,7 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     from normscope.runs.run import Run
     from normscope.training.config import TrainConfig
     from normscope.training.recipes import recipe
-    from normscope.training.start_run import start
+    from normscope.training.start_run import start_run
 
     letters = CharacterTokenizer.of(["hello world"])
     model = normscope.GPT(normscope.llama(vocab_size=letters.vocab_size, context=16, depth=1, width=16, heads=2))
@@ -179,10 +179,10 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
         "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),
         "TrainConfig": (
             TrainConfig,
-            {"steps": 3, "batch": 2, "rate": 0.1, "seed": 1, "clip": 1.0, "device": "cpu"},
+            {"steps": 3, "batch": 2, "lr": 0.1, "seed": 1, "grad_clip": 1.0, "device": "cpu"},
         ),
         "start": (
-            start,
+            start_run,
             {
                 "folder": "made",
                 "sources": [place / "milk.txt"],

@@ -128,7 +128,7 @@ class Bench:
 
     def _make_more(self, text: Path) -> Iterator[Subject]:
         half, corpus = self.place / "half", self.place / "corpus"
-        self._do("train", str(text), "--out", str(half), *TRAIN, str(STEPS), *TOKENS, "--evaluate-every", "2")
+        self._do("train", str(text), "--out", str(half), *TRAIN, str(STEPS), *TOKENS, "--eval-every", "2")
         self._do("resume", str(half), "--from-step", "0", "--until", "4")
         yield Subject("half-done run", half, [Reader("resume {}", trained)])
         self._do("prepare", str(text), "--out", str(corpus), "--tokenizer", "bpe", *TOKENS)

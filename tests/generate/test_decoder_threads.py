@@ -12,7 +12,7 @@ from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 from normscope.runtime import adaptive_threads as adaptive
-from normscope.runtime.openmp_wait import BriefWaits
+from normscope.runtime.openmp_wait import ShortSpin
 from tests.generate.decoding import known_layout
 from tests.runtime.test_adaptive_threads import BusyMeter
 
@@ -57,7 +57,7 @@ def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))
     model = GPT(MODEL)
     forgotten = []
-    monkeypatch.setattr(adaptive.AdaptiveThreads, "new_work", lambda threads: forgotten.append(threads.most))
+    monkeypatch.setattr(adaptive.AdaptiveThreads, "reset", lambda threads: forgotten.append(threads.most))
     for _ in range(3):
         Decoder(known_layout(model), model.new_cache(2))
     assert len(forgotten) == 1  # at the first text
@@ -73,4 +73,4 @@ def test_after_a_text_threads_wait_as_they_did_before(known: bool, monkeypatch: 
     monkeypatch.setattr("normscope.generate.decoder.can_decode", lambda model: known)
     generate_tokens(GPT(MODEL), [[1, 2]], max_new_tokens=3)
     gc.collect()
-    assert not BriefWaits.is_held()
+    assert not ShortSpin.is_active()

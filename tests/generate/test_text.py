@@ -111,8 +111,8 @@ def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
 def test_a_special_token_in_a_prompt_is_text_unless_it_is_allowed() -> None:
     prompt, model = "a<|endoftext|>", bytes_writer()
     plain, special, ended = (
-        generate_text(model, BYTES, text, max_new_tokens=8, allow_special=allowed)[0]
-        for text, allowed in ((prompt, False), (prompt, True), ("a<|end|>", True))
+        generate_text(model, BYTES, text, max_new_tokens=8, allow_special=is_allowed)[0]
+        for text, is_allowed in ((prompt, False), (prompt, True), ("a<|end|>", True))
     )
     assert plain.tokens != special.tokens == ended.tokens
     assert special.prompt == prompt

@@ -10,7 +10,7 @@ import pytest
 from normscope.errors import FileError
 from normscope.lab.claim import Tuning
 from normscope.lab.outcome import is_older, load_outcome, outcome_path, save_outcome
-from normscope.storage.files import signed
+from normscope.storage.files import with_checksum
 from tests.lab.made import VARIANTS, made_claim, made_outcome, questions
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, damage: dic
     path = save_outcome(tmp_path, made_outcome())
     content = {**json.loads(path.read_text()), **damage}
     del content["checksum"]
-    path.write_text(json.dumps(signed(content)))
+    path.write_text(json.dumps(with_checksum(content)))
     with pytest.raises(FileError, match=r"is damaged or of another version|is not valid"):
         load_outcome(tmp_path, "made-up")
 
@@ -97,6 +97,6 @@ def test_a_file_that_does_not_say_what_it_rests_on_is_refused(tmp_path: Path, mi
     path = save_outcome(tmp_path, made_outcome())
     content = json.loads(path.read_text())
     del content["checksum"], content[missing]
-    path.write_text(json.dumps(signed(content)))
+    path.write_text(json.dumps(with_checksum(content)))
     with pytest.raises(FileError, match=r"is damaged or of another version|is not valid"):
         load_outcome(tmp_path, "made-up")

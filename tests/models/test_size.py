@@ -88,10 +88,10 @@ def test_what_is_free_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = 4 * (config.parameter_count() + config.buffer_count())
     monkeypatch.setattr(size, "memory_free", lambda: needed)
     GPT(config)
-    monkeypatch.setattr(size, "memory_free", lambda: needed - 1)
+    monkeypatch.setattr(size, "available_memory", lambda: needed - 1)
     with pytest.raises(ConfigError, match="too large"):
         GPT(config)
-    monkeypatch.setattr(size, "memory_free", lambda: None)
+    monkeypatch.setattr(size, "available_memory", lambda: None)
     GPT(config)
 
 

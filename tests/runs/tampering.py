@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from normscope.runs.manifest import MANIFEST, write_manifest
-from normscope.storage.files import signed
-from normscope.storage.safe_folder import OwnFolder
+from normscope.runs.manifest import MANIFEST_NAME, write_manifest
+from normscope.storage.files import with_checksum
+from normscope.storage.safe_folder import SafeFolder
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -22,8 +22,8 @@ def flip_bit(path: Path, bit: int) -> None:
 
 def reseal(folder: Path, config: str | None = None) -> None:
     """Write a folder's manifest anew, with the checksums of what its files are now."""
-    manifest = json.loads((folder / MANIFEST).read_text())
-    write_manifest(OwnFolder(folder), manifest["files"], config or manifest["config"])
+    manifest = json.loads((folder / MANIFEST_NAME).read_text())
+    write_manifest(SafeFolder(folder), manifest["files"], config or manifest["config"])
 
 
 def rewrite(path: Path, change: Change) -> None:
@@ -31,7 +31,7 @@ def rewrite(path: Path, change: Change) -> None:
     content = json.loads(path.read_text())
     is_signed = content.pop("checksum", None) is not None
     change(content)
-    path.write_text(json.dumps(signed(content) if is_signed else content))
+    path.write_text(json.dumps(with_checksum(content) if is_signed else content))
 
 
 def rewrite_config(run: Path, change: Change) -> None:

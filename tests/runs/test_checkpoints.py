@@ -52,11 +52,11 @@ def test_what_was_never_finished_does_not_count(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     (checkpoints.path(20) / "manifest.json").unlink()
     assert checkpoints.last() == 10
-    checkpoints.forget_after(10)
+    checkpoints.drop_after(10)
     assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["00000010"]
 
 
-@pytest.mark.parametrize("how", ["save", "forget_after"])
+@pytest.mark.parametrize("how", ["save", "drop_after"])
 def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -65,14 +65,14 @@ def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(
     if how == "save":
         checkpoints.save(30, {}, {})
     else:
-        checkpoints.forget_after(10)
+        checkpoints.drop_after(10)
     assert checkpoints.steps() == ([20, 30] if how == "save" else [10])
 
 
 def test_a_best_that_is_forgotten_is_not_the_best_of_a_later_try(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     checkpoints.mark_best(20, 1.5)
-    checkpoints.forget_after(10)
+    checkpoints.drop_after(10)
     checkpoints.save(20, {}, {})
     assert checkpoints.best() is None
 
@@ -90,7 +90,7 @@ def test_a_damaged_mark_is_refused_and_the_best_is_not_dropped(tmp_path: Path, d
     checkpoints.save(20, {}, {})
     path = checkpoints.folder / "best.json"
     path.write_text(damage(path.read_text()))
-    for use in (checkpoints.best, lambda: checkpoints.save(30, {}, {}), lambda: checkpoints.forget_after(10)):
+    for use in (checkpoints.best, lambda: checkpoints.save(30, {}, {}), lambda: checkpoints.drop_after(10)):
         with pytest.raises(CheckpointError, match=r"best\.json is (damaged|not JSON|not valid)(.|\n)*fix: remove it"):
             use()
     assert checkpoints.steps() == [10, 20, 30]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import CheckpointError, FileError
-from normscope.runs import checksummed_folder as sealed
-from normscope.runs.manifest import MANIFEST
+from normscope.runs import checksummed_folder
+from normscope.runs.manifest import MANIFEST_NAME
 from tests.runs.tampering import reseal, rewrite
 from tests.support import randn
 
@@ -23,12 +23,12 @@ TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "random": 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "00000007"
-    sealed.seal(path, TENSORS, {"step": 7})
+    checksummed_folder.write_folder(path, TENSORS, {"step": 7})
     return path
 
 
 def test_what_goes_in_comes_out(folder: Path) -> None:
-    tensors, facts = sealed.unseal(folder)
+    tensors, facts = checksummed_folder.read_folder(folder)
     assert facts == {"step": 7}
     assert tensors.keys() == TENSORS.keys()
     for name, group in TENSORS.items():
@@ -38,8 +38,8 @@ def test_what_goes_in_comes_out(folder: Path) -> None:
 
 def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
     base = randn(4, 6, seed=1)
-    sealed.seal(tmp_path / "x", {"model": {"top": base[:2], "turned": base.T}}, {})
-    tensors, _ = sealed.unseal(tmp_path / "x")
+    checksummed_folder.write_folder(tmp_path / "x", {"model": {"top": base[:2], "turned": base.T}}, {})
+    tensors, _ = checksummed_folder.read_folder(tmp_path / "x")
     assert torch.equal(tensors["model"]["turned"], base.T)
     assert torch.equal(tensors["model"]["top"], base[:2])
 
@@ -48,44 +48,44 @@ def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
 @given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from(["model.safetensors", "state.json"]))
 def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, where: float, name: str) -> None:
     folder = tmp_path_factory.mktemp("flip")
-    sealed.seal(folder, TENSORS, {"step": 7})
+    checksummed_folder.write_folder(folder, TENSORS, {"step": 7})
     content = bytearray((folder / name).read_bytes())
     content[int(where * len(content))] ^= 4
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=f"{name} was altered"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "random.safetensors", "state.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "rng.safetensors", "state.json"])
 def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
     with pytest.raises(CheckpointError, match=f"{name} was cut short or grew: it has {len(content) - 3} bytes"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=f"{name} is missing"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
 
 
 def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
-    assert not sealed.is_sealed(folder)
+    (folder / MANIFEST_NAME).unlink()
+    assert not checksummed_folder.is_complete(folder)
     with pytest.raises(CheckpointError, match="was never finished"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"format": 99, "files": {}}', '{"format": 2}', "\x00"])
 def test_a_foreign_manifest_is_refused(folder: Path, content: str) -> None:
-    (folder / MANIFEST).write_text(content)
+    (folder / MANIFEST_NAME).write_text(content)
     with pytest.raises(CheckpointError, match=r"manifest\.json"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
 
 
 def test_a_foreign_file_with_a_right_checksum_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a pickle in a zip")
     reseal(folder)
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
-        sealed.unseal(folder)
+        checksummed_folder.read_folder(folder)
 
 
 _FILL = """
@@ -93,16 +93,16 @@ import resource, sys
 from pathlib import Path
 import torch
 from normscope.errors import FileError
-from normscope.runs import checksummed_folder as sealed
+from normscope.runs import checksummed_folder
 folder = Path(sys.argv[1])
-sealed.seal(folder / "00000001", {"model": {"a": torch.ones(10)}}, {})
+checksummed_folder.write_folder(folder / "00000001", {"model": {"a": torch.ones(10)}}, {})
 if sys.argv[2] == "quota":
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
-    sealed.seal(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
+    checksummed_folder.write_folder(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
 except FileError as error:
     print(error)
-print(sorted(path.name for path in folder.iterdir()), sealed.unseal(folder / "00000001")[1])
+print(sorted(path.name for path in folder.iterdir()), checksummed_folder.read_folder(folder / "00000001")[1])
 """
 
 
@@ -141,7 +141,7 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
     else:
         tmp_path.chmod(0o500)
     with pytest.raises(FileError, match=r"cannot (write|make the folder)"):
-        sealed.seal(tmp_path / "x", TENSORS, {})
+        checksummed_folder.write_folder(tmp_path / "x", TENSORS, {})
 
 
 def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
@@ -151,8 +151,8 @@ def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("entry", [None, [], {"sha256": "0"}, {"bytes": 3}])
 def test_a_manifest_with_a_broken_entry_is_refused(folder: Path, entry: object) -> None:
-    rewrite(folder / MANIFEST, lambda manifest: manifest["files"].update({"model.safetensors": entry}))
-    for read in (sealed.unseal, sealed.checksums):
+    rewrite(folder / MANIFEST_NAME, lambda manifest: manifest["files"].update({"model.safetensors": entry}))
+    for read in (checksummed_folder.read_folder, checksummed_folder.checksums):
         with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: .* at `files\[\.\.\.\]"):
             read(folder)
 
@@ -167,6 +167,6 @@ def test_what_is_synced_is_open_for_writing(tmp_path: Path, monkeypatch: pytest.
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    sealed.seal(tmp_path / "x", TENSORS, {})
+    checksummed_folder.write_folder(tmp_path / "x", TENSORS, {})
     assert len(modes) == 4
     assert os.O_RDONLY not in modes

@@ -15,11 +15,11 @@ from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.generate.text import generate_text
 from normscope.runs.load_run import load_run
 from normscope.runs.lock import is_locked, locked
-from normscope.runs.manifest import MANIFEST
+from normscope.runs.manifest import MANIFEST_NAME
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
-from normscope.training.loop import train
-from normscope.training.nan_guard import replay, save_bundle
+from normscope.training.loop import train_run
+from normscope.training.nan_guard import replay, save_nan_bundle
 from tests.runs.tampering import files_of, fingerprint, flip_bit, reseal, rewrite, rewrite_config
 from tests.training.small_run import new_run
 
@@ -29,12 +29,12 @@ STEPS = 4
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run at its end, that is only copied."""
-    run = new_run(tmp_path_factory.mktemp("run"), steps=STEPS, save_every=2, evaluate_every=2, xray_every=2)
-    train(run)
+    run = new_run(tmp_path_factory.mktemp("run"), steps=STEPS, save_every=2, eval_every=2, xray_every=2)
+    train_run(run)
     write_report(run.folder)
     model, _ = run.load_model()
     tokens = torch.zeros(2, 4, dtype=torch.long)
-    save_bundle(run.inside / "faults" / "00000001-batch-0", model, tokens, tokens, {"error": "the loss is nan"})
+    save_nan_bundle(run.safe_folder / "nan" / "00000001-batch-0", model, tokens, tokens, {"error": "the loss is nan"})
     return run.folder
 
 
@@ -51,7 +51,7 @@ def sample(folder: Path) -> str:
 
 def resume(folder: Path) -> str:
     run = Run.open(folder)
-    reason = train(run, from_step=2)
+    reason = train_run(run, from_step=2)
     return reason + sample(folder)
 
 
@@ -60,7 +60,7 @@ def report(folder: Path) -> str:
 
 
 def replay_fault(folder: Path) -> str:
-    return str(replay(folder / "faults" / "00000001-batch-0"))
+    return str(replay(folder / "nan" / "00000001-batch-0"))
 
 
 COMMANDS: dict[str, Callable[[Path], str]] = {
@@ -101,11 +101,11 @@ LINKS = {
     "data": "folder",
     "data/train.bin": "file",
     "data/corpus.json": "file",
-    "faults/00000001-batch-0": "folder",
+    "nan/00000001-batch-0": "folder",
 }
 
 
-NOT_READ = (".lock", "checkpoints/00000004/state.json", "faults/00000001-batch-0")
+NOT_READ = (".lock", "checkpoints/00000004/state.json", "nan/00000001-batch-0")
 """What no command here looks into; and a fault, whose folder the user names."""
 
 
@@ -152,7 +152,7 @@ def test_a_new_run_is_not_begun_behind_a_link(tmp_path: Path) -> None:
 def test_a_second_name_of_the_metrics_is_not_written_to(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "metrics.jsonl", tmp_path / "backup.jsonl")
     with pytest.raises(FileError, match="has another name too"):
-        train(Run.open(folder), from_step=2)
+        train_run(Run.open(folder), from_step=2)
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "manifest.json", "tokenizer.json", "checkpoints"])
@@ -169,7 +169,9 @@ def test_a_pipe_or_folder_in_place_of_a_file_is_refused_at_once(folder: Path, na
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "..", "a\\b.json", "x.safetensors/../../y.json", ""])
 def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None:
     checkpoint = folder / "checkpoints" / "00000004"
-    rewrite(checkpoint / MANIFEST, lambda manifest: manifest["files"].update({name: manifest["files"]["state.json"]}))
+    rewrite(
+        checkpoint / MANIFEST_NAME, lambda manifest: manifest["files"].update({name: manifest["files"]["state.json"]})
+    )
     with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: expected `str` matching regex .* `files`"):
         Run.open(folder).load_model("last")
 
@@ -181,7 +183,7 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None
         ("model", "activation", "gelu"),
         ("model", "window", 3),
         ("model", "rotary_base", 5.0),
-        ("train", "rate", 0.5),
+        ("train", "lr", 0.5),
     ],
 )
 def test_a_setting_that_was_changed_is_named_by_every_command(
@@ -195,13 +197,13 @@ def test_a_setting_that_was_changed_is_named_by_every_command(
 
 def test_a_setting_that_was_changed_before_the_first_checkpoint_is_refused(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=2)
-    rewrite(run.folder / "config.json", lambda config: config["train"].update(rate=0.9))
+    rewrite(run.folder / "config.json", lambda config: config["train"].update(lr=0.9))
     with pytest.raises(CheckpointError, match=r"config\.json was (altered|cut short or grew)"):
-        train(Run.open(run.folder))
+        train_run(Run.open(run.folder))
 
 
 def test_a_damaged_manifest_is_blamed_itself(folder: Path) -> None:
-    for path in (folder / MANIFEST, folder / "checkpoints" / "00000004" / MANIFEST):
+    for path in (folder / MANIFEST_NAME, folder / "checkpoints" / "00000004" / MANIFEST_NAME):
         data = path.read_bytes()
         digit = next(number for number in range(100, len(data)) if data[number : number + 1].isdigit())
         path.write_bytes(data[:digit] + b"9"[: data[digit] != 57] + b"8"[: data[digit] == 57] + data[digit + 1 :])
@@ -245,7 +247,7 @@ def test_a_damaged_end_of_the_metrics_is_told_again(folder: Path) -> None:
     flip_bit(path, 8 * path.stat().st_size - 200)
     assert "is damaged" in outcome("report", folder)
     assert not Run.open(folder).is_done()
-    assert train(Run.open(folder)) == "done"
+    assert train_run(Run.open(folder)) == "done"
     assert outcome("report", folder).startswith("<!DOCTYPE html>")
 
 
@@ -272,8 +274,8 @@ WEIGHT, MEMORY = "blocks.0.attention.q.weight", "blocks.0.attention.q.weight:mom
         ("model", WEIGHT, lambda t: t[:8], r"is F32 of \(8, 16\) instead"),
         ("model", WEIGHT, lambda t: t * torch.nan, "has numbers in .*q.weight that are not finite"),
         ("model", "more", None, "more is not known"),
-        ("optimiser", MEMORY, lambda t: t.to(torch.int32), "is I32 of"),
-        ("optimiser", MEMORY, lambda t: t[0], r"is F32 of \(16,\) instead"),
+        ("optimizer", MEMORY, lambda t: t.to(torch.int32), "is I32 of"),
+        ("optimizer", MEMORY, lambda t: t[0], r"is F32 of \(16,\) instead"),
         ("random", "torch", lambda t: t[:100], "is U8 of"),
         ("random", "torch", lambda t: t * 0 + 255, "does not fit the model of this run"),
     ],
@@ -288,7 +290,7 @@ def test_tensors_that_do_not_fit_are_named_though_every_checksum_is_right(
     else:
         _retype(path, name, change)
     reseal(checkpoint)
-    uses: list[Callable[[], object]] = [lambda: train(Run.open(folder), from_step=STEPS)]
+    uses: list[Callable[[], object]] = [lambda: train_run(Run.open(folder), from_step=STEPS)]
     uses += [lambda: load_run(folder, "last")] if group == "model" else []
     for use in uses:
         with pytest.raises(CheckpointError, match=words):
@@ -333,13 +335,13 @@ def test_absurd_sizes_are_judged_before_anything_is_built(folder: Path, part: st
         {"step": 2**52},
         {"step": -1},
         {"next_batch": 10**18},
-        {"passed_over": [2**60]},
-        {"passed_over": "all"},
+        {"skipped_batches": [2**60]},
+        {"skipped_batches": "all"},
         {"metrics_bytes": 10**15},
         {"seconds": -1.0},
         {"best": "low"},
         {"config": 5},
-        {"surroundings": {"threads": 5}},
+        {"environment": {"threads": 5}},
         {"more": 1},
     ],
 )
@@ -353,7 +355,7 @@ def test_facts_that_cannot_be_are_refused(folder: Path, change: dict[str, Any]) 
 def test_a_checkpoint_of_another_run_is_refused(folder: Path) -> None:
     """One whose config differs only in what a model is sampled without."""
     shutil.copytree(folder, folder.parent / "other")
-    rewrite_config(folder.parent / "other", lambda config: config["train"].update(rate=0.5))
+    rewrite_config(folder.parent / "other", lambda config: config["train"].update(lr=0.5))
     shutil.rmtree(folder / "checkpoints" / "00000004")
     shutil.copytree(folder.parent / "other" / "checkpoints" / "00000004", folder / "checkpoints" / "00000004")
     with pytest.raises(CheckpointError, match="00000004 belongs to another run"):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, FileError
-from normscope.runs.events import Noticed, Sampled, Signalled, Stepped
+from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, StepEvent
 from normscope.runs.metrics import MetricsFile, _with_checksum, event_to_json, read_metrics
 from tests.runs.tampering import flip_bit
 from tests.training.observers.simulated import simulated_run, stepped
@@ -27,7 +27,7 @@ seeded = settings(derandomize=True, deadline=None)
 def write(path: Path, count: int, first: int = 1) -> None:
     file = MetricsFile(path)
     for step in range(first, first + count):
-        file.see(stepped(step))
+        file.on_event(stepped(step))
     file.close()
 
 
@@ -40,7 +40,7 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
     file = MetricsFile(path)
     told = list(simulated_run(60))
     for event in told:
-        file.see(event)
+        file.on_event(event)
     file.close()
     found = read_metrics(path)
     assert [(event["kind"], event["step"]) for event in found] == [(event.kind, event.step) for event in told]
@@ -51,7 +51,7 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
 
 def test_a_line_is_there_at_once(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl")
-    file.see(Noticed(1, "hello"))
+    file.on_event(NoticeEvent(1, "hello"))
     assert steps(file.path) == [1]
     file.close()
 
@@ -61,7 +61,7 @@ def test_a_line_is_there_at_once(tmp_path: Path) -> None:
 def test_any_text_takes_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
     file = MetricsFile(path)
-    file.see(Sampled(1, text, text))
+    file.on_event(SampleEvent(1, text, text))
     file.close()
     assert path.read_bytes().count(b"\n") == 1
     assert read_metrics(path)[0]["text"] == text
@@ -69,11 +69,11 @@ def test_any_text_takes_one_line(tmp_path_factory: pytest.TempPathFactory, text:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_are_null(value: float) -> None:
-    step = Stepped(1, value, value, 1.0, 0.0, 0.1, 10.0)
+    step = StepEvent(1, value, value, 1.0, 0.0, 0.1, 10.0)
     line = event_to_json(step)
-    assert line["loss"] is line["gradient_norm"] is None
-    inner = event_to_json(Signalled(1, [{"name": "blocks.0", "rms": value, "gradient_rms": 1.0}]))
-    assert inner["layers"] == [{"name": "blocks.0", "rms": None, "gradient_rms": 1.0}]
+    assert line["loss"] is line["grad_norm"] is None
+    inner = event_to_json(SignalEvent(1, [{"name": "blocks.0", "rms": value, "grad_rms": 1.0}]))
+    assert inner["layers"] == [{"name": "blocks.0", "rms": None, "grad_rms": 1.0}]
     json.dumps([line, inner], allow_nan=False)
 
 
@@ -81,13 +81,13 @@ def test_a_cut_forgets_the_future(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
     for step in range(1, 6):
-        file.see(stepped(step))
+        file.on_event(stepped(step))
     file.sync()
     size = path.stat().st_size
     for step in range(6, 9):
-        file.see(stepped(step))
-    file.cut(size)
-    file.see(Noticed(5, "again"))
+        file.on_event(stepped(step))
+    file.truncate(size)
+    file.on_event(NoticeEvent(5, "again"))
     file.close()
     assert steps(path) == [1, 2, 3, 4, 5, 5]
 
@@ -97,7 +97,7 @@ def test_a_cut_at_the_ends(tmp_path: Path, keep: int | None, left: list[int]) ->
     path = tmp_path / "metrics.jsonl"
     write(path, 3)
     file = MetricsFile(path)
-    file.cut(keep)
+    file.truncate(keep)
     file.close()
     assert steps(path) == left
 
@@ -184,7 +184,7 @@ def test_no_file_and_no_folder(tmp_path: Path) -> None:
 def test_a_strange_cut_is_refused(tmp_path: Path, keep: Any) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ConfigError, match="keep_bytes="):
-        file.cut(keep)
+        file.truncate(keep)
     file.close()
 
 
@@ -194,5 +194,5 @@ def test_a_full_disk_is_named() -> None:
     file.path = Path("/dev/full")
     file._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115 - closed below
     with pytest.raises(FileError, match="cannot write /dev/full: the disk is full"):
-        file.see(Noticed(1, "too much"))
+        file.on_event(NoticeEvent(1, "too much"))
     file.close()

@@ -14,17 +14,17 @@ from normscope.runs.load_run import load_run
 from normscope.runs.lock import locked
 from normscope.runs.manifest import write_manifest
 from normscope.runs.run import Run
-from normscope.storage.safe_folder import OwnFolder
-from normscope.training.loop import train
-from normscope.training.restore import refuse_other_config
+from normscope.storage.safe_folder import SafeFolder
+from normscope.training.loop import train_run
+from normscope.training.restore import check_same_config
 from tests.training.small_run import new_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One that was trained and is only looked at."""
-    run = new_run(tmp_path_factory.mktemp("run"), steps=6, save_every=2, evaluate_every=6)
-    train(run)
+    run = new_run(tmp_path_factory.mktemp("run"), steps=6, save_every=2, eval_every=6)
+    train_run(run)
     return run
 
 
@@ -32,7 +32,7 @@ def test_what_was_written_is_read_again(run: Run) -> None:
     again = Run.open(run.folder)
     assert again.config == run.config
     assert again.checkpoints.steps() == [4, 6]
-    refuse_other_config(again, run.config.to_json())
+    check_same_config(again, run.config.to_json())
 
 
 def test_a_run_moves_with_its_tokens(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
         pytest.raises(CheckpointError, match=r"it is being trained now\nfix: wait for step 7, .* first is saved"),
     ):
         run.load_model()
-    run.faults.mkdir()
-    with pytest.raises(CheckpointError, match=r"a number was not finite\nfix: a new run with a lower --matrix-rate"):
+    run.folder / "nan".mkdir()
+    with pytest.raises(CheckpointError, match=r"a number was not finite\nfix: a new run with a lower --matrix-lr"):
         run.load_model()
 
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) ->
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(ConfigError, match=rf"config.json is not .*{words}.*\nfix: put it back"):
         Run.open(tmp_path)
 
@@ -166,7 +166,7 @@ def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
     content = run.config.to_json()
     content[section] |= change
     (tmp_path / "config.json").write_text(json.dumps(content))
-    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(ConfigError, match=words):
         Run.open(tmp_path)
 
@@ -175,7 +175,7 @@ def test_every_change_is_named(run: Run) -> None:
     saved = run.config.to_json()
     saved["train"]["seed"], saved["model"]["norm"]["eps"], saved["normscope"] = 7, 0.5, "0.0.1"
     with pytest.raises(CheckpointError) as refused:
-        refuse_other_config(run, saved)
+        check_same_config(run, saved)
     assert "model.norm.eps was 0.5 and is" in str(refused.value)
     assert "train.seed was 7 and is 0" in str(refused.value)
     assert "normscope was" not in str(refused.value)  # a newer version may go on
@@ -186,13 +186,13 @@ def test_a_checkpoint_that_is_dropped_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     """The training goes on at the same time, and the newest is taken instead."""
-    run = new_run(tmp_path, steps=9, save_every=2, evaluate_every=2)
-    train(run, until=2)
+    run = new_run(tmp_path, steps=9, save_every=2, eval_every=2)
+    train_run(run, until=2)
     true_load, other = Checkpoints.open, Run.open(run.folder)
 
     def load(self: Checkpoints, step: int) -> Any:
         if step == 2 and self is run.checkpoints:
-            train(other, until=8)
+            train_run(other, until=8)
             shutil.rmtree(self.path(2), ignore_errors=True)
         return true_load(self, step)
 

@@ -13,9 +13,9 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, gpt2, preset
 from normscope.runs.metrics import read_metrics
 from normscope.runs.run import Run
-from normscope.runs.xray_snapshots import layer_signal, look
+from normscope.runs.xray_snapshots import layer_signal, take_xray
 from normscope.training.config import TrainConfig
-from normscope.training.loop import train
+from normscope.training.loop import train_run
 from tests.support import random_tokens, scramble
 from tests.training.small_run import last_sums, new_run
 
@@ -27,7 +27,7 @@ INPUTS, TARGETS = TOKENS[:, :-1], TOKENS[:, 1:]
 def test_it_is_the_root_mean_square_there() -> None:
     model = GPT(gpt2(**SIZES)).double().eval()
     scramble(model)
-    found = {layer["name"]: layer for layer in layer_signal(look(model, INPUTS, TARGETS))}
+    found = {layer["name"]: layer for layer in layer_signal(take_xray(model, INPUTS, TARGETS))}
     # The stream by hand: embedding, positions, block by block.
     table = model.embedding(INPUTS)
     assert model.position is not None
@@ -40,7 +40,7 @@ def test_it_is_the_root_mean_square_there() -> None:
     assert list(found) == ["embedding", "blocks.0", "blocks.1", "final_norm"]
     for layer, value, gradient in zip(found.values(), stream, gradients, strict=True):
         assert layer["rms"] == pytest.approx(_rms(value), rel=1e-5)
-        assert layer["gradient_rms"] == pytest.approx(_rms(gradient), rel=1e-5)
+        assert layer["grad_rms"] == pytest.approx(_rms(gradient), rel=1e-5)
 
 
 def _rms(tensor: Tensor) -> float:
@@ -52,9 +52,9 @@ def _rms(tensor: Tensor) -> float:
 def test_every_model_has_one(name: str, wiring: str) -> None:
     model = GPT(preset(name, **SIZES, wiring=wiring))
     scramble(model, scale=0.1)
-    layers = layer_signal(look(model, INPUTS, TARGETS))
+    layers = layer_signal(take_xray(model, INPUTS, TARGETS))
     assert [layer["name"] for layer in layers] == ["embedding", "blocks.0", "blocks.1", "final_norm"]
-    assert all(layer["rms"] > 0 and layer["gradient_rms"] > 0 for layer in layers)
+    assert all(layer["rms"] > 0 and layer["grad_rms"] > 0 for layer in layers)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -62,7 +62,9 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     model = GPT(gpt2(**SIZES, dropout=0.5)).train(training)
     weights = [weight.clone() for weight in model.parameters()]
     before = torch.get_rng_state()
-    assert layer_signal(look(model, INPUTS, TARGETS)) == layer_signal(look(model, INPUTS, TARGETS))  # no dropout
+    assert layer_signal(take_xray(model, INPUTS, TARGETS)) == layer_signal(
+        take_xray(model, INPUTS, TARGETS)
+    )  # no dropout
     assert model.training is training
     assert torch.equal(torch.get_rng_state(), before)
     assert all(weight.grad is None for weight in model.parameters())
@@ -74,7 +76,7 @@ def test_parts_keep_modes_of_their_own() -> None:
     model = GPT(gpt2(**SIZES))
     model.train().blocks[0].eval()
     before = [module.training for module in model.modules()]
-    look(model, INPUTS, TARGETS)
+    take_xray(model, INPUTS, TARGETS)
     assert [module.training for module in model.modules()] == before
 
 
@@ -84,8 +86,8 @@ def new_folder(folder: Path, name: str) -> Path:
 
 
 def trained(folder: Path, **settings: Any) -> Run:
-    run = new_run(folder, steps=5, evaluate_every=0, **settings)
-    assert train(run) == "done"
+    run = new_run(folder, steps=5, eval_every=0, **settings)
+    assert train_run(run) == "done"
     return run
 
 
@@ -93,11 +95,11 @@ def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
     plain = trained(new_folder(tmp_path, "plain"), save_every=0)
     watched = trained(new_folder(tmp_path, "watched"), save_every=0, xray_every=2)
     assert last_sums(watched) == last_sums(plain)
-    assert not plain.looks.folder.exists()
-    assert watched.looks.steps() == [0, 2, 4, 5]
+    assert not plain.xray_snapshots.folder.exists()
+    assert watched.xray_snapshots.steps() == [0, 2, 4, 5]
     signals = [event["step"] for event in read_metrics(watched.metrics) if event["kind"] == "signal"]
     assert signals == [0, 2, 4, 5]
-    record = load_record(watched.looks.path(4))
+    record = load_record(watched.xray_snapshots.path(4))
     assert record.label == "run step 4"
     assert record.backward_passes == 1
     told = next(event for event in read_metrics(watched.metrics) if event["kind"] == "signal" and event["step"] == 4)
@@ -119,34 +121,36 @@ def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
 
 def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), xray_every=2)
-    broken = new_run(new_folder(tmp_path, "broken"), steps=5, evaluate_every=0, xray_every=2)
-    train(broken, until=3)
-    train(broken)
+    broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, xray_every=2)
+    train_run(broken, until=3)
+    train_run(broken)
     assert last_sums(broken) == last_sums(straight)
-    for step in straight.looks.steps():
-        assert load_record(broken.looks.path(step)) == load_record(straight.looks.path(step))
+    for step in straight.xray_snapshots.steps():
+        assert load_record(broken.xray_snapshots.path(step)) == load_record(straight.xray_snapshots.path(step))
 
 
 def test_an_xray_knows_how_many_steps_were_made(tmp_path: Path) -> None:
     """Also the one of the step that a run was stopped at, which is taken again and has seen no step itself."""
-    run = new_run(tmp_path, steps=5, evaluate_every=0, xray_every=1)
-    train(run, until=3)
-    train(run)
-    assert [load_record(run.looks.path(step)).steps_before for step in run.looks.steps()] == list(range(6))
+    run = new_run(tmp_path, steps=5, eval_every=0, xray_every=1)
+    train_run(run, until=3)
+    train_run(run)
+    assert [load_record(run.xray_snapshots.path(step)).steps_before for step in run.xray_snapshots.steps()] == list(
+        range(6)
+    )
 
 
 def test_going_back_forgets_later_xrays(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=3, xray_every=2)
-    assert train(run, from_step=3, until=4) == "paused"
-    assert run.looks.steps() == [0, 2, 4]
+    assert train_run(run, from_step=3, until=4) == "paused"
+    assert run.xray_snapshots.steps() == [0, 2, 4]
 
 
 def test_a_fault_is_told_once_also_after_a_stop(tmp_path: Path) -> None:
-    wild: dict[str, Any] = {"xray_every": 1, "matrix_rate": 3.0, "rate": 1.0}
+    wild: dict[str, Any] = {"xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
     straight = trained(new_folder(tmp_path, "straight"), **wild)
-    broken = new_run(new_folder(tmp_path, "broken"), steps=5, evaluate_every=0, **wild)
-    train(broken, until=3)
-    train(broken)
+    broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, **wild)
+    train_run(broken, until=3)
+    train_run(broken)
     told = [
         [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
         for run in (straight, broken)
@@ -160,9 +164,9 @@ def test_a_fault_is_told_once_also_after_a_stop(tmp_path: Path) -> None:
 
 def test_a_damaged_xray_does_not_stop_a_run(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=5, xray_every=1)
-    train(run, until=3)
-    run.looks.path(1).write_text("{")
-    assert train(run) == "done"
+    train_run(run, until=3)
+    run.xray_snapshots.path(1).write_text("{")
+    assert train_run(run) == "done"
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True])

@@ -8,15 +8,15 @@ import torch
 from normscope.errors import ConfigError
 from normscope.runtime.adaptive_threads import AdaptiveThreads, TorchThreads
 from normscope.runtime.machine_load import LoadMeter, MachineLoad
-from normscope.runtime.openmp_wait import BriefWaits
+from normscope.runtime.openmp_wait import ShortSpin
 
 
 class BusyMeter(LoadMeter):
     """A machine on which others use so many cores."""
 
-    def __init__(self, others: float | None, cores: int = 2) -> None:
+    def __init__(self, other_cores: float | None, cores: int = 2) -> None:
         super().__init__(lambda: None)
-        self.now, self.cores = others, cores
+        self.now, self.cores = other_cores, cores
 
     def load(self, every: float) -> MachineLoad:
         return MachineLoad(self.cores, self.now)
@@ -42,7 +42,7 @@ def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after
         assert (torch.get_num_threads(), threads.notice()) == (2, None)
         meter.now = 1.0
         take_steps(threads, 100)
-        assert (torch.get_num_threads(), threads.settled) == (1, 1)
+        assert (torch.get_num_threads(), threads.chosen) == (1, 1)
         assert threads.notice() == (
             "the machine is busy (other processes use 1.0 of 2 cores): 1 of 2 threads are used while that lasts"
         )
@@ -53,7 +53,7 @@ def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after
         take_steps(threads, 100)
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
-    assert not BriefWaits.is_held()
+    assert not ShortSpin.is_active()
 
 
 def test_after_an_error_torch_has_its_threads_again() -> None:
@@ -73,8 +73,8 @@ def test_fixed_threads_stay(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NORMSCOPE_THREADS", "fixed")
     with TorchThreads(adapt=how == "setting", meter=BusyMeter(2.0)) as threads:
         take_steps(threads, 100)
-        assert (torch.get_num_threads(), threads.settled, threads.notice()) == (2, 2, None)
-        assert not BriefWaits.is_held()
+        assert (torch.get_num_threads(), threads.chosen, threads.notice()) == (2, 2, None)
+        assert not ShortSpin.is_active()
 
 
 def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_threads_that_would_change_results_are_not_given_up_and_that_is_told() -> None:
-    with TorchThreads(meter=BusyMeter(1.0), allowed=lambda threads: False) as threads:
+    with TorchThreads(meter=BusyMeter(1.0), is_allowed=lambda threads: False) as threads:
         take_steps(threads, 50)
         assert torch.get_num_threads() == 2
         assert "fewer threads would change results" in (threads.notice() or "")
@@ -94,7 +94,7 @@ def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
     with TorchThreads(meter=BusyMeter(None)) as threads:
         take_steps(threads, 50, together=0.02)
         take_steps(threads, 50, together=0.2)
-        assert threads.settled == 1
+        assert threads.chosen == 1
         assert threads.notice() == "the machine is busy: 1 of 2 threads are used while that lasts"
 
 
@@ -107,7 +107,7 @@ def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
         assert threads.is_busy
         assert threads.notice() is None  # it may be over in a moment
         take_steps(threads, 200, together=0.03)
-        assert (threads.settled, threads.is_busy) == (2, True)
+        assert (threads.chosen, threads.is_busy) == (2, True)
         assert "would take longer still with fewer threads" in (threads.notice() or "")
         meter.now = 0.0
         assert (threads.is_busy, threads.notice()) == (False, None)
@@ -115,7 +115,7 @@ def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
 
 def test_threads_wait_briefly_only_where_they_have_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(BriefWaits, "set", lambda waits, on: asked.append(on))
+    monkeypatch.setattr(ShortSpin, "set", lambda waits, on: asked.append(on))
     meter = BusyMeter(0.0)
     with TorchThreads(meter=meter) as threads:
         take_steps(threads, 20, together=0.03)
@@ -124,7 +124,7 @@ def test_threads_wait_briefly_only_where_they_have_to_share(monkeypatch: pytest.
         take_steps(threads, 1, together=0.03)
         assert asked[-1]
         take_steps(threads, 100)
-        assert (threads.settled, asked[-1]) == (1, False)  # one thread waits for nobody
+        assert (threads.chosen, asked[-1]) == (1, False)  # one thread waits for nobody
 
 
 def test_more_threads_than_cores_are_not_called_a_busy_machine() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 
 _FAULTS = """
 import ctypes, resource, sys
@@ -43,10 +43,10 @@ def test_freed_memory_is_used_again() -> None:
 
 def test_elsewhere_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert hold_memory() is False
+    assert keep_freed_memory() is False
 
 
 def test_a_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    assert hold_memory() is False
+    assert keep_freed_memory() is False

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from normscope.runtime.env_vars import REPRODUCIBLE, prepare_environment
+from normscope.runtime.env_vars import REPRODUCIBLE, set_env_defaults
 
 MINE = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "MKL_CBWR")
 SHOW = "; ".join(f"print(os.environ.get('{name}'))" for name in MINE)
@@ -39,7 +39,7 @@ def test_a_command_sets_it_before_torch_is_there() -> None:
     ],
 )
 def test_the_users_own_setting_wins(users: dict[str, str], wanted: dict[str, str]) -> None:
-    prepare_environment(users)
+    set_env_defaults(users)
     assert users == wanted
 
 
@@ -51,5 +51,5 @@ def test_a_library_that_is_imported_sets_nothing() -> None:
 def test_once_torch_is_loaded_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in MINE:
         monkeypatch.delenv(name, raising=False)
-    prepare_environment()
+    set_env_defaults()
     assert not any(name in os.environ for name in MINE)

@@ -10,7 +10,7 @@ from normscope.runtime.machine_load import (
     LoadMeter,
     MachineLoad,
     busy_seconds,
-    machine_load,
+    measure_load,
     running_threads,
     usable_cores,
 )
@@ -25,40 +25,40 @@ class Counters:
     def meter(self) -> LoadMeter:
         return LoadMeter(lambda: self.busy, lambda: self.own, lambda: self.running, lambda: self.clock)
 
-    def go_on(self, seconds: float, busy: float, own: float) -> None:
+    def resume(self, seconds: float, busy: float, own: float) -> None:
         self.clock, self.busy, self.own = self.clock + seconds, self.busy + busy, self.own + own
 
 
 def test_what_is_not_ours_is_the_others() -> None:
     counters = Counters()
     meter = counters.meter()
-    counters.go_on(2.0, busy=4.0, own=1.0)
-    assert meter.read().others == pytest.approx(1.5)
-    counters.go_on(2.0, busy=1.9, own=2.0)  # counted in ticks, so it may be a little less than ours
-    assert meter.read().others == 0.0
+    counters.resume(2.0, busy=4.0, own=1.0)
+    assert meter.read().other_cores == pytest.approx(1.5)
+    counters.resume(2.0, busy=1.9, own=2.0)  # counted in ticks, so it may be a little less than ours
+    assert meter.read().other_cores == 0.0
 
 
 def test_it_is_read_only_so_often() -> None:
     counters = Counters()
     meter = counters.meter()
-    counters.go_on(0.4, busy=0.4, own=0.0)
-    assert meter.load(every=0.5).others is None  # too early to tell
-    counters.go_on(0.2, busy=0.2, own=0.0)
-    assert meter.load(every=0.5).others == pytest.approx(1.0)
-    counters.go_on(0.2, busy=0.0, own=0.0)
-    assert meter.load(every=0.5).others == pytest.approx(1.0)  # the last reading
-    counters.go_on(60.0, busy=120.0, own=0.0)
-    assert meter.load(every=0.5).others is None  # a minute without a step says nothing of now
-    counters.go_on(0.6, busy=0.3, own=0.0)
-    assert meter.load(every=0.5).others == pytest.approx(0.5)
+    counters.resume(0.4, busy=0.4, own=0.0)
+    assert meter.load(every=0.5).other_cores is None  # too early to tell
+    counters.resume(0.2, busy=0.2, own=0.0)
+    assert meter.load(every=0.5).other_cores == pytest.approx(1.0)
+    counters.resume(0.2, busy=0.0, own=0.0)
+    assert meter.load(every=0.5).other_cores == pytest.approx(1.0)  # the last reading
+    counters.resume(60.0, busy=120.0, own=0.0)
+    assert meter.load(every=0.5).other_cores is None  # a minute without a step says nothing of now
+    counters.resume(0.6, busy=0.3, own=0.0)
+    assert meter.load(every=0.5).other_cores == pytest.approx(0.5)
 
 
 def test_without_the_systems_counters_the_load_is_unknown() -> None:
     meter = LoadMeter(lambda: None)
-    assert meter.read().others is None
+    assert meter.read().other_cores is None
     assert MachineLoad(4, None).threads_for(4) is None
     assert not MachineLoad(4, None).is_busy
-    assert (MachineLoad(4, None).free, str(MachineLoad(4, None)), str(MachineLoad(4, None, average=1.5))) == (
+    assert (MachineLoad(4, None).free_cores, str(MachineLoad(4, None)), str(MachineLoad(4, None, average=1.5))) == (
         None,
         "unknown",
         "load average 1.5",
@@ -70,11 +70,11 @@ def test_threads_that_want_to_run_are_counted_without_the_one_that_counts() -> N
     meter = counters.meter()
     for running in (3, 4, 5):
         counters.running = running
-        counters.go_on(0.1, busy=0.2, own=0.1)
+        counters.resume(0.1, busy=0.2, own=0.1)
         meter.load(every=0.5)
         meter.load(every=0.5)  # at the same moment, which is one moment
     counters.running = 8
-    counters.go_on(0.3, busy=0.6, own=0.3)
+    counters.resume(0.3, busy=0.6, own=0.3)
     assert meter.load(every=0.5).waiting == pytest.approx((2 + 3 + 4 + 7) / 4)
 
 
@@ -88,8 +88,8 @@ def test_cores_that_all_are_wanted_are_shared(waiting: float | None, threads: in
 
 
 @pytest.mark.parametrize(("others", "free"), [(0.0, 4), (0.2, 4), (0.6, 3), (1.0, 3), (2.9, 1), (4.0, 1)])
-def test_threads_that_need_not_wait(others: float, free: int) -> None:
-    assert MachineLoad(4, others).free == free
+def test_threads_that_need_not_wait(other_cores: float, free_cores: int) -> None:
+    assert MachineLoad(4, other_cores).free_cores == free_cores
 
 
 def test_busy_time_is_that_of_the_cores_this_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +127,8 @@ def test_a_control_group_may_allow_less_than_there_is(
 
 
 def test_this_machine_has_a_load() -> None:
-    found = machine_load(0.01)
+    found = measure_load(0.01)
     assert 1 <= found.cores <= (os.cpu_count() or 1)
-    assert (found.others is None) == (busy_seconds() is None)
+    assert (found.other_cores is None) == (busy_seconds() is None)
     assert (found.waiting is None) == (running_threads() is None)
     assert str(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from normscope.runtime import openmp_wait as waiting
-from normscope.runtime.openmp_wait import BriefWaits
+from normscope.runtime.openmp_wait import ShortSpin
 
 needs_libgomp = pytest.mark.skipif(waiting._functions() is None, reason="torch has another OpenMP library here")
 
@@ -16,7 +16,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     yield
-    assert not BriefWaits.is_held()
+    assert not ShortSpin.is_active()
     for holder in holders():
         holder.join(timeout=60)
 
@@ -27,35 +27,35 @@ def holders() -> list[threading.Thread]:
 
 @needs_libgomp
 def test_the_team_is_there_while_one_is_on() -> None:
-    one, other = BriefWaits(), BriefWaits()
+    one, other = ShortSpin(), ShortSpin()
     one.set(True)
     one.set(True)
     other.set(True)
     (holder,) = holders()
     one.set(False)
-    assert BriefWaits.is_held()
+    assert ShortSpin.is_active()
     other.set(False)
     other.set(False)
     holder.join(timeout=60)
     assert not holder.is_alive()
     one.set(True)  # and again
-    assert BriefWaits.is_held()
+    assert ShortSpin.is_active()
     one.set(False)
 
 
 @pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "10000")])
 def test_the_users_setting_wins(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
-    waits = BriefWaits()
+    waits = ShortSpin()
     waits.set(True)
-    assert not BriefWaits.is_held()
+    assert not ShortSpin.is_active()
     assert not holders()
     waits.set(False)
 
 
 def test_another_openmp_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_functions", lambda: None)
-    waits = BriefWaits()
+    waits = ShortSpin()
     waits.set(True)
-    assert not BriefWaits.is_held()
+    assert not ShortSpin.is_active()
     waits.set(False)

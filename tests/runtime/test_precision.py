@@ -8,7 +8,7 @@ import torch
 
 from normscope.errors import ConfigError
 from normscope.runtime import precision
-from normscope.runtime.precision import Probe, choose_precision, probe_bfloat16
+from normscope.runtime.precision import BFloat16Probe, choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ def test_a_cpu_runs_in_float32_and_needs_no_probe(wanted: str, monkeypatch: pyte
     monkeypatch.setattr(precision, "probe_bfloat16", None)
     choice = choose_precision(wanted, CPU)  # type: ignore[arg-type]
     assert choice.dtype == torch.float32
-    assert choice.why
+    assert choice.reason
     with choice.autocast(CPU)():
         assert not torch.is_autocast_enabled("cpu")
 
@@ -37,7 +37,7 @@ def test_bfloat16_is_tried_in_another_process() -> None:
     else:
         with pytest.raises(ConfigError, match=r"bfloat16 is no good on this CPU: .*\nfix: --precision float32"):
             choose_precision("bfloat16", CPU)
-    assert ("times as fast" in probe.words) == (probe.ratio is not None)
+    assert ("times as fast" in probe.message) == (probe.ratio is not None)
 
 
 @pytest.fixture
@@ -49,16 +49,16 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", r"kills the process \(signal 4\)"),
         ("raise RuntimeError('no such thing')", "a product fails: RuntimeError: no such thing"),
         ("raise SystemExit(3)", "a product fails: nobody says why"),
     ],
 )
-def test_a_process_that_dies_is_an_answer(probing: pytest.MonkeyPatch, code: str, words: str) -> None:
+def test_a_process_that_dies_is_an_answer(probing: pytest.MonkeyPatch, code: str, message: str) -> None:
     probing.setattr(precision, "_PROBE", code)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         choose_precision("bfloat16", CPU)
 
 
@@ -78,7 +78,7 @@ def test_one_that_does_not_end_is_an_answer(probing: pytest.MonkeyPatch) -> None
         raise subprocess.TimeoutExpired("probe", 120)
 
     probing.setattr(subprocess, "run", late)
-    assert probe_bfloat16() == Probe(None, "a product did not end within two minutes")
+    assert probe_bfloat16() == BFloat16Probe(None, "a product did not end within two minutes")
 
 
 def test_an_unknown_precision_is_refused() -> None:

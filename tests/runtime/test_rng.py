@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from normscope.runtime.rng import random_state, set_random_state
+from normscope.runtime.rng import rng_state, set_rng_state
 
 
 def test_the_same_is_drawn_again() -> None:
-    state = random_state(torch.device("cpu"))
+    state = rng_state(torch.device("cpu"))
     assert list(state) == ["torch"]
     first = torch.rand(5)
-    set_random_state(state, torch.device("cpu"))
+    set_rng_state(state, torch.device("cpu"))
     assert torch.equal(torch.rand(5), first)
 
 
@@ -32,11 +32,11 @@ def test_an_accelerators_are_kept_too(name: str, asked: tuple[str, ...], monkeyp
 
     stand_in = SimpleNamespace(get_rng_state=get, set_rng_state=put)
     monkeypatch.setattr(torch, "get_device_module", lambda wanted: stand_in if wanted == device else None)
-    state = random_state(device)
+    state = rng_state(device)
     assert list(state) == ["torch", device.type]
     first = torch.rand(5, generator=generator), torch.rand(5)
-    set_random_state(state, device)
+    set_rng_state(state, device)
     assert torch.equal(torch.rand(5, generator=generator), first[0])
     assert torch.equal(torch.rand(5), first[1])
-    set_random_state({"torch": state["torch"]}, device)  # of a checkpoint that another kind of device wrote
+    set_rng_state({"torch": state["torch"]}, device)  # of a checkpoint that another kind of device wrote
     assert torch.equal(torch.rand(5), first[1])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.runtime.thread_chooser import TUNING, Advice, ThreadChooser
+from normscope.runtime.thread_chooser import TUNING, ThreadChooser, ThreadSuggestion
 
 StepTime = Callable[[int, float], float]
-Load = Callable[[float], Advice | None]
+Load = Callable[[float], ThreadSuggestion | None]
 
 
 class World:
@@ -28,7 +28,7 @@ class World:
         while self.now < end:
             threads = self.chooser.threads
             took = self.step_time(threads, self.now)
-            self.wasted += max(0.0, took - self.step_time(self.chooser.settled, self.now))
+            self.wasted += max(0.0, took - self.step_time(self.chooser.chosen, self.now))
             self.used.append(threads)
             self.now += took
             self.chooser.step(took, self.load(self.now))
@@ -44,14 +44,14 @@ def crowded(threads: int, now: float = 0.0) -> float:
     return 0.04 if threads == 1 else 0.12
 
 
-ONE_FREE, BOTH_FREE = Advice(threads=1, free=1), Advice(threads=2, free=2)
+ONE_FREE, BOTH_FREE = ThreadSuggestion(threads=1, free_cores=1), ThreadSuggestion(threads=2, free_cores=2)
 
 
-def taken(now: float) -> Advice:
+def taken(now: float) -> ThreadSuggestion:
     return ONE_FREE
 
 
-def empty(now: float) -> Advice:
+def empty(now: float) -> ThreadSuggestion:
     return BOTH_FREE
 
 
@@ -71,7 +71,7 @@ def test_noise_on_an_idle_machine_costs_next_to_nothing(load: Load) -> None:
         return idle(threads) * noise.lognormvariate(0, 0.2) * (10 if noise.random() < 0.01 else 1)
 
     world = World(ThreadChooser(2), noisy, load).run(300)
-    assert world.chooser.settled == 2
+    assert world.chooser.chosen == 2
     assert world.used.count(1) * (idle(1) - idle(2)) < 0.02 * 300
 
 
@@ -80,10 +80,10 @@ def test_threads_are_given_up_while_others_want_the_core_and_taken_back_after() 
         return crowded(threads) if 10 <= now < 20 else idle(threads)
 
     world = World(ThreadChooser(2), busy_for_ten_seconds, lambda now: ONE_FREE if 10 <= now < 20 else BOTH_FREE)
-    assert world.run(10).chooser.settled == 2
-    assert world.run(2).chooser.settled == 1  # within two seconds
-    assert world.run(8).chooser.settled == 1
-    assert world.run(2).chooser.settled == 2
+    assert world.run(10).chooser.chosen == 2
+    assert world.run(2).chooser.chosen == 1  # within two seconds
+    assert world.run(8).chooser.chosen == 1
+    assert world.run(2).chooser.chosen == 2
     assert set(world.run(5).used[-50:]) == {2}
 
 
@@ -92,27 +92,27 @@ def test_where_the_load_is_unknown_slow_steps_are_the_sign() -> None:
         return crowded(threads) if 10 <= now < 20 else idle(threads)
 
     world = World(ThreadChooser(2), busy_for_ten_seconds, unknown)
-    assert world.run(10).chooser.settled == 2
-    assert world.run(3).chooser.settled == 1
-    assert world.run(7).chooser.settled == 1
-    assert world.run(30).chooser.settled == 2  # found by trying now and then
+    assert world.run(10).chooser.chosen == 2
+    assert world.run(3).chooser.chosen == 1
+    assert world.run(7).chooser.chosen == 1
+    assert world.run(30).chooser.chosen == 2  # found by trying now and then
 
 
 def test_a_busy_machine_is_known_from_the_first_step() -> None:
     world = World(ThreadChooser(2, ONE_FREE), crowded, taken).run(60)
-    assert (world.used[0], world.chooser.settled) == (1, 1)
+    assert (world.used[0], world.chooser.chosen) == (1, 1)
     assert world.wasted < TUNING.budget * 60 + TUNING.account
 
 
 def test_load_of_low_priority_takes_no_threads_away() -> None:
     """It uses what is left over, so the cores look taken; but more threads are faster all the same."""
     world = World(ThreadChooser(2, ONE_FREE), idle, taken).run(60)
-    assert world.chooser.settled == 2
+    assert world.chooser.chosen == 2
     assert world.wasted < TUNING.budget * 60 + 2 * TUNING.account
 
 
 def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
-    def flapping(now: float) -> Advice:
+    def flapping(now: float) -> ThreadSuggestion:
         return ONE_FREE if int(now) % 2 else BOTH_FREE
 
     for step_time in (idle, crowded):
@@ -125,7 +125,7 @@ def test_a_hopeless_trial_is_cut_short() -> None:
         return 0.04 if threads == 1 else 2.0
 
     world = World(ThreadChooser(2, ONE_FREE), collapsed, taken).run(60)
-    assert world.chooser.settled == 1
+    assert world.chooser.chosen == 1
     assert world.used.count(2) <= 2
 
 
@@ -133,22 +133,22 @@ def test_with_many_cores_as_many_are_used_as_are_free() -> None:
     def of_eight(threads: int, now: float) -> float:
         return 0.1 / threads if threads <= 6 else 0.1
 
-    six = Advice(threads=6, free=6)
+    six = ThreadSuggestion(threads=6, free_cores=6)
     world = World(ThreadChooser(8), of_eight, lambda now: six).run(5)
-    assert world.chooser.settled == 6
-    assert World(ThreadChooser(8, six), of_eight, lambda now: six).run(30).chooser.settled == 6
+    assert world.chooser.chosen == 6
+    assert World(ThreadChooser(8, six), of_eight, lambda now: six).run(30).chooser.chosen == 6
 
 
 def test_where_all_cores_are_wanted_fewer_threads_are_tried_before_they_are_used() -> None:
     def fewer_win(threads: int, now: float) -> float:
         return 0.05 * threads
 
-    shared = Advice(threads=4, free=1)
-    for step_time, settled in ((idle, 4), (fewer_win, 1)):
+    shared = ThreadSuggestion(threads=4, free_cores=1)
+    for step_time, chosen in ((idle, 4), (fewer_win, 1)):
         world = World(ThreadChooser(4, shared), step_time, lambda now: shared).run(30)
         assert world.used[0] == 4
-        assert world.chooser.settled == settled
-        assert world.chooser.fewer_were_slower == (settled == 4)
+        assert world.chooser.chosen == chosen
+        assert world.chooser.fewer_were_slower == (chosen == 4)
 
 
 def settled_share(memory: float) -> float:
@@ -161,9 +161,9 @@ def settled_share(memory: float) -> float:
         luck = lucky.setdefault((threads, int(now / 0.3)), noise.lognormvariate(0, 0.6))
         return (0.02 if threads == 1 else 0.026) * luck
 
-    shared = Advice(threads=2, free=1)
+    shared = ThreadSuggestion(threads=2, free_cores=1)
     world = World(ThreadChooser(2, shared, tuning=replace(TUNING, memory=memory)), noisy, lambda now: shared)
-    each_second = [world.run(1).chooser.settled for _ in range(600)]
+    each_second = [world.run(1).chooser.chosen for _ in range(600)]
     return each_second.count(1) / len(each_second)
 
 
@@ -172,7 +172,7 @@ def test_one_lucky_trial_does_not_undo_what_several_have_shown() -> None:
 
 
 def test_a_moment_of_load_changes_nothing() -> None:
-    def a_moment(now: float) -> Advice:
+    def a_moment(now: float) -> ThreadSuggestion:
         return ONE_FREE if 5 <= now < 5 + TUNING.patience / 2 else BOTH_FREE
 
     assert set(World(ThreadChooser(2), idle, a_moment).run(10).used) == {2}
@@ -181,38 +181,40 @@ def test_a_moment_of_load_changes_nothing() -> None:
 def test_slow_work_is_no_reason_to_go_on_trying() -> None:
     """It takes three times as long from some moment on, with any number of threads."""
     world = World(ThreadChooser(2), lambda threads, now: idle(threads) * (1 if now < 5 else 3), unknown).run(120)
-    assert world.chooser.settled == 2
+    assert world.chooser.chosen == 2
     assert 0 < world.used.count(1) < 0.01 * len(world.used)
 
 
 def test_a_number_that_is_not_allowed_is_never_used() -> None:
     asked: list[int] = []
 
-    def allowed(threads: int) -> bool:
+    def is_allowed(threads: int) -> bool:
         asked.append(threads)
         return threads == 1
 
-    chooser = ThreadChooser(4, allowed=allowed)
-    assert not chooser.is_pinned
-    world = World(chooser, lambda threads, now: 0.1 * threads, lambda now: Advice(threads=3, free=3)).run(60)
+    chooser = ThreadChooser(4, is_allowed=is_allowed)
+    assert not chooser.fewer_are_not_allowed
+    world = World(
+        chooser, lambda threads, now: 0.1 * threads, lambda now: ThreadSuggestion(threads=3, free_cores=3)
+    ).run(60)
     assert set(world.used) == {4, 1}
-    assert (chooser.settled, chooser.is_pinned, asked) == (1, False, [3, 1])
+    assert (chooser.chosen, chooser.fewer_are_not_allowed, asked) == (1, False, [3, 1])
 
 
 def test_where_nothing_else_is_allowed_all_threads_stay() -> None:
-    chooser = ThreadChooser(2, ONE_FREE, allowed=lambda threads: False)
+    chooser = ThreadChooser(2, ONE_FREE, is_allowed=lambda threads: False)
     world = World(chooser, crowded, taken).run(10)
-    assert (set(world.used), chooser.is_pinned) == ({2}, True)
+    assert (set(world.used), chooser.fewer_are_not_allowed) == ({2}, True)
 
 
 def test_new_work_is_not_measured_against_the_old() -> None:
     chooser = ThreadChooser(2)
     World(chooser, lambda threads, now: 0.001, unknown).run(1)
-    chooser.new_work()
+    chooser.reset()
     assert set(World(chooser, lambda threads, now: 0.05, unknown).run(10).used) == {2}
 
 
-ADVICE = st.builds(Advice, threads=st.integers(1, 20), free=st.integers(1, 20))
+ADVICE = st.builds(ThreadSuggestion, threads=st.integers(1, 20), free_cores=st.integers(1, 20))
 
 
 @given(
@@ -221,10 +223,10 @@ ADVICE = st.builds(Advice, threads=st.integers(1, 20), free=st.integers(1, 20))
     banned=st.sets(st.integers(1, 16)),
 )
 def test_any_times_give_a_number_that_is_allowed(
-    most: int, steps: list[tuple[float, Advice | None]], banned: set[int]
+    most: int, steps: list[tuple[float, ThreadSuggestion | None]], banned: set[int]
 ) -> None:
-    chooser = ThreadChooser(most, allowed=lambda threads: threads not in banned)
-    for seconds, advice in steps:
-        chooser.step(seconds, advice)
-        for threads in (chooser.threads, chooser.settled):
+    chooser = ThreadChooser(most, is_allowed=lambda threads: threads not in banned)
+    for seconds, suggestion in steps:
+        chooser.step(seconds, suggestion)
+        for threads in (chooser.threads, chooser.chosen):
             assert threads == most or (1 <= threads < most and threads not in banned)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError, NormscopeError
-from normscope.storage.files import AtomicFile, cannot_write, is_partial, write_atomically
+from normscope.storage.files import AtomicFile, is_partial, write_atomically, write_error
 
 
 def names(folder: Path) -> list[str]:
@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
 def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str) -> None:
     """Whoever meets it: this file, checkpoints, or the metrics."""
     path = tmp_path / "a"
-    assert str(cannot_write(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
+    assert str(write_error(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
 
 
 def test_a_file_that_is_not_finished_is_known_by_its_name(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import CheckpointError, FileError, NormscopeError
-from normscope.storage.files import signed
-from normscope.storage.json_files import DEEPEST, Strict, read_json, read_signed
+from normscope.storage.files import with_checksum
+from normscope.storage.json_files import MAX_NESTING, StrictStruct, read_checksummed_json, read_json
 
 
-class Example(Strict):
+class Example(StrictStruct):
     step: int
     rates: dict[str, float] = msgspec.field(default_factory=dict)
     more: Any = None
@@ -57,7 +57,7 @@ def refusal(path: Path, **options: Any) -> str:
         (b'{"step": 1, "more": 1' + b"0" * 400 + b"}", "has an integer of more than 64 bits"),
         (b'{"step": 18446744073709551616}', "has an integer of more than 64 bits"),
         (b'{"step": 1, "more": ' + b"9" * 10_000 + b"}", "has an integer of more than 64 bits"),
-        (b'{"step": 1, "more": ' + b"[" * DEEPEST + b"]" * DEEPEST + b"}", "is nested more than 64 levels deep"),
+        (b'{"step": 1, "more": ' + b"[" * MAX_NESTING + b"]" * MAX_NESTING + b"}", "is nested more than 64 levels deep"),
         (b'{"step": 1, "more": ' + b"[" * 10**6 + b"]" * 10**6 + b"}", "is nested more than 64 levels deep"),
         (b'{"a":' * 10**6, "is nested more than 64 levels deep"),
     ],
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, words: str) -> None
         ('{"step": 18446744073709551615}', Example(step=2**64 - 1)),
         ('{"step": -5, "rates": {"lr": 1}}', Example(step=-5, rates={"lr": 1.0})),
         ('{"step": 0, "more": "\\ud83d\\ude00"}', Example(step=0, more="\N{GRINNING FACE}")),
-        ('{"step": 0, "more": ' + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1) + "}", None),
+        ('{"step": 0, "more": ' + "[" * (MAX_NESTING - 1) + "]" * (MAX_NESTING - 1) + "}", None),
     ],
 )
 def test_what_is_at_the_limits_is_read(tmp_path: Path, text: str, wanted: Example | None) -> None:
@@ -86,7 +86,7 @@ def test_what_is_at_the_limits_is_read(tmp_path: Path, text: str, wanted: Exampl
 def test_text_of_any_kind_is_read_where_that_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"\0": 0, "\ud800": 1}))
-    assert read_json(path, dict[str, int], fix="", any_text=True) == {"\0": 0, "\ud800": 1}
+    assert read_json(path, dict[str, int], fix="", allow_any_text=True) == {"\0": 0, "\ud800": 1}
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_signed_content_is_read_and_any_other_refused(tmp_path: Path) -> None:
     path = tmp_path / "best.json"
-    path.write_text(json.dumps(signed({"step": 5})))
-    assert read_signed(path, fix="remove it") == {"step": 5}
+    path.write_text(json.dumps(with_checksum({"step": 5})))
+    assert read_checksummed_json(path, fix="remove it") == {"step": 5}
     for content, words in (
-        ({**signed({"step": 5}), "step": 6}, "its checksum is not the one it was written with"),
+        ({**with_checksum({"step": 5}), "step": 6}, "its checksum is not the one it was written with"),
         ({"step": 5, "checksum": 7}, "its checksum is not the one it was written with"),
         ({"step": 5}, "it has no checksum"),
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(FileError, match=f"{words}\nfix: remove it"):
-            read_signed(path, fix="remove it")
+            read_checksummed_json(path, fix="remove it")
 
 
 values = st.recursive(

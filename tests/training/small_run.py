@@ -7,17 +7,17 @@ import torch
 
 from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
-from normscope.runs import checksummed_folder as sealed
+from normscope.runs import checksummed_folder
 from normscope.runs.run import Run
-from normscope.training.loop import train
+from normscope.training.loop import train_run
 from normscope.training.recipes import Recipe
-from normscope.training.start_run import start
+from normscope.training.start_run import start_run
 
 TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
 RECIPE = Recipe(
     preset="nanochat",
     model={"depth": 2, "width": 16, "heads": 2, "context": 16, "dropout": 0.1},
-    train={"steps": 100, "batch": 4, "evaluate_every": 40, "sample_every": 0, "save_every": 7},
+    train={"steps": 100, "batch": 4, "eval_every": 40, "sample_every": 0, "save_every": 7},
     tokenizer="characters",
 )
 
@@ -27,13 +27,13 @@ def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) 
     text = folder / "text.txt"
     if not text.exists():
         text.write_text(TEXT)
-    return start(folder / "run", [text], RECIPE, model=model, train=settings, val_fraction=0.02)
+    return start_run(folder / "run", [text], RECIPE, model=model, train=settings, val_fraction=0.02)
 
 
 def train_alone(folder: str, until: int | None = None) -> None:
     """Train a run in this process, with one thread: what a test starts and kills."""
     torch.set_num_threads(1)
-    train(Run.open(Path(folder)), until=until)
+    train_run(Run.open(Path(folder)), until=until)
 
 
 def warm_up() -> None:
@@ -50,5 +50,5 @@ def last_sums(run: Run) -> dict[str, str]:
     """The checksums of the tensors in the last checkpoint."""
     step = run.checkpoints.last()
     assert step is not None
-    sums = sealed.checksums(run.checkpoints.path(step))
+    sums = checksummed_folder.checksums(run.checkpoints.path(step))
     return {name: value for name, value in sums.items() if name.endswith(".safetensors")}

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import FileError
-from normscope.runs.events import Event, Stepped
+from normscope.runs.events import RunEvent, StepEvent
 from normscope.runs.metrics import read_metrics
 from normscope.runs.run import Run
-from normscope.training.loop import train
+from normscope.training.loop import train_run
 from tests.training.small_run import new_run
 
 
@@ -19,8 +19,8 @@ class Deleter:
     def __init__(self, path: Path, instead: bytes | None = None) -> None:
         self.path, self.instead = path, instead
 
-    def see(self, event: Event) -> None:
-        if isinstance(event, Stepped) and event.step == 3:
+    def on_event(self, event: RunEvent) -> None:
+        if isinstance(event, StepEvent) and event.step == 3:
             shutil.rmtree(self.path) if self.path.is_dir() else self.path.unlink()
             if self.instead is not None:
                 self.path.write_bytes(self.instead)
@@ -32,7 +32,7 @@ class Deleter:
 @pytest.mark.parametrize("instead", [None, b"another file\n"])
 def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
-    assert train(run, [Deleter(run.metrics, instead)]) == "done"
+    assert train_run(run, [Deleter(run.metrics, instead)]) == "done"
     steps = [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"]
     assert steps == [1, 2, 3, 4, 5, 6]
     assert Run.open(run.folder).is_done()
@@ -41,4 +41,4 @@ def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
     with pytest.raises(FileError, match=r"run was deleted while the run was at work.*\nfix: put it back"):
-        train(run, [Deleter(run.folder)])
+        train_run(run, [Deleter(run.folder)])

@@ -12,7 +12,7 @@ import pytest
 
 from normscope.errors import FileError
 from normscope.runs.run import Run
-from normscope.training.loop import train
+from normscope.training.loop import train_run
 from tests.training.small_run import last_sums, new_run
 from tests.training.watching import story
 
@@ -21,7 +21,7 @@ from tests.training.watching import story
 def straight(tmp_path: Path) -> Run:
     (tmp_path / "straight").mkdir()
     run = new_run(tmp_path / "straight", steps=9, save_every=3)
-    train(run)
+    train_run(run)
     return run
 
 
@@ -61,16 +61,16 @@ def test_a_full_disk(disk: Path | None, straight: Run, leave: int) -> None:
     if disk is None:
         pytest.skip("needs the right to mount a small disk; test_a_quota says much the same")
     run = new_run(disk, steps=9, save_every=3)
-    train(run, until=4)
+    train_run(run, until=4)
     sums = last_sums(run)
     ballast = _fill(disk, leave)
     with pytest.raises(FileError, match=r"cannot write .*: the disk is full\nfix: make room"):
-        train(run)
+        train_run(run)
     assert run.checkpoints.last() == 4
     run.checkpoints.load(4)
     assert last_sums(run) == sums
     ballast.unlink()
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
@@ -86,19 +86,19 @@ sys.exit(main(["resume", sys.argv[1]]))
 @pytest.mark.slow
 def test_a_quota(tmp_path: Path, straight: Run) -> None:
     run = new_run(tmp_path, steps=9, save_every=3)
-    train(run, until=4)
+    train_run(run, until=4)
     done = subprocess.run([sys.executable, "-c", _QUOTA, run.folder], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("error: cannot write ")
     assert "Traceback" not in done.stderr
     assert run.checkpoints.last() == 4
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
 def test_a_read_only_folder(tmp_path: Path, disk: Path | None, straight: Run) -> None:
     run = new_run(disk or tmp_path, steps=9, save_every=3)
-    train(run, until=4)
+    train_run(run, until=4)
     if disk is not None:
         assert _mount("-o", "remount,ro", disk)
     elif os.geteuid() != 0:
@@ -107,11 +107,11 @@ def test_a_read_only_folder(tmp_path: Path, disk: Path | None, straight: Run) ->
         pytest.skip("to root nothing is read-only, and a disk cannot be mounted here")
     try:
         with pytest.raises(FileError, match=r"cannot write in .*\nfix: a run writes into its folder"):
-            train(run)
+            train_run(run)
         assert run.load_model("last")[1] == 4  # to read it is enough
     finally:
         if disk is not None:
             assert _mount("-o", "remount,rw", disk)
         run.folder.chmod(0o700)
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))

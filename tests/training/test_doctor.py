@@ -9,15 +9,15 @@ from normscope._version import __version__
 from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
 from normscope.training.config import TrainConfig
-from normscope.training.doctor import choices, machine, measure
-from normscope.training.loop import train
+from normscope.training.doctor import describe_choices, describe_machine, measure_cost
+from normscope.training.loop import train_run
 from tests.training.small_run import new_run
 
 MODEL = nanochat(vocab_size=31, context=16, depth=2, width=16, heads=2)
 
 
 def test_the_machine_is_described(tmp_path: Path) -> None:
-    lines = {line.about: line for line in machine(tmp_path)}
+    lines = {line.about: line for line in describe_machine(tmp_path)}
     assert list(lines) == ["normscope", "processor", "load", "memory", "disk"]
     assert lines["normscope"].what == __version__
     assert torch.__version__ in lines["normscope"].why
@@ -30,7 +30,7 @@ def test_a_run_would_use_this(compile: bool, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", "")  # no compiler there
     monkeypatch.delenv("CXX", raising=False)
     config = TrainConfig(steps=1, batch=1, device="cpu", compile=compile)
-    lines = {line.about: line for line in choices(config, probe=False)}
+    lines = {line.about: line for line in describe_choices(config, probe=False)}
     assert list(lines) == ["device", "threads", "kernels", "precision", "compile", "allocator"]
     assert (lines["device"].what, lines["precision"].what) == ("cpu", "float32")
     assert lines["threads"].what == "1"
@@ -40,7 +40,7 @@ def test_a_run_would_use_this(compile: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_cost_is_that_of_the_config(tmp_path: Path) -> None:
     config = TrainConfig(steps=50, batch=4, seed=3)
-    cost = measure(MODEL, config, seconds=0.05)
+    cost = measure_cost(MODEL, config, seconds=0.05)
     assert cost.parameters == GPT(MODEL).parameter_count()
     assert cost.step_seconds > 0
     assert cost.tokens_per_second == pytest.approx(4 * 16 / cost.step_seconds)
@@ -49,8 +49,8 @@ def test_the_cost_is_that_of_the_config(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_as_large_as_it_is_said_to_be(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=1)
-    train(run)
+    train_run(run)
     files = run.checkpoints.path(1).glob("*.safetensors")
     written = sum(path.stat().st_size for path in files)
-    told = measure(run.config.model, run.config.train, seconds=0.01).checkpoint
+    told = measure_cost(run.config.model, run.config.train, seconds=0.01).checkpoint
     assert told <= written <= told * 1.2  # the names take some room

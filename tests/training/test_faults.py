@@ -13,14 +13,14 @@ from torch import Tensor
 from normscope.data.batches import Batches
 from normscope.errors import NonFiniteError
 from normscope.models.gpt import GPT
-from normscope.runs.events import Noticed, Started
+from normscope.runs.events import NoticeEvent, StartedEvent
 from normscope.runs.metrics import event_to_json, read_metrics
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
-from normscope.training.loop import train
-from normscope.training.nan_guard import Fault, replay
-from normscope.training.rollback import MOST_REWINDS, TRIES
-from normscope.training.trainer import Step, Trainer
+from normscope.training.loop import train_run
+from normscope.training.nan_guard import NonFiniteOrigin, replay
+from normscope.training.rollback import MAX_ROLLBACKS, TRIES_PER_CHECKPOINT
+from normscope.training.trainer import StepResult, Trainer
 from tests.training.small_run import last_sums, new_run
 from tests.training.watching import Recorder, story
 
@@ -52,50 +52,50 @@ def test_it_stops_with_a_name_and_a_bundle(tmp_path: Path, spoil: Callable[..., 
     run = new_run(tmp_path, steps=8, save_every=3)
     spoil(run, 4)
     with pytest.raises(NonFiniteError, match=r"the loss is nan at step 5, batch 4, first in the loss") as stopped:
-        train(run)
-    folder = run.faults / "00000005-batch-4"
+        train_run(run)
+    folder = run.folder / "nan" / "00000005-batch-4"
     assert f"normscope replay {folder}" in str(stopped.value)
     assert "fix: " in str(stopped.value)
-    assert replay(folder)[0] == Fault("the loss", "forward", "nan")
+    assert replay(folder)[0] == NonFiniteOrigin("the loss", "forward", "nan")
     assert run.checkpoints.last() == 3
     assert "the loss is nan" in [event for event in read_metrics(run.metrics) if event["kind"] == "notice"][-1]["text"]
 
 
 def test_rewound_it_passes_the_batch_over_and_ends(tmp_path: Path, spoil: Callable[..., None]) -> None:
-    runs = [new_run(new_folder(tmp_path, name), steps=8, save_every=3, on_nan="rewind") for name in ("one", "two")]
+    runs = [new_run(new_folder(tmp_path, name), steps=8, save_every=3, on_nan="rollback") for name in ("one", "two")]
     recorder = Recorder()
     spoil(runs[0], 4, 6)
-    assert train(runs[0], [recorder]) == "done"
-    assert [notice.text.splitlines()[-1] for notice in recorder.of(Noticed)[1:]] == [
+    assert train_run(runs[0], [recorder]) == "done"
+    assert [notice.text.splitlines()[-1] for notice in recorder.of(NoticeEvent)[1:]] == [
         "back at step 3; batch 4 is passed over",
         "back at step 3; batch 6 is passed over",
     ]
     assert [event["step"] for event in read_metrics(runs[0].metrics) if event["kind"] == "step"] == list(range(1, 9))
     facts = json.loads((runs[0].checkpoints.path(8) / "state.json").read_text())
-    assert (facts["passed_over"], facts["next_batch"]) == ([4, 6], 10)
+    assert (facts["skipped_batches"], facts["next_batch"]) == ([4, 6], 10)
     # The same with pauses in between, one of them after going back.
     for pause in (2, 4, 5, 8):
-        train(runs[1], until=pause)
+        train_run(runs[1], until=pause)
     assert (last_sums(runs[1]), story(runs[1])) == (last_sums(runs[0]), story(runs[0]))
 
 
 def test_a_run_that_diverges_ends_all_the_same(tmp_path: Path) -> None:
-    settings = {"steps": 20, "save_every": 1, "matrix_rate": 1e38, "on_nan": "rewind", "clip": None}
+    settings = {"steps": 20, "save_every": 1, "matrix_lr": 1e38, "on_nan": "rollback", "grad_clip": None}
     messages = []
     for name in ("one", "two"):
         run = new_run(new_folder(tmp_path, name), {"dropout": 0.0}, **settings)
-        with pytest.raises(NonFiniteError, match=f"went back {MOST_REWINDS} times, and it came again") as stopped:
-            train(run)
+        with pytest.raises(NonFiniteError, match=f"came back after {MAX_ROLLBACKS} rollbacks") as stopped:
+            train_run(run)
         messages.append(str(stopped.value).replace(f"{os.sep}{name}{os.sep}", ""))
     assert messages[0] == messages[1]
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
-    run = new_run(tmp_path, steps=6, save_every=1, rate=1e39)
+    run = new_run(tmp_path, steps=6, save_every=1, lr=1e39)
     with pytest.raises(NonFiniteError, match=r"a weight is not finite after step 1, batch 0, first in .*weight"):
-        train(run)
+        train_run(run)
     assert run.checkpoints.steps() == []
-    fault, facts = replay(run.faults / "00000002-batch-1")
+    fault, facts = replay(run.folder / "nan" / "00000002-batch-1")
     assert fault is not None
     assert fault.when == "weights"
     assert facts["error"].startswith("a weight is not finite")
@@ -105,7 +105,7 @@ def test_the_batch_that_broke_the_weights_is_passed_over(tmp_path: Path, monkeyp
     """It shows a step later, when another batch is tried."""
     true_step = Trainer.step
 
-    def step(self: Trainer) -> Step:
+    def step(self: Trainer) -> StepResult:
         result = true_step(self)
         if self.last_batch() == 4:
             with torch.no_grad():
@@ -113,9 +113,9 @@ def test_the_batch_that_broke_the_weights_is_passed_over(tmp_path: Path, monkeyp
         return result
 
     monkeypatch.setattr(Trainer, "step", step)
-    run, recorder = new_run(tmp_path, steps=8, save_every=3, on_nan="rewind"), Recorder()
-    assert train(run, [recorder]) == "done"
-    (notice,) = recorder.of(Noticed)[1:]
+    run, recorder = new_run(tmp_path, steps=8, save_every=3, on_nan="rollback"), Recorder()
+    assert train_run(run, [recorder]) == "done"
+    (notice,) = recorder.of(NoticeEvent)[1:]
     assert "first in blocks.1.mlp.up.weight" in notice.text
     assert notice.text.endswith("back at step 3; batch 4 is passed over")
 
@@ -131,20 +131,20 @@ def test_dropout_is_the_same_when_the_fault_is_looked_for(tmp_path: Path, monkey
         return value * torch.nan if len(seen) == 3 or (len(seen) > 3 and value.item() == seen[2]) else value
 
     monkeypatch.setattr(GPT, "loss", loss)
-    run = new_run(tmp_path, steps=6, save_every=0, evaluate_every=0)
+    run = new_run(tmp_path, steps=6, save_every=0, eval_every=0)
     with pytest.raises(NonFiniteError, match="at step 3, batch 2, first in the loss"):
-        train(run)
-    assert replay(run.faults / "00000003-batch-2")[0] == Fault("the loss", "forward", "nan")
+        train_run(run)
+    assert replay(run.folder / "nan" / "00000003-batch-2")[0] == NonFiniteOrigin("the loss", "forward", "nan")
 
 
 def test_a_fault_in_a_part_of_a_batch_is_found_in_that_part(tmp_path: Path) -> None:
-    run = new_run(tmp_path, steps=3, matrix_rate=1e38, clip=None, micro_batch=1)
+    run = new_run(tmp_path, steps=3, matrix_lr=1e38, grad_clip=None, micro_batch=1)
     with pytest.raises(NonFiniteError, match="first in blocks"):
-        train(run)
-    (folder,) = run.faults.iterdir()
+        train_run(run)
+    (folder,) = (run.folder / "nan").iterdir()
     fault, facts = replay(folder)
     assert facts["micro_batch"] == 1
-    assert fault == Fault(**facts["fault"])
+    assert fault == NonFiniteOrigin(**facts["fault"])
 
 
 def notices(run: Run) -> list[str]:
@@ -154,36 +154,36 @@ def notices(run: Run) -> list[str]:
 
 
 def test_two_bad_batches_in_a_row_are_both_kept_and_told(tmp_path: Path, spoil: Callable[..., None]) -> None:
-    run = new_run(tmp_path, steps=8, save_every=3, on_nan="rewind")
+    run = new_run(tmp_path, steps=8, save_every=3, on_nan="rollback")
     spoil(run, 4, 5)
-    assert train(run) == "done"
-    assert sorted(path.name for path in run.faults.iterdir()) == ["00000005-batch-4", "00000005-batch-5"]
+    assert train_run(run) == "done"
+    assert sorted(path.name for path in (run.folder / "nan").iterdir()) == ["00000005-batch-4", "00000005-batch-5"]
     assert notices(run) == ["back at step 3; batch 4 is passed over", "back at step 3; batch 5 is passed over"]
 
 
 def test_going_back_to_the_beginning_keeps_the_beginning(tmp_path: Path, spoil: Callable[..., None]) -> None:
-    run, recorder = new_run(tmp_path, steps=6, save_every=3, on_nan="rewind"), Recorder()
+    run, recorder = new_run(tmp_path, steps=6, save_every=3, on_nan="rollback"), Recorder()
     spoil(run, 1, 2)
-    assert train(run, [recorder]) == "done"
+    assert train_run(run, [recorder]) == "done"
     record = read_metrics(run.metrics)
     assert [(event["kind"], event["step"]) for event in record[:5]] == [
         ("started", 0),
         *[("notice", 0)] * 3,
         ("signal", 0),
     ]
-    assert record[0] == event_to_json(recorder.of(Started)[0])
-    assert len(recorder.of(Started)) == 1  # whoever watches has not forgotten it
+    assert record[0] == event_to_json(recorder.of(StartedEvent)[0])
+    assert len(recorder.of(StartedEvent)) == 1  # whoever watches has not forgotten it
     assert "6 of 6 steps" in write_report(run.folder).read_text()
 
 
 def test_bad_batches_far_apart_do_not_add_up(tmp_path: Path, spoil: Callable[..., None]) -> None:
-    run = new_run(tmp_path, steps=2 * MOST_REWINDS + 4, save_every=1, evaluate_every=0, on_nan="rewind")
-    bad = range(3, 3 * MOST_REWINDS, 3)
+    run = new_run(tmp_path, steps=2 * MAX_ROLLBACKS + 4, save_every=1, eval_every=0, on_nan="rollback")
+    bad = range(3, 3 * MAX_ROLLBACKS, 3)
     spoil(run, *bad)
-    assert len([*bad, *bad]) > MOST_REWINDS + 1
-    assert train(run) == "done"
+    assert len([*bad, *bad]) > MAX_ROLLBACKS + 1
+    assert train_run(run) == "done"
     facts = json.loads((run.checkpoints.path(run.config.train.steps) / "state.json").read_text())
-    assert facts["passed_over"] == list(bad)
+    assert facts["skipped_batches"] == list(bad)
     assert len(notices(run)) == len(bad)
 
 
@@ -191,8 +191,8 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     """Batch 5 makes weights that are finite, and of which nothing comes but numbers that are not."""
     true_step = Trainer.step
 
-    def step(self: Trainer) -> Step:
-        number = self._coming_batch()
+    def step(self: Trainer) -> StepResult:
+        number = self._next_batch_number()
         if bool(self.model.embedding.weight[0, 0] == 12345):
             raise NonFiniteError(f"the loss is nan at step {self.done + 1}, batch {number}")
         result = true_step(self)
@@ -202,22 +202,22 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
         return result
 
     monkeypatch.setattr(Trainer, "step", step)
-    run = new_run(tmp_path, steps=9, save_every=3, evaluate_every=0, on_nan="rewind")
-    assert train(run) == "done"
-    last = 6 + TRIES
+    run = new_run(tmp_path, steps=9, save_every=3, eval_every=0, on_nan="rollback")
+    assert train_run(run) == "done"
+    last = 6 + TRIES_PER_CHECKPOINT
     words = f"batches 3 to {last} are passed over, for it came again and again from step 6"
     singly = [f"back at step 3; batch {number} is passed over" for number in range(6, last)]
     assert notices(run) == [*(text.replace("step 3", "step 6") for text in singly), f"back at step 3; {words}"]
     assert [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"] == list(range(1, 10))
     facts = json.loads((run.checkpoints.path(9) / "state.json").read_text())
-    assert (facts["passed_over"], facts["next_batch"]) == ([*range(3, last + 1)], last + 7)
+    assert (facts["skipped_batches"], facts["next_batch"]) == ([*range(3, last + 1)], last + 7)
 
 
 def test_a_fault_in_a_norm_that_remembers_is_replayed_as_it_was(tmp_path: Path) -> None:
-    run = new_run(tmp_path, {"norm": "power"}, steps=9, matrix_rate=1e38, clip=None)
+    run = new_run(tmp_path, {"norm": "power"}, steps=9, matrix_lr=1e38, grad_clip=None)
     with pytest.raises(NonFiniteError, match="first in"):
-        train(run)
-    (folder,) = run.faults.iterdir()
+        train_run(run)
+    (folder,) = (run.folder / "nan").iterdir()
     fault, facts = replay(folder)
-    assert fault == Fault(**facts["fault"])
+    assert fault == NonFiniteOrigin(**facts["fault"])
     assert (facts["device"], facts["precision"]) == ("cpu", "float32")

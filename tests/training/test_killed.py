@@ -113,7 +113,7 @@ def test_a_user_can_have_it_proven(tmp_path: Path) -> None:
     "number", chiefly([signal.SIGTERM], [signal.SIGINT, signal.SIGHUP])
 )  # cli/test_train.py interrupts too
 def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    run = new_run(tmp_path, steps=100_000, save_every=0, evaluate_every=0)
+    run = new_run(tmp_path, steps=100_000, save_every=0, eval_every=0)
     process = subprocess.Popen(
         [sys.executable, "-m", "normscope", "resume", str(run.folder)],
         stdout=subprocess.PIPE,

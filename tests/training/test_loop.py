@@ -10,13 +10,22 @@ import torch
 
 from normscope.errors import CheckpointError, ConfigError, FileError
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.runs.events import Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
+from normscope.runs.events import (
+    CheckpointEvent,
+    FinishedEvent,
+    NoticeEvent,
+    RunEvent,
+    SampleEvent,
+    StartedEvent,
+    StepEvent,
+    ValidationEvent,
+)
 from normscope.runs.lock import locked
 from normscope.runs.metrics import read_metrics
 from normscope.runs.run import Run
 from normscope.training import loop
-from normscope.training.loop import train
-from normscope.training.validation import Validation
+from normscope.training.loop import train_run
+from normscope.training.validation import ValidationResult
 from tests.training.small_run import last_sums, new_run
 from tests.training.watching import Recorder, story
 
@@ -28,14 +37,14 @@ def new_folder(folder: Path, name: str) -> Path:
 
 def trained(folder: Path, **settings: Any) -> Run:
     run = new_run(folder, **settings)
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     return run
 
 
 def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("normscope.training.startup_notices.are_compiled", lambda: True)
-    run, recorder = new_run(tmp_path, steps=4, save_every=2, evaluate_every=2, sample_every=2), Recorder()
-    assert train(run, [recorder]) == "done"
+    run, recorder = new_run(tmp_path, steps=4, save_every=2, eval_every=2, sample_every=2), Recorder()
+    assert train_run(run, [recorder]) == "done"
     due = [("checkpoint", 2), ("validation", 2), ("sample", 2)]
     assert recorder.kinds() == [
         ("started", 0),
@@ -55,29 +64,29 @@ def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert recorder.closed == 1
     assert read_metrics(run.metrics) == recorder.lines()
-    (started,) = recorder.of(Started)
+    (started,) = recorder.of(StartedEvent)
     assert (started.steps, started.batch_tokens, started.folder) == (4, 64, str(run.folder))
-    assert [event.epoch for event in recorder.of(Stepped)] == sorted(event.epoch for event in recorder.of(Stepped))
-    assert recorder.of(Finished)[0].reason == "done"
+    assert [event.epoch for event in recorder.of(StepEvent)] == sorted(event.epoch for event in recorder.of(StepEvent))
+    assert recorder.of(FinishedEvent)[0].reason == "done"
 
 
 def test_zero_is_only_at_the_end(tmp_path: Path) -> None:
-    run, recorder = new_run(tmp_path, steps=5, save_every=0, evaluate_every=0, sample_every=0), Recorder()
-    train(run, [recorder])
-    for kind in (Saved, Validated, Sampled):
+    run, recorder = new_run(tmp_path, steps=5, save_every=0, eval_every=0, sample_every=0), Recorder()
+    train_run(run, [recorder])
+    for kind in (CheckpointEvent, ValidationEvent, SampleEvent):
         assert [event.step for event in recorder.of(kind)] == [5]
 
 
 def test_more_than_all_the_steps_is_only_at_the_end_too(tmp_path: Path) -> None:
-    run, recorder = new_run(tmp_path, steps=3, save_every=50, evaluate_every=50, sample_every=50), Recorder()
-    train(run, [recorder])
-    assert [event.step for event in recorder.of(Validated)] == [3]
+    run, recorder = new_run(tmp_path, steps=3, save_every=50, eval_every=50, sample_every=50), Recorder()
+    train_run(run, [recorder])
+    assert [event.step for event in recorder.of(ValidationEvent)] == [3]
     assert run.checkpoints.steps() == [3]
 
 
 def test_what_is_due_in_between_leaves_chance_alone(tmp_path: Path) -> None:
-    plain = trained(new_folder(tmp_path, "plain"), steps=6, sample_every=0, save_every=0, evaluate_every=0)
-    busy = trained(new_folder(tmp_path, "busy"), steps=6, sample_every=1, save_every=1, evaluate_every=1)
+    plain = trained(new_folder(tmp_path, "plain"), steps=6, sample_every=0, save_every=0, eval_every=0)
+    busy = trained(new_folder(tmp_path, "busy"), steps=6, sample_every=1, save_every=1, eval_every=1)
     assert last_sums(plain) == last_sums(busy)
 
 
@@ -86,41 +95,41 @@ class Steered:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
         found = iter(losses)
-        monkeypatch.setattr(loop, "evaluate", lambda *_: Validation(next(found), 1.0))
+        monkeypatch.setattr(loop, "evaluate", lambda *_: ValidationResult(next(found), 1.0))
 
 
 def test_the_best_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, 3.0, 2.0, 2.5, 2.4, 2.3)
-    run, recorder = new_run(tmp_path, steps=10, save_every=2, evaluate_every=2), Recorder()
-    train(run, [recorder])
-    assert [event.best for event in recorder.of(Validated)] == [True, True, False, False, False]
+    run, recorder = new_run(tmp_path, steps=10, save_every=2, eval_every=2), Recorder()
+    train_run(run, [recorder])
+    assert [event.best for event in recorder.of(ValidationEvent)] == [True, True, False, False, False]
     assert (run.checkpoints.best(), run.checkpoints.steps()) == (4, [4, 8, 10])
     assert run.load_model("best")[1] == 4
 
 
 def test_the_best_is_saved_though_no_save_is_due(tmp_path: Path) -> None:
-    run = new_run(tmp_path, steps=8, save_every=0, evaluate_every=3)
-    train(run, until=4)
+    run = new_run(tmp_path, steps=8, save_every=0, eval_every=3)
+    train_run(run, until=4)
     assert run.checkpoints.best() == 3
 
 
 def test_a_loss_that_is_no_number_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, float("nan"), 2.0)
-    run = trained(tmp_path, steps=4, evaluate_every=2, save_every=2)
+    run = trained(tmp_path, steps=4, eval_every=2, save_every=2)
     assert run.checkpoints.best() == 4
 
 
 def test_going_back_behind_the_best_forgets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, 3.0, 2.0, 4.0, 4.0)
-    run = new_run(tmp_path, steps=8, save_every=3, evaluate_every=2)
-    train(run, until=4)
+    run = new_run(tmp_path, steps=8, save_every=3, eval_every=2)
+    train_run(run, until=4)
     assert run.checkpoints.best() == 4
-    train(run, from_step=3, until=4)  # this time it is no better than it was at step 2
+    train_run(run, from_step=3, until=4)  # this time it is no better than it was at step 2
     assert (run.checkpoints.best(), run.checkpoints.steps()) == (None, [3, 4])
 
 
 # At step 2 samples are due and nothing is saved: what is told there must not be told twice.
-NINE_STEPS: dict[str, Any] = {"steps": 9, "sample_every": 2, "save_every": 0, "evaluate_every": 4}
+NINE_STEPS: dict[str, Any] = {"steps": 9, "sample_every": 2, "save_every": 0, "eval_every": 4}
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +143,9 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_paused_and_gone_on_is_the_same_as_straight(straight: Run, tmp_path: Path, pauses: tuple[int, ...]) -> None:
     paused = new_run(new_folder(tmp_path, "paused"), **NINE_STEPS)
     for pause in pauses:
-        assert train(Run.open(paused.folder), until=pause) == "paused"
+        assert train_run(Run.open(paused.folder), until=pause) == "paused"
         assert paused.checkpoints.last() == pause
-    assert train(Run.open(paused.folder)) == "done"
+    assert train_run(Run.open(paused.folder)) == "done"
     assert last_sums(paused) == last_sums(straight)
     assert story(paused) == story(straight)
 
@@ -145,17 +154,17 @@ def test_from_a_step_the_later_ones_are_forgotten(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), steps=9, save_every=3)
     run = trained(new_folder(tmp_path, "back"), steps=9, save_every=3)
     assert run.checkpoints.steps() == [6, 9]
-    assert train(run, from_step=6, until=7) == "paused"
+    assert train_run(run, from_step=6, until=7) == "paused"
     assert run.checkpoints.steps() == [6, 7]
     assert [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"] == list(range(1, 8))
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
 def test_from_step_zero_is_the_beginning(tmp_path: Path) -> None:
     run = trained(tmp_path, steps=4)
     sums, told = last_sums(run), story(run)
-    assert train(run, from_step=0) == "done"
+    assert train_run(run, from_step=0) == "done"
     assert (last_sums(run), story(run)) == (sums, told)
 
 
@@ -164,11 +173,11 @@ def test_a_step_that_was_not_saved_is_refused_and_nothing_is_lost(tmp_path: Path
     before = run.metrics.read_bytes()
     for wrong in (5, 99):
         with pytest.raises(CheckpointError, match="there are others, at step 3 and 6"):
-            train(run, from_step=wrong)
+            train_run(run, from_step=wrong)
     with pytest.raises(ConfigError, match="from_step=-1"):
-        train(run, from_step=-1)
+        train_run(run, from_step=-1)
     with pytest.raises(ConfigError, match="until=0"):
-        train(run, until=0)
+        train_run(run, until=0)
     assert (run.checkpoints.steps(), run.metrics.read_bytes()) == ([3, 6], before)
 
 
@@ -176,15 +185,15 @@ def test_a_finished_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     run = trained(tmp_path, steps=5, sample_every=5)
     sums, told = last_sums(run), story(run)
     recorder = Recorder()
-    assert train(Run.open(run.folder), [recorder]) == "done"
-    assert not recorder.of(Stepped)
+    assert train_run(Run.open(run.folder), [recorder]) == "done"
+    assert not recorder.of(StepEvent)
     assert (last_sums(run), story(run)) == (sums, told)
 
 
 def test_a_damaged_checkpoint_is_named_with_the_way_around_it(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), steps=9, save_every=3)
     run = new_run(new_folder(tmp_path, "damaged"), steps=9, save_every=3)
-    train(run, until=6)
+    train_run(run, until=6)
     file = run.checkpoints.path(6) / "model.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
@@ -192,10 +201,10 @@ def test_a_damaged_checkpoint_is_named_with_the_way_around_it(tmp_path: Path) ->
     with pytest.raises(
         CheckpointError, match=r"00000006/model.safetensors was altered(.|\n)*at step 3: .*--from-step"
     ) as refused:
-        train(run)
+        train_run(run)
     assert "\nfix: " in str(refused.value)
     assert run.checkpoints.steps() == [3, 6]
-    assert train(run, from_step=3) == "done"
+    assert train_run(run, from_step=3) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
@@ -203,7 +212,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_around_it(tmp_path: Path) ->
 def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six steps of which two are done; to be copied."""
     run = new_run(tmp_path_factory.mktemp("two-steps"), steps=6)
-    train(run, until=2)
+    train_run(run, until=2)
     return run.folder
 
 
@@ -215,7 +224,7 @@ def begun(two_steps: Path, tmp_path: Path) -> Run:
 @pytest.mark.parametrize(
     ("section", "name", "value", "words"),
     [
-        ("train", "matrix_rate", 0.5, "train.matrix_rate was 0.02 and is 0.5"),
+        ("train", "matrix_lr", 0.5, "train.matrix_lr was 0.02 and is 0.5"),
         ("train", "steps", 500, "train.steps was 6 and is 500"),
         ("train", "seed", 3, "train.seed was 0 and is 3"),
         ("model", "dropout", 0.4, "model.dropout was 0.1 and is 0.4"),
@@ -230,7 +239,7 @@ def test_a_changed_config_is_refused_by_the_settings_name(
     (content if section is None else content[section])[name] = value
     path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=words):
-        train(Run.open(begun.folder))
+        train_run(Run.open(begun.folder))
     assert begun.checkpoints.last() == 2
 
 
@@ -241,10 +250,10 @@ def test_changed_and_missing_tokens_are_refused_by_name(begun: Run, name: str) -
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises((FileError, CheckpointError), match=name.replace("corpus.json", "corpus")):
-        train(begun)
+        train_run(begun)
     path.unlink()
     with pytest.raises(FileError, match=name):
-        train(begun)
+        train_run(begun)
 
 
 def test_tokens_of_another_text_are_refused(tmp_path: Path) -> None:
@@ -253,26 +262,26 @@ def test_tokens_of_another_text_are_refused(tmp_path: Path) -> None:
     for path in (new_run(other).folder / "data").iterdir():
         (run.folder / "data" / path.name).write_bytes(path.read_bytes())
     with pytest.raises(CheckpointError, match="not the one that this run began with: train, validation, tokenizer"):
-        train(run)
+        train_run(run)
 
 
 def test_a_changed_text_is_refused_by_name(tmp_path: Path) -> None:
     run, text = new_run(tmp_path, steps=4), tmp_path / "text.txt"
-    train(run, until=2)
+    train_run(run, until=2)
     before = text.read_text()
     text.write_text(before + "one more line\n")
     with pytest.raises(CheckpointError, match=r"text.txt changed since this run read it(.|\n)*fix: start a new run"):
-        train(run)
+        train_run(run)
     text.write_text(before)  # the same words, written later
-    assert train(run, until=3) == "paused"
+    assert train_run(run, until=3) == "paused"
 
 
 def test_a_text_that_is_gone_is_only_a_notice(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=4), Recorder()
-    train(run, until=2)
+    train_run(run, until=2)
     (tmp_path / "text.txt").unlink()
-    assert train(run, [recorder]) == "done"
-    assert "text.txt cannot be found any more" in recorder.of(Noticed)[0].text
+    assert train_run(run, [recorder]) == "done"
+    assert "text.txt cannot be found any more" in recorder.of(NoticeEvent)[0].text
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -281,31 +290,31 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         locked(run.folder),
         pytest.raises(FileError, match=r"another process is at work on .*run\nfix: wait"),
     ):
-        train(run, [recorder])
+        train_run(run, [recorder])
     assert recorder.closed == 1
-    assert train(run) == "done"
+    assert train_run(run) == "done"
 
 
 def test_an_observer_that_fails_loses_nothing(tmp_path: Path) -> None:
     class Failing(Recorder):
-        def see(self, event: Event) -> None:
+        def on_event(self, event: RunEvent) -> None:
             if event.kind == "step" and event.step == 5:
                 raise ConnectionError
 
     straight = trained(new_folder(tmp_path, "straight"), steps=8, save_every=3)
     run, failing = new_run(new_folder(tmp_path, "broken"), steps=8, save_every=3), Failing()
     with pytest.raises(ConnectionError):
-        train(run, [failing])
+        train_run(run, [failing])
     assert (failing.closed, run.checkpoints.last()) == (1, 3)
-    assert train(run) == "done"
+    assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
 def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
-    train(run, until=2)
-    train(run, until=4)
-    train(run)
+    train_run(run, until=2)
+    train_run(run, until=4)
+    train_run(run)
     saved = [event for event in read_metrics(run.metrics) if event["kind"] == "checkpoint"]
     assert [(event["step"], event["path"]) for event in saved] == [
         (step, str(run.checkpoints.path(step))) for step in (2, 4, 6)
@@ -316,13 +325,35 @@ def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """In another form sums are added up in another order."""
     monkeypatch.setattr("normscope.training.startup_notices.are_compiled", lambda: True)
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
-    train(run, until=2)
-    train(run, [same], until=3)
+    train_run(run, until=2)
+    train_run(run, [same], until=3)
     with reference_kernels():
-        train(run, [other], until=4)
-    assert not same.of(Noticed)
-    assert [notice.text for notice in other.of(Noticed)] == [
+        train_run(run, [other], until=4)
+    assert not same.of(NoticeEvent)
+    assert [notice.text for notice in other.of(NoticeEvent)] == [
         "kernels was fused and is steps: from here on the numbers may differ in their last bits"
     ]
     facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())
-    assert facts["surroundings"]["torch"] == torch.__version__
+    assert facts["environment"]["torch"] == torch.__version__
+
+
+def test_out_of_memory_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr("normscope.training.loop._train", fail)
+    with pytest.raises(ConfigError, match=r"not enough memory for this run: .*\nfix: start a new run with a smaller"):
+        train_run(new_run(tmp_path, steps=2))
+
+
+def test_other_errors_of_torch_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("normscope.training.loop._train", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train_run(new_run(tmp_path, steps=2))
+
+
+def test_training_writes_the_report(tmp_path: Path) -> None:
+    assert "report.html" in {path.name for path in trained(tmp_path, steps=2).folder.iterdir()}

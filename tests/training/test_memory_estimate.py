@@ -8,7 +8,7 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
 from normscope.training import memory_estimate as needs
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import refuse_too_large, weights_memory, window_memory
+from normscope.training.memory_estimate import check_memory, weights_memory, window_memory
 
 MODEL = nanochat(vocab_size=100, context=32, depth=2, width=64, heads=2)
 NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
@@ -52,13 +52,13 @@ def test_it_is_below_what_autograd_keeps() -> None:
 def test_only_what_cannot_fit_is_refused(
     free: int | None, settings: dict[str, int], fix: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needs, "memory_free", lambda: free)
+    monkeypatch.setattr(needs, "available_memory", lambda: free)
     config = TrainConfig(steps=1, batch=8, device="cpu", micro_batch=settings.get("micro_batch"))
     if fix is None:
-        refuse_too_large(MODEL, config)
+        check_memory(MODEL, config)
     else:
         with pytest.raises(ConfigError, match=f"there is not enough memory: .*\nfix: {fix}"):
-            refuse_too_large(MODEL, config)
+            check_memory(MODEL, config)
 
 
 def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(GPT, "__init__", built)
     train = TrainConfig(steps=1, batch=8, device="cpu")
     with pytest.raises(ConfigError, match=r"not enough memory: .* of 12\.\d E parameters take .* EB, and 8 windows"):
-        refuse_too_large(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
-    monkeypatch.setattr(needs, "memory_free", lambda: None)
+        check_memory(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
+    monkeypatch.setattr(needs, "available_memory", lambda: None)
     with pytest.raises(ConfigError, match=r"too large: depth=99999 "):
-        refuse_too_large(nanochat(depth=99_999, width=8, heads=1), train)
+        check_memory(nanochat(depth=99_999, width=8, heads=1), train)

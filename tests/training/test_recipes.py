@@ -8,7 +8,7 @@ import pytest
 from normscope.errors import ConfigError
 from normscope.models.presets import preset
 from normscope.training.config import TrainConfig
-from normscope.training.recipes import RECIPES, dial, overridden, recipe
+from normscope.training.recipes import RECIPES, dial, override, recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -25,7 +25,7 @@ def test_the_dial_grows_all_that_belongs_together() -> None:
     for small, large in pairwise(recipes):
         assert small.model["width"] < large.model["width"]
         assert small.train["steps"] <= large.train["steps"]
-        assert small.train["rate"] > large.train["rate"]
+        assert small.train["lr"] > large.train["lr"]
 
 
 @pytest.mark.parametrize("depth", [0, -1, 2.5, True])
@@ -42,6 +42,6 @@ def test_an_unknown_recipe_is_answered_with_those_there_are() -> None:
 
 def test_only_what_is_given_is_overridden() -> None:
     base = recipe("sprint")
-    assert overridden(base, tokenizer=None, split=None) == base
-    assert overridden(base, split="random", vocab_size=300) != base
-    assert (overridden(base, split="random").split, base.split) == ("random", "tail")
+    assert override(base, tokenizer=None, split=None) == base
+    assert override(base, split="random", vocab_size=300) != base
+    assert (override(base, split="random").split, base.split) == ("random", "tail")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError
-from normscope.training.schedule import Schedule
+from normscope.training.schedule import LRSchedule
 
 shares = st.floats(0, 0.5)
 
@@ -14,21 +14,21 @@ shares = st.floats(0, 0.5)
 def test_it_rises_stays_and_falls_between_nothing_and_the_peak(
     steps: int, shape: str, warmup: float, decay: float, final: float
 ) -> None:
-    schedule = Schedule(steps, shape, warmup, decay, final)  # type: ignore[arg-type]
-    rates = [schedule.at(step) for step in range(steps)]
-    assert all(0 < rate <= 1 for rate in rates)
-    peak = rates.index(max(rates))
-    assert rates[: peak + 1] == sorted(rates[: peak + 1])
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    schedule = LRSchedule(steps, shape, warmup, decay, final)  # type: ignore[arg-type]
+    lr_schedule = [schedule.lr_scale(step) for step in range(steps)]
+    assert all(0 < rate <= 1 for rate in lr_schedule)
+    peak = lr_schedule.index(max(lr_schedule))
+    assert lr_schedule[: peak + 1] == sorted(lr_schedule[: peak + 1])
+    assert lr_schedule[peak:] == sorted(lr_schedule[peak:], reverse=True)
 
 
 def test_a_cosine_is_half_way_down_in_the_middle_of_its_fall() -> None:
-    assert Schedule(100, "cosine", decay=1.0).at(50) == pytest.approx(0.5)
-    assert Schedule(100, "cosine", decay=1.0, final=0.2).at(50) == pytest.approx(0.6)
+    assert LRSchedule(100, "cosine", decay=1.0).lr_scale(50) == pytest.approx(0.5)
+    assert LRSchedule(100, "cosine", decay=1.0, final_lr=0.2).lr_scale(50) == pytest.approx(0.6)
 
 
 def test_a_constant_one_never_falls() -> None:
-    assert {Schedule(10, "constant").at(step) for step in range(10)} == {1.0}
+    assert {LRSchedule(10, "constant").lr_scale(step) for step in range(10)} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_constant_one_never_falls() -> None:
 )
 def test_what_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Schedule(**settings)  # type: ignore[arg-type]
+        LRSchedule(**settings)  # type: ignore[arg-type]

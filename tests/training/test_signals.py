@@ -4,16 +4,16 @@ import signal
 
 import pytest
 
-from normscope.training.signals import Stopping
+from normscope.training.signals import StopOnSignal
 
 
-@pytest.mark.parametrize("number", Stopping.SIGNALS)
+@pytest.mark.parametrize("number", StopOnSignal.SIGNALS)
 def test_a_first_signal_is_noted_and_a_second_interrupts(number: signal.Signals) -> None:
-    before = {each: signal.getsignal(each) for each in Stopping.SIGNALS}
-    with Stopping() as stopping:
+    before = {each: signal.getsignal(each) for each in StopOnSignal.SIGNALS}
+    with StopOnSignal() as stopping:
         assert stopping.requested is None
         signal.raise_signal(number)
         assert str(stopping.requested) == str(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
-    assert {each: signal.getsignal(each) for each in Stopping.SIGNALS} == before
+    assert {each: signal.getsignal(each) for each in StopOnSignal.SIGNALS} == before

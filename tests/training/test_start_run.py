@@ -9,7 +9,7 @@ from normscope.data.prepare import prepare
 from normscope.errors import ConfigError, CorpusError, FileError, NormscopeError, TokenError
 from normscope.runs.lock import locked
 from normscope.runs.run import Run
-from normscope.training.start_run import start
+from normscope.training.start_run import start_run
 from tests.training.small_run import RECIPE, TEXT
 
 
@@ -25,7 +25,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_settings_override_the_recipes(tmp_path: Path, text: Path) -> None:
-    run = start(tmp_path / "run", [text], RECIPE, model={"width": 32, "activation": "gelu"}, train={"steps": 3})
+    run = start_run(tmp_path / "run", [text], RECIPE, model={"width": 32, "activation": "gelu"}, train={"steps": 3})
     assert (run.config.model.width, run.config.model.activation, run.config.model.depth) == (32, "gelu", 2)
     assert (run.config.train.steps, run.config.train.batch) == (3, 4)
     assert run.config.model.vocab_size == run.corpus().tokenizer.vocab_size
@@ -34,12 +34,12 @@ def test_settings_override_the_recipes(tmp_path: Path, text: Path) -> None:
 
 
 def test_the_prompt_is_kept(tmp_path: Path, text: Path) -> None:
-    assert start(tmp_path / "run", [text], RECIPE, prompt="7 bottles").config.prompt == "7 bottles"
+    assert start_run(tmp_path / "run", [text], RECIPE, prompt="7 bottles").config.prompt == "7 bottles"
 
 
 def test_a_prepared_folder_is_used_where_it_is(tmp_path: Path, text: Path) -> None:
     corpus = prepare(text, tmp_path / "tokens", tokenizer="bytes")
-    run = start(tmp_path / "run", [corpus.folder], RECIPE)
+    run = start_run(tmp_path / "run", [corpus.folder], RECIPE)
     assert run.config.corpus == str(tmp_path / "tokens")
     assert run.config.model.vocab_size == corpus.tokenizer.vocab_size
     assert names(run.folder) == ["config.json", "manifest.json", "tokenizer.json"]
@@ -47,14 +47,14 @@ def test_a_prepared_folder_is_used_where_it_is(tmp_path: Path, text: Path) -> No
 
 def test_a_prepared_folder_inside_the_run_moves_with_it(tmp_path: Path, text: Path) -> None:
     corpus = prepare(text, tmp_path / "run" / "data")
-    assert start(tmp_path / "run", [corpus.folder], RECIPE).config.corpus == "data"
+    assert start_run(tmp_path / "run", [corpus.folder], RECIPE).config.corpus == "data"
 
 
 def test_an_existing_run_is_refused(tmp_path: Path, text: Path) -> None:
-    run = start(tmp_path / "run", [text], RECIPE)
+    run = start_run(tmp_path / "run", [text], RECIPE)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     with pytest.raises(FileError, match=r"holds a run already, and nothing is overwritten"):
-        start(tmp_path / "run", [text], RECIPE, train={"steps": 5})
+        start_run(tmp_path / "run", [text], RECIPE, train={"steps": 5})
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
@@ -64,15 +64,15 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path, text: Path, stran
     path.parent.mkdir(parents=True)
     path.write_text("mine")
     with pytest.raises(FileError, match=rf"run is not empty: it has {strange}\nfix: .*a folder of its own"):
-        start(tmp_path / "run", [text], RECIPE)
+        start_run(tmp_path / "run", [text], RECIPE)
     assert path.read_text() == "mine"
 
 
 def test_two_at_once_do_not_meet(tmp_path: Path, text: Path) -> None:
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run"), pytest.raises(FileError, match="another process is at work"):
-        start(tmp_path / "run", [text], RECIPE)
-    start(tmp_path / "run", [text], RECIPE)
+        start_run(tmp_path / "run", [text], RECIPE)
+    start_run(tmp_path / "run", [text], RECIPE)
 
 
 REFUSED: list[tuple[type[NormscopeError], str, dict[str, Any]]] = [
@@ -96,22 +96,22 @@ def test_a_refused_start_leaves_nothing_and_can_be_tried_again(
     tmp_path: Path, text: Path, error: type[NormscopeError], words: str, settings: dict[str, Any]
 ) -> None:
     with pytest.raises(error, match=words):
-        start(tmp_path / "run", [text], RECIPE, **settings)
+        start_run(tmp_path / "run", [text], RECIPE, **settings)
     assert names(tmp_path) == ["text.txt"]
-    start(tmp_path / "run", [text], RECIPE)
+    start_run(tmp_path / "run", [text], RECIPE)
 
 
 def test_without_a_compiler_nothing_is_compiled(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and none was found\nfix: "):
-        start(tmp_path / "run", [text], RECIPE, train={"compile": True, "device": "cpu"})
+        start_run(tmp_path / "run", [text], RECIPE, train={"compile": True, "device": "cpu"})
     assert names(tmp_path) == ["text.txt"]
 
 
 def test_a_text_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no file or folder"):
-        start(tmp_path / "run", [tmp_path / "nothing.txt"], RECIPE)
+        start_run(tmp_path / "run", [tmp_path / "nothing.txt"], RECIPE)
     assert names(tmp_path) == []
 
 
@@ -120,7 +120,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, text: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", [text], RECIPE, progress=interrupt)
+        start_run(tmp_path / "run", [text], RECIPE, progress=interrupt)
     assert names(tmp_path) == ["text.txt"]
 
 
@@ -129,7 +129,7 @@ def test_what_a_killed_preparation_left_is_no_hindrance(tmp_path: Path, text: Pa
     data.mkdir(parents=True)
     (data / "train.bin").write_bytes(b"half of it")
     (data / ".validation.bin.0123.part").write_bytes(b"")
-    run = start(tmp_path / "run", [text], RECIPE)
+    run = start_run(tmp_path / "run", [text], RECIPE)
     assert len(run.corpus(verify=True).train) > 1000
 
 
@@ -138,8 +138,8 @@ def test_what_a_kill_left_half_written_is_no_hindrance(tmp_path: Path) -> None:
     text.write_text(TEXT)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/.config.json.0123456789abcdef.part").write_text("{")
-    start(tmp_path / "run", [text], RECIPE, val_fraction=0.02)
+    start_run(tmp_path / "run", [text], RECIPE, val_fraction=0.02)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/.notes.part").write_text("mine")
     with pytest.raises(FileError, match=r"is not empty: it has \.notes\.part"):
-        start(tmp_path / "other", [text], RECIPE, val_fraction=0.02)
+        start_run(tmp_path / "other", [text], RECIPE, val_fraction=0.02)

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.training.startup_notices import opening_notices
+from normscope.training.startup_notices import startup_notices
 
 
 def test_compiling_is_told_where_it_lies_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def notices() -> list[str]:
-        return opening_notices(0, [], [], [], torch.device("cpu"))
+        return startup_notices(0, [], [], [], torch.device("cpu"))
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     (notice,) = notices()

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.runs.events import Noticed, ThreadsChanged
+from normscope.runs.events import NoticeEvent, ThreadsEvent
 from normscope.runtime import adaptive_threads as adaptive
 from normscope.runtime.adaptive_threads import TorchThreads
-from normscope.runtime.env_vars import prepare_environment
+from normscope.runtime.env_vars import set_env_defaults
 from normscope.training import loop
-from normscope.training.loop import train
-from normscope.training.trainer import Step, Trainer
+from normscope.training.loop import train_run
+from normscope.training.trainer import StepResult, Trainer
 from tests.runtime.test_adaptive_threads import BusyMeter
 from tests.training.small_run import last_sums, new_run
 from tests.training.watching import Recorder
@@ -59,14 +59,14 @@ QUICK: list[Any] = [(name, "sprint", 1, 65, {}, 1) for name in PRESETS]
 ALL: list[Any] = [
     *((name, "sprint", depth, size, {}, 3) for name in PRESETS for depth in (2, 3) for size in (65, 97)),
     *((name, "dial", depth, 1024, {}, 3) for name in PRESETS for depth in (2, 3, 4, 6)),
-    ("gpt2", "dial", 4, 1000, {"optimiser": "adamw"}, 3),
+    ("gpt2", "dial", 4, 1000, {"optimizer": "adamw"}, 3),
     ("nanochat", "dial", 4, 1000, {"micro_batch": 3}, 3),
 ]
 
 
 def digests(cases: object) -> list[list[str]]:
     environment = dict(os.environ)
-    prepare_environment(environment)
+    set_env_defaults(environment)
     command = [sys.executable, "-c", SCRIPT, json.dumps(cases)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=1200)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -97,7 +97,7 @@ def threads_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many threads torch has in each step from now on."""
     seen, step = list[int](), Trainer.step
 
-    def counted(trainer: Trainer) -> Step:
+    def counted(trainer: Trainer) -> StepResult:
         seen.append(torch.get_num_threads())
         return step(trainer)
 
@@ -125,7 +125,7 @@ def test_steps_have_the_threads_that_were_chosen_and_torch_has_its_own_after(
 ) -> None:
     seen = threads_of_steps(monkeypatch)
     monkeypatch.setattr(loop, "TorchThreads", EveryOther)
-    train(new_run(tmp_path, steps=4))
+    train_run(new_run(tmp_path, steps=4))
     assert seen == [1, 2, 1, 2]
     assert torch.get_num_threads() == 2
 
@@ -133,17 +133,17 @@ def test_steps_have_the_threads_that_were_chosen_and_torch_has_its_own_after(
 @pytest.mark.usefixtures("two_threads")
 def test_a_busy_machine_is_told_once_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(1.9))
-    monkeypatch.setattr(Trainer, "keeps_bits", lambda trainer, threads, reference: True)
+    monkeypatch.setattr(Trainer, "is_bitwise_equal", lambda trainer, threads, reference: True)
     run, recorder = new_run(tmp_path, steps=4), Recorder()
-    train(run, [recorder])
-    told = [notice.text for notice in recorder.of(Noticed) if "busy" in notice.text]
+    train_run(run, [recorder])
+    told = [notice.text for notice in recorder.of(NoticeEvent) if "busy" in notice.text]
     assert told == [
         "the machine is busy (other processes use 1.9 of 2 cores): 1 of 2 threads are used while that lasts"
     ]
-    assert recorder.of(ThreadsChanged)[0] == ThreadsChanged(1, threads=1, most=2, busy=True)
+    assert recorder.of(ThreadsEvent)[0] == ThreadsEvent(1, threads=1, max_threads=2, busy=True)
     assert '"kind": "threads"' not in run.metrics.read_text()
     facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())
-    assert facts["surroundings"]["threads"] == "2"  # whose bits they are
+    assert facts["environment"]["threads"] == "2"  # whose bits they are
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -151,7 +151,7 @@ def test_compiled_code_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(1.9))
     monkeypatch.setattr(torch, "compile", lambda function: function)
     seen = threads_of_steps(monkeypatch)
-    train(new_run(tmp_path, steps=2, compile=True))
+    train_run(new_run(tmp_path, steps=2, compile=True))
     assert seen == [2, 2]
 
 
@@ -160,17 +160,17 @@ def test_a_digest_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "left").mkdir()
     settings = {"steps": 4, "micro_batch": 2}
     asked, left = (new_run(tmp_path / name, {"dropout": 0.2}, **settings) for name in ("asked", "left"))
-    train(left)
+    train_run(left)
     step = Trainer.step
     found: list[str] = []
 
     def with_digests(trainer: Trainer) -> object:
-        found.extend([trainer.digest(), trainer.digest()])
+        found.extend([trainer.step_digest(), trainer.step_digest()])
         return step(trainer)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Trainer, "step", with_digests)
-        train(asked)
+        train_run(asked)
     assert last_sums(asked) == last_sums(left)
     assert found[::2] == found[1::2]
     assert len(set(found)) == 4
@@ -181,12 +181,12 @@ def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch
     step = Trainer.step
 
     def ask(trainer: Trainer) -> object:
-        asked.append(trainer.keeps_bits(2, 1))
+        asked.append(trainer.is_bitwise_equal(2, 1))
         assert torch.get_num_threads() == 1
         return step(trainer)
 
     monkeypatch.setattr(Trainer, "step", ask)
-    train(new_run(tmp_path, steps=1))
+    train_run(new_run(tmp_path, steps=1))
 
     def off_by_a_bit(weight: torch.Tensor) -> torch.Tensor:
         return weight * (1 + torch.finfo(torch.float32).eps * (torch.get_num_threads() - 1))
@@ -198,7 +198,7 @@ def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch
 
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(loop, "Trainer", Rounding)
-    train(new_run(tmp_path / "other", steps=1))
+    train_run(new_run(tmp_path / "other", steps=1))
     assert asked == [True, False]
 
 
@@ -207,14 +207,14 @@ def test_other_threads_are_told_where_they_make_a_difference(
     keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, recorder = new_run(tmp_path, steps=4), Recorder()
-    train(run, until=2)
-    monkeypatch.setattr(Trainer, "keeps_bits", lambda trainer, threads, reference: keeps)
+    train_run(run, until=2)
+    monkeypatch.setattr(Trainer, "is_bitwise_equal", lambda trainer, threads, reference: keeps)
     torch.set_num_threads(2)
     try:
-        train(run, [recorder])
+        train_run(run, [recorder])
     finally:
         torch.set_num_threads(1)
-    told = [notice.text for notice in recorder.of(Noticed)]
+    told = [notice.text for notice in recorder.of(NoticeEvent)]
     assert told == ([] if keeps else ["threads was 1 and is 2: from here on the numbers may differ in their last bits"])
 
 
@@ -231,7 +231,7 @@ def test_nothing_keeps_the_run_open_after_its_end(tmp_path: Path, monkeypatch: p
     gc.collect()
     gc.disable()
     try:
-        train(new_run(tmp_path, steps=1))
+        train_run(new_run(tmp_path, steps=1))
         assert [kept() for kept in loops] == [None]
     finally:
         gc.enable()

@@ -14,7 +14,7 @@ from normscope.errors import CheckpointError, ConfigError, NonFiniteError, Weigh
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama, nanochat, preset
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.groups import gradient_norm
+from normscope.training.optimizers.groups import grad_norm
 from normscope.training.trainer import Trainer
 from tests.pairs import chiefly
 from tests.support import random_tokens, scramble
@@ -43,7 +43,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(name: str, micro_batch: int) -> No
     for _ in range(3):
         one, other = whole.step(), parts.step()
         assert one.loss == pytest.approx(other.loss, rel=1e-12)
-        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-10)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-10)
     # Muon's orthogonal steps magnify roundings, and AdamW's of gradients near zero too.
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-7)
 
@@ -58,36 +58,36 @@ def test_the_gradient_of_the_parts_is_that_of_the_whole() -> None:
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-11, atol=1e-14)
 
 
-@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
-def test_a_model_learns_a_line_by_heart(optimiser: str) -> None:
-    trainer = new_trainer(steps=60, optimiser=optimiser, matrix_rate=0.02)
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_a_model_learns_a_line_by_heart(optimizer: str) -> None:
+    trainer = new_trainer(steps=60, optimizer=optimizer, matrix_lr=0.02)
     trainer.batches = Batches(np.tile(np.arange(11), 30), 8, 6, seed=0)
     losses = [trainer.step().loss for _ in range(60)]
     assert losses[-1] < 0.3 < 2 < losses[0]
 
 
 def test_gradients_are_clipped_to_their_norm() -> None:
-    free, bound = new_trainer(clip=None, optimiser="adamw"), new_trainer(clip=1e-3, optimiser="adamw")
+    free, bound = new_trainer(grad_clip=None, optimizer="adamw"), new_trainer(grad_clip=1e-3, optimizer="adamw")
     inputs, targets = free.load_batch(0)
     bound._accumulate(inputs, targets)
-    before = gradient_norm(bound.team.parameters)
-    bound.team.zero_grad()
+    before = grad_norm(bound.optimizer.parameters)
+    bound.optimizer.zero_grad()
     seen: list[float] = []
-    step = bound.team.step
+    step = bound.optimizer.step
 
     def watched(factor: float) -> None:
-        seen.append(gradient_norm(bound.team.parameters))
+        seen.append(grad_norm(bound.optimizer.parameters))
         step(factor)
 
-    bound.team.step = watched  # type: ignore[method-assign]
-    assert bound.step().gradient_norm == pytest.approx(before)
+    bound.optimizer.step = watched  # type: ignore[method-assign]
+    assert bound.step().grad_norm == pytest.approx(before)
     assert seen == [pytest.approx(1e-3, rel=1e-4)]
-    assert free.step().gradient_norm == pytest.approx(before)
+    assert free.step().grad_norm == pytest.approx(before)
 
 
 def test_the_rate_follows_the_schedule() -> None:
     trainer = new_trainer(steps=4, decay=1.0)
-    assert [trainer.step().rate for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert [trainer.step().lr for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
 
 
 def test_a_frozen_weight_stays_and_needs_no_memory() -> None:
@@ -97,19 +97,19 @@ def test_a_frozen_weight_stays_and_needs_no_memory() -> None:
     before = [weight.clone() for weight in trainer.model.blocks[0].parameters()]
     trainer.step()
     assert all(torch.equal(*pair) for pair in zip(before, trainer.model.blocks[0].parameters(), strict=True))
-    assert not any(name.startswith("blocks.0") for name in trainer.team.tensors())
+    assert not any(name.startswith("blocks.0") for name in trainer.optimizer.tensors())
 
 
 @pytest.mark.parametrize("model", [nanochat(**SIZES), gpt2(**SIZES), llama(**SIZES, dropout=0.2)])
-@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
-def test_from_a_state_it_goes_on_bit_for_bit(model: GPTConfig, optimiser: str) -> None:
-    straight = new_trainer(model, optimiser=optimiser)
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_from_a_state_it_goes_on_bit_for_bit(model: GPTConfig, optimizer: str) -> None:
+    straight = new_trainer(model, optimizer=optimizer)
     for _ in range(3):
         straight.step()
     tensors, facts = straight.state()
     tensors = {name: {key: value.clone() for key, value in group.items()} for name, group in tensors.items()}
     losses = [straight.step().loss for _ in range(3)]
-    resumed = new_trainer(model, optimiser=optimiser)
+    resumed = new_trainer(model, optimizer=optimizer)
     scramble(resumed.model, seed=5)
     resumed.restore(tensors, facts)
     assert [resumed.step().loss for _ in range(3)] == losses
@@ -118,7 +118,7 @@ def test_from_a_state_it_goes_on_bit_for_bit(model: GPTConfig, optimiser: str) -
 
 def test_a_batch_that_is_passed_over_is_not_learnt_from() -> None:
     trainer, other = new_trainer(), new_trainer()
-    trainer.passed_over = [0, 1]
+    trainer.skipped_batches = [0, 1]
     other.next_batch = 2
     assert trainer.step().loss == other.step().loss
     assert trainer.next_batch == other.next_batch == 3
@@ -175,18 +175,18 @@ def test_a_running_statistic_that_is_not_finite_is_never_saved() -> None:
 
 
 def test_gradients_whose_squares_overflow_are_clipped() -> None:
-    trainer, weight = new_trainer(optimiser="adamw"), torch.zeros(3, requires_grad=True)
+    trainer, weight = new_trainer(optimizer="adamw"), torch.zeros(3, requires_grad=True)
     weight.grad = torch.tensor([3e25, 0.0, -4e25])
-    assert gradient_norm([weight]) == pytest.approx(5e25)
+    assert grad_norm([weight]) == pytest.approx(5e25)
     loss = trainer._loss
     trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
-    assert 1e20 < trainer.step().gradient_norm < math.inf
-    assert all(bool(value.isfinite().all()) for value in trainer.team.tensors().values())
+    assert 1e20 < trainer.step().grad_norm < math.inf
+    assert all(bool(value.isfinite().all()) for value in trainer.optimizer.tensors().values())
 
 
 def test_gradients_that_nothing_clips_must_have_squares() -> None:
     """AdamW would remember an infinite one for ever."""
-    trainer = new_trainer(clip=None)
+    trainer = new_trainer(grad_clip=None)
     loss = trainer._loss
     trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
     with pytest.raises(NonFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
@@ -199,7 +199,7 @@ def test_a_state_of_another_model_is_refused() -> None:
     with pytest.raises(CheckpointError, match="does not fit the model"):
         trainer.restore(tensors, facts)
     with pytest.raises(WeightsError, match="'strange' that the model does not have"):
-        trainer.team.load({"strange:momentum": torch.ones(1)})
+        trainer.optimizer.load({"strange:momentum": torch.ones(1)})
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
@@ -226,12 +226,12 @@ def test_compiled_it_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPat
         ({"steps": 0}, "steps=0"),
         ({"batch": 2.5}, "batch=2.5"),
         ({"micro_batch": 0}, "micro_batch=0"),
-        ({"optimiser": "sgd"}, "optimiser='sgd': choose one of muon, adamw"),
-        ({"rate": -1.0}, "rate=-1.0"),
+        ({"optimizer": "sgd"}, "optimizer='sgd': choose one of muon, adamw"),
+        ({"lr": -1.0}, "lr=-1.0"),
         ({"beta2": 1.0}, "beta2=1.0"),
-        ({"clip": 0.0}, "clip=0.0"),
+        ({"grad_clip": 0.0}, "clip=0.0"),
         ({"seed": -1}, "seed=-1"),
-        ({"on_nan": "ignore"}, "on_nan='ignore': choose one of stop, rewind"),
+        ({"on_nan": "ignore"}, "on_nan='ignore': choose one of stop, rollback"),
         ({"decay": 2.0}, "decay=2.0"),
         ({"weight_decay": float("nan")}, "weight_decay=nan"),
     ],
@@ -242,16 +242,18 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: st
 
 
 def test_a_config_goes_through_json() -> None:
-    config = TrainConfig(steps=5, batch=2, clip=None, optimiser="adamw")
+    config = TrainConfig(steps=5, batch=2, grad_clip=None, optimizer="adamw")
     assert TrainConfig.from_json(config.to_json()) == config
     with pytest.raises(ConfigError, match=r"the training's config has the unknown setting 'colour'\nfix: "):
         TrainConfig.from_json({**config.to_json(), "colour": "red"})
-    lacking = {name: value for name, value in config.to_json().items() if name != "clip"}
-    with pytest.raises(ConfigError, match=r"the training's config lacks 'clip'\nfix: use the normscope that wrote it"):
+    lacking = {name: value for name, value in config.to_json().items() if name != "grad_clip"}
+    with pytest.raises(
+        ConfigError, match=r"the training's config lacks 'grad_clip'\nfix: use the normscope that wrote it"
+    ):
         TrainConfig.from_json(lacking)
 
 
 def test_numbers_of_numpy_are_pythons_own() -> None:
-    config = TrainConfig(steps=np.int64(5), batch=np.uint8(2), rate=np.float32(0.5), compile=True)  # type: ignore[arg-type]
+    config = TrainConfig(steps=np.int64(5), batch=np.uint8(2), lr=np.float32(0.5), compile=True)  # type: ignore[arg-type]
     assert json.loads(json.dumps(config.to_json())) == config.to_json()
-    assert (type(config.steps), type(config.rate), config.compile) == (int, float, True)
+    assert (type(config.steps), type(config.lr), config.compile) == (int, float, True)

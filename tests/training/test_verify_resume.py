@@ -7,17 +7,17 @@ import pytest
 from normscope.errors import CheckpointError
 from normscope.runs.run import Run
 from normscope.training import verify_resume as verify
-from normscope.training.loop import train
-from normscope.training.verify_resume import Proof, prove_resume
+from normscope.training.loop import train_run
+from normscope.training.verify_resume import ResumeCheck, verify_resume
 from tests.training.small_run import new_run
 
 
 def test_where_the_proof_begins(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=30, save_every=5)
     assert verify._span(run) == (0, 6)
-    train(run, until=10)
+    train_run(run, until=10)
     assert verify._span(run) == (10, 6)
-    train(run, until=25)  # too near the end for the whole of it
+    train_run(run, until=25)  # too near the end for the whole of it
     assert verify._span(run) == (0, 6)
     assert "has 1 steps in all" in str(_refusal(tmp_path))
 
@@ -25,31 +25,31 @@ def test_where_the_proof_begins(tmp_path: Path) -> None:
 def _refusal(folder: Path) -> CheckpointError:
     (folder / "short").mkdir()
     with pytest.raises(CheckpointError) as refused:
-        prove_resume(new_run(folder / "short", steps=1))
+        verify_resume(new_run(folder / "short", steps=1))
     return refused.value
 
 
 def test_a_proof_in_words() -> None:
-    assert str(Proof(3, 9, ())).startswith("steps 3 to 9: straight, and with a kill in between: every bit")
-    assert str(Proof(3, 9, ("model.safetensors",))) == "steps 3 to 9: NOT the same: model.safetensors"
-    assert not Proof(3, 9, ("model.safetensors",)).holds
+    assert str(ResumeCheck(3, 9, ())).startswith("steps 3 to 9: straight, and with a kill in between: every bit")
+    assert str(ResumeCheck(3, 9, ("model.safetensors",))) == "steps 3 to 9: NOT the same: model.safetensors"
+    assert not ResumeCheck(3, 9, ("model.safetensors",)).passed
 
 
 def in_this_process(run: Run, until: int, kill_after: float | None = None) -> float:
     """The resuming of the proof without a new process, for speed; tests/training/test_killed.py has the real one."""
     if kill_after is None:
-        train(Run.open(run.folder), until=until)
+        train_run(Run.open(run.folder), until=until)
     return 1.0
 
 
 def test_the_run_is_only_read_and_copies_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_resume", in_this_process)
     run = new_run(tmp_path, steps=20, save_every=4)
-    train(run, until=4)
+    train_run(run, until=4)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     told: list[str] = []
-    proof = prove_resume(run, tell=told.append)
-    assert (proof.begin, proof.end, proof.holds) == (4, 16, True)
+    proof = verify_resume(run, tell=told.append)
+    assert (proof.begin, proof.end, proof.passed) == (4, 16, True)
     assert told[0] == "straight from step 4 to 16"
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
@@ -60,13 +60,13 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         step = run.checkpoints.last()
         if run.folder.name == "broken" and step == 6:  # as if the optimisers' memory had not been saved
             tensors, facts = run.checkpoints.load(step)
-            forgotten = {name: tensor.zero_() for name, tensor in tensors["optimiser"].items()}
-            run.checkpoints.save(step, {**tensors, "optimiser": forgotten}, facts)
+            forgotten = {name: tensor.zero_() for name, tensor in tensors["optimizer"].items()}
+            run.checkpoints.save(step, {**tensors, "optimizer": forgotten}, facts)
         return 1.0
 
     monkeypatch.setattr(verify, "_resume", forgetful)
-    proof = prove_resume(new_run(tmp_path, steps=20))
-    assert proof.different == ("model.safetensors", "optimiser.safetensors")
+    proof = verify_resume(new_run(tmp_path, steps=20))
+    assert proof.different == ("model.safetensors", "optimizer.safetensors")
 
 
 @pytest.mark.slow
@@ -74,4 +74,4 @@ def test_a_run_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=20)
     (tmp_path / "text.txt").write_text("quite another text")
     with pytest.raises(CheckpointError, match=r"the run cannot go on: .*text.txt changed since"):
-        prove_resume(run)
+        verify_resume(run)

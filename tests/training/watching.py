@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from normscope.runs.events import Event
+from normscope.runs.events import RunEvent
 from normscope.runs.metrics import event_to_json, read_metrics
 from normscope.runs.run import Run
 
@@ -13,10 +13,10 @@ class Recorder:
     """Keeps every event."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[RunEvent] = []
         self.closed = 0
 
-    def see(self, event: Event) -> None:
+    def on_event(self, event: RunEvent) -> None:
         self.events.append(event)
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class Recorder:
     def kinds(self) -> list[tuple[str, int]]:
         return [(event.kind, event.step) for event in self.events]
 
-    def of(self, kind: type[Event]) -> list[Any]:
+    def of(self, kind: type[RunEvent]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def lines(self) -> list[dict[str, Any]]:

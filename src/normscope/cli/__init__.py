@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from normscope._version import __version__
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
-from normscope.runtime.env_vars import prepare_environment
+from normscope.runtime.env_vars import set_env_defaults
 
 COMMANDS = {
     "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),
@@ -65,7 +65,7 @@ def _on_interrupt(handler: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    prepare_environment()  # before a command imports torch
+    set_env_defaults()  # before a command imports torch
     given = sys.argv[1:] if arguments is None else arguments
     with guarded_streams() as out:
         code = _run_safely(given)

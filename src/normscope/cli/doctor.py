@@ -16,8 +16,8 @@ from normscope.models.presets import preset
 from normscope.render.formatting import format_duration
 from normscope.runtime.precision import Precision
 from normscope.training.config import TrainConfig
-from normscope.training.doctor import Line, choices, machine, measure
-from normscope.training.recipes import overridden, recipe
+from normscope.training.doctor import DoctorRow, describe_choices, describe_machine, measure_cost
+from normscope.training.recipes import override, recipe
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Doctor:
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Doctor, "doctor", arguments)
     check_positive_number(seconds=command.seconds)
-    chosen = overridden(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
+    chosen = override(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
     model = {**chosen.model, "vocab_size": chosen.vocab_size}
     train = {
         **chosen.train,
@@ -75,31 +75,31 @@ def main(arguments: Sequence[str]) -> None:
         train["batch"] = command.batch
     model_config, config = preset(chosen.preset, **model), TrainConfig(**train)
     console = Console()
-    _show(console, "this machine", machine(Path.cwd()))
+    _show(console, "this machine", describe_machine(Path.cwd()))
     with console.status("a probe of bfloat16, in another process"):
-        lines = list(choices(config))
+        lines = list(describe_choices(config))
     _show(console, "a run would use", lines)
     with console.status("some steps of training"):
-        cost = measure(model_config, config, command.seconds)
+        cost = measure_cost(model_config, config, command.seconds)
     size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model_config.depth}, width {model_config.width}"
     _show(
         console,
         f"this config: {chosen.preset}, {size}",
         [
-            Line("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
-            Line("all steps", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
-            Line("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
-            Line("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
+            DoctorRow("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
+            DoctorRow("all steps", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
+            DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
+            DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
         ],
     )
 
 
-def _show(console: Console, title: str, lines: Iterable[Line]) -> None:
+def _show(console: Console, title: str, rows: Iterable[DoctorRow]) -> None:
     """A table below its title, which is a line of its own: in the table it would be as narrow as that."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True, min_width=10)
     table.add_column()
     table.add_column(style="dim")
-    for line in lines:
-        table.add_row(line.about, line.what, line.why)
+    for row in rows:
+        table.add_row(row.name, row.value, row.note)
     console.print(Text(title, style="bold"), table, "")

@@ -11,7 +11,7 @@ from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.cli.training_output import Watching, watch_and_train
 from normscope.errors import ConfigError
 from normscope.runs.run import Run
-from normscope.training.verify_resume import prove_resume
+from normscope.training.verify_resume import verify_resume
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     run = Run.open(command.run)
     if command.verify:
         _refuse_idle_options(command)
-        proof = prove_resume(run, tell=print)
+        proof = verify_resume(run, log=print)
         print(proof)
-        return 0 if proof.holds else 1
+        return 0 if proof.passed else 1
     steps = run.config.train.steps
     until = steps if command.until is None else command.until
     if command.from_step is None and until >= steps and run.is_done():

@@ -13,10 +13,10 @@ from normscope.data.tokenizers.choose import trains_bpe
 from normscope.errors import ConfigError
 from normscope.runs.run import is_run
 from normscope.runtime.precision import Precision
-from normscope.training.config import OnNaN, OptimiserName
-from normscope.training.recipes import Recipe, overridden, recipe
-from normscope.training.schedule import Shape
-from normscope.training.start_run import is_prepared, start
+from normscope.training.config import OnNaN, OptimizerName
+from normscope.training.recipes import Recipe, override, recipe
+from normscope.training.schedule import ScheduleName
+from normscope.training.start_run import is_prepared, start_run
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Learning:
     micro_batch: OptionalInt = None
     """How many of them at a time: fewer need less memory and give the same result."""
 
-    optimiser: Annotated[OptimiserName | None, tyro.conf.arg(metavar="{muon,adamw}", help_behavior_hint="")] = None
+    optimizer: Annotated[OptimizerName | None, tyro.conf.arg(metavar="{muon,adamw}", help_behavior_hint="")] = None
     """Muon for the matrices and AdamW for the rest, or AdamW for all."""
 
-    matrix_rate: OptionalFloat = None
+    matrix_lr: OptionalFloat = None
     """The learning rate of the matrices."""
 
-    rate: OptionalFloat = None
+    lr: OptionalFloat = None
     """The learning rate of everything else."""
 
     weight_decay: OptionalFloat = None
@@ -106,7 +106,9 @@ class Learning:
     beta2: OptionalFloat = None
     """How long AdamW remembers their squares."""
 
-    schedule: Annotated[Shape | None, tyro.conf.arg(metavar="{linear,cosine,constant}", help_behavior_hint="")] = None
+    schedule: Annotated[
+        ScheduleName | None, tyro.conf.arg(metavar="{linear,cosine,constant}", help_behavior_hint="")
+    ] = None
     """How the rates fall at the end."""
 
     warmup: OptionalFloat = None
@@ -115,16 +117,16 @@ class Learning:
     decay: OptionalFloat = None
     """The share of the steps in which they fall."""
 
-    final_rate: OptionalFloat = None
+    final_lr: OptionalFloat = None
     """Where they end, as a share of the peak."""
 
-    clip: OptionalFloat = None
+    grad_clip: OptionalFloat = None
     """The largest norm of all gradients together; 0 for any."""
 
     seed: OptionalInt = None
     """Of the first weights, of the order of the text, and of what is held out."""
 
-    on_nan: Annotated[OnNaN | None, tyro.conf.arg(metavar="{stop,rewind}", help_behavior_hint="")] = None
+    on_nan: Annotated[OnNaN | None, tyro.conf.arg(metavar="{stop,rollback}", help_behavior_hint="")] = None
     """At a number that is not finite: stop, or rewind to the last checkpoint and pass the batch over."""
 
 
@@ -132,7 +134,7 @@ class Learning:
 class Times:
     """After how many steps; 0 is only at the end."""
 
-    evaluate_every: OptionalInt = None
+    eval_every: OptionalInt = None
     """Validate."""
 
     sample_every: OptionalInt = None
@@ -201,7 +203,7 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Train, "train", arguments)
-    chosen = overridden(
+    chosen = override(
         recipe(command.recipe, command.depth),
         preset=command.gpt.preset,
         tokenizer=command.text.tokenizer,
@@ -209,12 +211,12 @@ def main(arguments: Sequence[str]) -> int:
         split=command.text.split,
     )
     if trains_bpe(chosen.tokenizer, command.text.vocab_size):
-        chosen = overridden(chosen, tokenizer="bpe")
+        chosen = override(chosen, tokenizer="bpe")
     _refuse_idle_settings(command, chosen)
     command.watching.check()
     folder = _new_folder(command) if command.out is None else command.out
     with preparation() as progress:
-        run = start(
+        run = start_run(
             folder,
             command.sources,
             chosen,
@@ -261,8 +263,8 @@ def _new_folder(command: Train) -> Path:
 def _train_settings(command: Train) -> dict[str, Any]:
     given = {**vars(command.learning), **vars(command.times), **vars(command.machine)}
     settings = {name: value for name, value in given.items() if value is not None}
-    if settings.get("clip") == 0:
-        settings["clip"] = None
+    if settings.get("grad_clip") == 0:
+        settings["grad_clip"] = None
     return settings
 
 

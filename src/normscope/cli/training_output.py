@@ -11,14 +11,11 @@ import tyro
 from normscope.cli.generation_options import print_text
 from normscope.cli.options import Flag
 from normscope.data.source_reader import Progress
-from normscope.errors import ConfigError, NonFiniteError
 from normscope.generate.text import generate_text
 from normscope.runs.events import Observer
 from normscope.runs.load_run import load_run
-from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
-from normscope.training.loop import SAMPLE_TOKENS, train
-from normscope.training.memory_estimate import refuse_too_large
+from normscope.training.loop import SAMPLE_TOKENS, train_run
 from normscope.training.observers.display import choose_display
 from normscope.training.observers.tracker_metrics import import_tracker
 
@@ -47,12 +44,12 @@ class Watching:
         if self.tensorboard:
             from normscope.training.observers.tensorboard import TensorBoard
 
-            run.inside.has("tensorboard")  # refuses a link
+            run.safe_folder.has("tensorboard")  # refuses a link
             found.append(TensorBoard(run.folder / "tensorboard"))
         if self.wandb != "off":
             from normscope.training.observers.wandb import WeightsAndBiases
 
-            run.inside.has("wandb")
+            run.safe_folder.has("wandb")
             found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
         return found
 
@@ -75,21 +72,8 @@ def preparation() -> Iterator[Progress | None]:
 
 
 def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = None, until: int | None = None) -> int:
-    """Train with a display; writes the report in the end, and returns the exit code."""
-    refuse_too_large(run.config.model, run.config.train)  # a run may have come from a larger machine
-    try:
-        reason = train(run, watching.observers(run), from_step=from_step, until=until)
-    except NonFiniteError:
-        write_report(run.folder)  # it shows how it came to that
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not _is_lack_of_memory(error):
-            raise
-        raise ConfigError(
-            f"there is not enough memory for this run: {str(error).splitlines()[0]:.120}\n"
-            f"fix: a new run with a smaller --micro-batch, --context, --width or --depth; what was saved is whole"
-        ) from error
-    write_report(run.folder)
+    """Train with a display, show samples at the end, and return the exit code."""
+    reason = train_run(run, watching.observers(run), from_step=from_step, until=until)
     if reason == "done":
         _show_samples(run)
     return STOPPED if reason == "stopped" else 0
@@ -102,8 +86,3 @@ def _show_samples(run: Run) -> None:
     for text in texts:
         print()
         print_text(text.prompt + text.text)
-
-
-def _is_lack_of_memory(error: Exception) -> bool:
-    words = str(error).lower()
-    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words

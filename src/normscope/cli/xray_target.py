@@ -22,11 +22,11 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
 from normscope.runs.run import Run
-from normscope.runs.tensor_specs import specs
+from normscope.runs.tensor_specs import tensor_specs
 from normscope.storage.json_files import read_json
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import refuse_too_large
-from normscope.training.optimizers.groups import Team
+from normscope.training.memory_estimate import check_memory
+from normscope.training.optimizers.groups import OptimizerGroup
 from normscope.training.optimizers.lazy_torch import AdamW
 from normscope.training.recipes import recipe
 
@@ -71,8 +71,10 @@ def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
     warn_unfinished_checkpoint(run)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
-    team = Team(model, train)
-    team.load(run.checkpoints.open(done).tensors("optimiser", specs(team.expected() if done else {})))
+    optimizer = OptimizerGroup(model, train)
+    optimizer.load(
+        run.checkpoints.open(done).tensors("optimizer", tensor_specs(optimizer.expected_tensors() if done else {}))
+    )
     several = list(_first(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
 
     def batch(number: int) -> tuple[Tensor, Tensor]:
@@ -80,8 +82,8 @@ def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     # After the last step the schedule is at nothing, and a step would show nothing: it is taken as the last one was.
-    rate = train.rates().at(min(done, train.steps - 1))
-    subject = _of_gpt(f"{folder} step {done}", model, batch, lambda: team.step(rate))
+    lr_scale = train.lr_schedule().lr_scale(min(done, train.steps - 1))
+    subject = _of_gpt(f"{folder} step {done}", model, batch, lambda: optimizer.step(lr_scale))
     return dataclasses.replace(subject, steps=done)
 
 
@@ -90,13 +92,13 @@ def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any]
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
     train = TrainConfig(**{**chosen.train, "batch": BATCH_SIZE, "device": "cpu"})
-    refuse_too_large(config, train)
+    check_memory(config, train)
     check_seed(seed=seed)
     torch.manual_seed(seed)
     model = GPT(config)
-    team = Team(model, train)
+    optimizer = OptimizerGroup(model, train)
     tokens = _random_tokens(config.vocab_size, config.context, seed)
-    return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: team.step(1.0))
+    return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: optimizer.step(1.0))
 
 
 def target_from_huggingface(folder: Path, seed: int) -> XrayTarget:

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from normscope.data.source_fingerprints import SourceFingerprint
 from normscope.errors import FileError
-from normscope.storage.files import signed
-from normscope.storage.json_files import LARGE, convert, read_json, unsigned
+from normscope.storage.files import with_checksum
+from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_json, without_checksum
 
 FORMAT, VERSION = "normscope corpus", 1
 RECORD_NAME = "corpus.json"
@@ -70,13 +70,13 @@ class CorpusRecord:
     expected_floor_bits_per_byte: float | None = None
 
     def to_json(self) -> str:
-        content = signed({"format": FORMAT, "version": VERSION, **asdict(self)})
+        content = with_checksum({"format": FORMAT, "version": VERSION, **asdict(self)})
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_record(path: Path) -> CorpusRecord:
     """What a corpus.json says; anything else is refused."""
-    content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE)
+    content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE_FILE_BYTES)
     if content.get("format") != FORMAT:
         raise FileError(f"{path} is not a corpus of normscope's\nfix: name a folder that was prepared by it")
     if content.get("version") != VERSION:
@@ -84,7 +84,7 @@ def read_record(path: Path) -> CorpusRecord:
             f"{path} has version {content.get('version')!r:.40} of the format, but version {VERSION} is known here\n"
             f"fix: prepare the corpus anew, or use the normscope that wrote it"
         )
-    content = unsigned(content, name=str(path), fix=_FIX)
+    content = without_checksum(content, name=str(path), fix=_FIX)
     del content["format"], content["version"]
     names = {field.name for field in fields(CorpusRecord)}
     if content.keys() != names:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from normscope.storage.files import cannot_write, make_folder
+from normscope.storage.files import make_folder, write_error
 
 _PREFIX = ".preparing-"
 
@@ -32,7 +32,7 @@ def temporary_folder(folder: str | Path) -> Iterator[Path]:
             try:
                 place = Path(held.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX)))
             except OSError as error:
-                raise cannot_write(folder / _PREFIX, error) from error
+                raise write_error(folder / _PREFIX, error) from error
             held.enter_context(_locked(place))
         yield place
 

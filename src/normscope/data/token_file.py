@@ -12,7 +12,7 @@ from normscope.checks import is_integer
 from normscope.data.tokenizers.base import Tokens
 from normscope.errors import FileError, ShapeError
 from normscope.storage.files import open_regular
-from normscope.storage.json_files import raised_as
+from normscope.storage.json_files import reraise_as
 
 
 class TokenFile:
@@ -39,7 +39,7 @@ class TokenFile:
         self.path = Path(path)
         self.dtype = np.dtype(dtype)
         self.bytes = text_bytes
-        with raised_as(FileError, "prepare the corpus anew"), open_regular(self.path) as file:
+        with reraise_as(FileError, "prepare the corpus anew"), open_regular(self.path) as file:
             # The file stays open: it is the same one to the end, even if another takes its place meanwhile.
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)

@@ -13,7 +13,7 @@ from normscope.data.source_fingerprints import SourceFingerprint, file_sha256
 from normscope.data.split import PARTS, AssignedText, CorpusPart
 from normscope.data.temporary_folder import temporary_folder
 from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
-from normscope.storage.files import AtomicFile, cannot_write, write_atomically
+from normscope.storage.files import AtomicFile, write_atomically, write_error
 
 _AT_A_TIME = 2**18
 """So many characters are turned to tokens together: enough for two cores, and little memory."""
@@ -133,4 +133,4 @@ def _move(place: Path, folder: Path) -> None:
         for name in (*map(part_name, PARTS), TOKENIZER_NAME, RECORD_NAME):
             (place / name).replace(folder / name)
     except OSError as error:
-        raise cannot_write(folder / RECORD_NAME, error) from error
+        raise write_error(folder / RECORD_NAME, error) from error

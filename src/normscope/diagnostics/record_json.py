@@ -16,8 +16,8 @@ from typing import Any
 from normscope.checks import is_integer
 from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, AttentionStats, ModuleRecord, XrayRecord
 from normscope.errors import FileError
-from normscope.storage.files import signed, write_atomically
-from normscope.storage.json_files import LARGE, read_json, unsigned
+from normscope.storage.files import with_checksum, write_atomically
+from normscope.storage.json_files import LARGE_FILE_BYTES, read_json, without_checksum
 
 _FORMAT = "normscope x-ray"
 _AGAIN = "name a file that `normscope xray TARGET --json FILE` wrote"
@@ -45,7 +45,7 @@ def record_text(record: XrayRecord) -> str:
     fields: dict[str, Any] = _to_json(record)
     modules = fields.pop("modules")
     head_fields = {"format": _FORMAT, "version": fields.pop("version", VERSION), **fields}
-    checksum = signed({**head_fields, "modules": modules})["checksum"]
+    checksum = with_checksum({**head_fields, "modules": modules})["checksum"]
     head = json.dumps({**head_fields, "checksum": checksum}, allow_nan=False)
     lines = ",\n".join(json.dumps(module, allow_nan=False) for module in modules)
     return f'{head[:-1]}, "modules": [\n{lines}\n]}}\n'
@@ -66,7 +66,7 @@ def load_record(path: str | Path) -> XrayRecord:
 def _read(path: Path) -> dict[str, Any]:
     """The fields of the file, which says that it is an x-ray of a version that can be read."""
     again = f"fix: {_AGAIN}"
-    content = read_json(path, dict[str, Any], fix=_AGAIN, max_bytes=LARGE)
+    content = read_json(path, dict[str, Any], fix=_AGAIN, max_bytes=LARGE_FILE_BYTES)
     if content.get("format") != _FORMAT:
         raise FileError(f"{path} is not an x-ray: it does not begin with the format {_FORMAT!r}\n{again}")
     version: Any = content.get("version")
@@ -77,7 +77,7 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if version != VERSION:
         raise FileError(f"{path} is not an x-ray: its version is {version!r:.40}, and should be {VERSION}\n{again}")
-    content = unsigned(content, name=str(path), fix=_AGAIN)
+    content = without_checksum(content, name=str(path), fix=_AGAIN)
     del content["format"]
     return content
 

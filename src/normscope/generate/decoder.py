@@ -127,9 +127,9 @@ class DecoderLayout:
         """Start a batch. Step times carry over from a batch of the same size: many texts are shorter than a trial."""
         threads = self.threads()
         if batch_size == self._batch_size:
-            threads.go_on()
+            threads.resume()
         else:
-            threads.new_work()
+            threads.reset()
         self._batch_size = batch_size
         return threads
 

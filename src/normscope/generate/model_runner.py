@@ -52,8 +52,8 @@ class ModelRunner:
         self._layout = None if self._cache is None else get_layout(model, weights)
         self._decoder: Decoder | None = None  # created at the first batched step
         # Fewer threads could change how torch rounds, so the model always uses all; only their waiting adapts.
-        self._threads = AdaptiveThreads(torch.get_num_threads(), allowed=lambda threads: False)
-        self._threads.new_work()
+        self._threads = AdaptiveThreads(torch.get_num_threads(), is_allowed=lambda threads: False)
+        self._threads.reset()
         finalize(self, self._threads.release)
 
     def next_logits(self, sequences: Sequence[TokenSequence]) -> list[FloatArray]:

@@ -20,7 +20,7 @@ from normscope.errors import FileError, NormscopeError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama
 from normscope.storage.files import open_regular
-from normscope.storage.json_files import LARGE, read_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, read_json
 
 Settings = Mapping[str, Any]
 StateDict = Mapping[str, Tensor]
@@ -87,7 +87,7 @@ def _weight_files(folder: Path) -> list[str]:
     if not index.exists():
         _refuse_pickles_alone(folder)
         return ["model.safetensors"]
-    names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE).weight_map.values())
+    names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE_FILE_BYTES).weight_map.values())
     for name in names:
         if not re.fullmatch(r"[\w.-]+\.safetensors", name):
             raise WeightsError(f"{index} names {name!r:.80}, which is no file of weights beside it\nfix: {_FIX}")

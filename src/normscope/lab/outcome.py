@@ -17,8 +17,8 @@ from normscope.lab.code_version import versions
 from normscope.lab.trials.text_sources import STORIES
 from normscope.lab.tuning import finders
 from normscope.lab.verdict import Answer, Question, Verdict
-from normscope.storage.files import make_folder, signed, write_atomically
-from normscope.storage.json_files import LARGE, convert, read_signed
+from normscope.storage.files import make_folder, with_checksum, write_atomically
+from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_checksummed_json
 
 VERSION = 1
 """Of the file's format."""
@@ -74,7 +74,7 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
     make_folder(path.parent)
     content = {"version": VERSION, **dataclasses.asdict(outcome)}
     content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # rates are no names
-    write_atomically(path, json.dumps(signed(_finite(content)), indent=1) + "\n")
+    write_atomically(path, json.dumps(with_checksum(_finite(content)), indent=1) + "\n")
     return path
 
 
@@ -83,7 +83,7 @@ def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     path, fix = outcome_path(folder, claim), f"normscope lab run {claim}{out_option(folder)}"
     if not path.exists():
         return None
-    content = read_signed(path, fix=fix, max_bytes=LARGE)
+    content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
     if content.pop("version", None) != VERSION or content.get("claim") != claim:
         raise FileError(f"{path} is damaged or of another version of normscope\nfix: {fix}")
     try:

@@ -8,11 +8,11 @@ from typing import Any
 from normscope.errors import ConfigError, FileError
 from normscope.lab.code_version import LIBRARIES, made_of
 from normscope.lab.trial import Done, Trial
-from normscope.storage.files import make_folder, signed, write_atomically
-from normscope.storage.json_files import LARGE, Strict, convert, read_signed
+from normscope.storage.files import make_folder, with_checksum, write_atomically
+from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, read_checksummed_json
 
 
-class _Kept(Strict):
+class _Kept(StrictStruct):
     measure: str
     settings: dict[str, Any]
     seed: int
@@ -37,7 +37,9 @@ class Store:
         """What the trial gave when it was run before; None if it never was, or if its file is damaged."""
         path, fix = self._path(trial), "run the trial again"
         try:
-            kept = convert(read_signed(path, fix=fix, max_bytes=LARGE), _Kept, name=str(path), fix=fix)
+            kept = convert(
+                read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES), _Kept, name=str(path), fix=fix
+            )
         except FileError:
             return None  # it is run again, which is never wrong
         if kept.settings != json.loads(json.dumps(trial.settings)):
@@ -58,7 +60,7 @@ class Store:
             "seed": trial.seed,
             **dataclasses.asdict(done),
         }
-        write_atomically(self._path(trial), json.dumps(signed(content)) + "\n")
+        write_atomically(self._path(trial), json.dumps(with_checksum(content)) + "\n")
 
     def forget(self, trial: Trial) -> None:
         """Let a trial be run again."""

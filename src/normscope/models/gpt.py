@@ -28,7 +28,7 @@ from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
 from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
 from normscope.render.formatting import format_bytes
-from normscope.runtime.memory import memory_free
+from normscope.runtime.memory import available_memory
 
 Positions = Literal["learned", "rotary", "none"]
 
@@ -196,7 +196,7 @@ class GPT(BaseModule):
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
         weight = self.embedding.weight
         needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
-        free = memory_free() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
+        free = available_memory() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
         if free is not None and needed > free:
             raise CacheError(
                 f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "

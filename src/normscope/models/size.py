@@ -12,7 +12,7 @@ from normscope.blocks.norm.spec import NormSpec, as_norm
 from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError
 from normscope.render.formatting import format_bytes, format_count
-from normscope.runtime.memory import memory_free
+from normscope.runtime.memory import available_memory
 
 MAX_BLOCKS = 4096
 """Each block takes milliseconds and tens of kilobytes of Python objects, even without numbers; the deepest transformer
@@ -39,7 +39,7 @@ def check_model_size(config: ModelConfig) -> None:
     """Refuse a model that cannot be built: more blocks, parameters or bytes than there is room for."""
     parameters, device = config.parameter_count(), torch.get_default_device()
     needed = (parameters + config.buffer_count()) * torch.get_default_dtype().itemsize
-    free = memory_free() if device.type == "cpu" else None
+    free = available_memory() if device.type == "cpu" else None
     fits = free is None or needed <= free
     if fits and parameters < MAX_PARAMETERS and config.depth <= MAX_BLOCKS:
         return

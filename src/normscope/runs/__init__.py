@@ -1,1 +1,1 @@
-"""A run is a folder: manifest, checkpoints, lock, metrics and report."""
+"""A run folder: config, manifest, checkpoints, lock, metrics and report."""

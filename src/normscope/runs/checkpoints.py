@@ -1,4 +1,4 @@
-"""The checkpoints of a run: one sealed folder for each saved step; the last two and the best are kept."""
+"""The checkpoints of a run: one checksummed folder per saved step. The last two and the best are kept."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,61 +11,61 @@ from torch import Tensor
 
 from normscope.data.corpus_record import Sha256
 from normscope.errors import CheckpointError
-from normscope.runs import checksummed_folder as sealed
-from normscope.runs.manifest import MANIFEST
-from normscope.storage.files import signed
-from normscope.storage.json_files import Strict, convert, parse_json, unsigned
-from normscope.storage.safe_folder import OwnFolder
+from normscope.runs import checksummed_folder
+from normscope.runs.manifest import MANIFEST_NAME
+from normscope.storage.files import with_checksum
+from normscope.storage.json_files import StrictStruct, convert, parse_json, without_checksum
+from normscope.storage.safe_folder import SafeFolder
 
-KEPT = 2
-"""How many of the newest stay: the one that was just written, and one to fall back to."""
-BEST = "best.json"
+KEEP_LAST = 2
+"""Number of newest checkpoints to keep: the current one and one to fall back to."""
+BEST_NAME = "best.json"
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
-class Best(Strict):
-    """What best.json says; no step if the best one was forgotten when the run went back before it."""
+class BestCheckpoint(StrictStruct):
+    """Schema of best.json; `step` is None after a rollback dropped the best checkpoint."""
 
     step: Count | None
     loss: float | None
 
 
-class State(Strict):
-    """What state.json says of a checkpoint, besides the tensors; see `Trainer.state` and the loop."""
+class CheckpointState(StrictStruct):
+    """Schema of a checkpoint's state.json; see `Trainer.state` and the training loop."""
 
     step: Count
     next_batch: Count
-    passed_over: list[Count]
+    skipped_batches: list[Count]
     config: dict[str, Any]
     best: float | None
     seconds: Annotated[float, Meta(ge=0)]
     metrics_bytes: Count
     metrics_sha256: Sha256
-    surroundings: dict[str, str]
+    environment: dict[str, str]
 
 
 class Checkpoints:
-    """The folder `checkpoints` of a run, with a folder such as 00000100 for each step that was saved.
+    """The folder `checkpoints` of a run, with one folder per saved step, such as 00000100.
 
     Args:
-        folder: where they are; made when the first one is saved.
-        config: the checksum of the run's config.json, which each of them is bound to.
+        folder: The folder; created with the first checkpoint.
+        config_sha256: Checksum of the run's config.json, which every checkpoint is bound to.
     """
 
-    def __init__(self, folder: Path | OwnFolder, config: str | None = None) -> None:
-        self._inside = folder if isinstance(folder, OwnFolder) else OwnFolder(folder)
-        self._config = config
+    def __init__(self, folder: Path | SafeFolder, config_sha256: str | None = None) -> None:
+        self._folder = SafeFolder.of(folder)
+        self._config_sha256 = config_sha256
 
     @property
     def folder(self) -> Path:
-        return self._inside.path
+        return self._folder.path
 
     def steps(self) -> list[int]:
-        """The steps that were saved whole, in order."""
-        return sorted(int(name) for name in self._names() if sealed.is_sealed(self._inside / name))
+        """Steps with a complete checkpoint, in order."""
+        return sorted(int(name) for name in self._names() if checksummed_folder.is_complete(self._folder / name))
 
     def unfinished(self) -> list[int]:
-        """Later steps that aren't whole: their saving was cut short, or they lost their manifest since."""
+        """Later steps with an incomplete checkpoint."""
         last = self.last()
         return sorted(step for step in map(int, self._names()) if last is None or step > last)
 
@@ -73,97 +73,93 @@ class Checkpoints:
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step with the lowest validation loss so far; None before the first validation."""
-        step = self.marked()
+        """Step with the lowest validation loss so far; None before the first validation."""
+        step = self.marked_best()
         return step if step in self.steps() else None
 
-    def marked(self) -> int | None:
-        """The step that best.json names, whether or not it is still there."""
-        found = self._mark()
-        return None if found is None else found.step
+    def marked_best(self) -> int | None:
+        """The step named in best.json, whether or not its checkpoint exists."""
+        best = self._read_best()
+        return None if best is None else best.step
 
-    def has_mark(self) -> bool:
-        """Whether there is a best.json; there is one after the first validation."""
-        return self._inside.has(BEST)
+    def has_best_mark(self) -> bool:
+        """Whether best.json exists; it does after the first validation."""
+        return self._folder.has(BEST_NAME)
 
     def path(self, step: int) -> Path:
         return self.folder / _name(step)
 
-    def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> None:
-        """Write a checkpoint; only when it is whole do older ones go."""
-        sealed.seal(self._inside / _name(step), tensors, facts, self._config)
+    def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, then delete old ones."""
+        checksummed_folder.write_folder(self._folder / _name(step), tensors, state, self._config_sha256)
         self._drop_old()
 
     def mark_best(self, step: int | None, loss: float | None) -> None:
-        self._inside.make()
-        self._inside.write(BEST, json.dumps(signed({"step": step, "loss": loss})).encode())
+        self._folder.create()
+        self._folder.write(BEST_NAME, json.dumps(with_checksum({"step": step, "loss": loss})).encode())
         self._drop_old()
 
-    def open(self, step: int) -> sealed.Sealed:
-        """The checkpoint of a step, to be read in part; refused if it is damaged or of another run."""
-        return sealed.Sealed(self._inside / _name(step), self._config)
+    def open(self, step: int) -> checksummed_folder.ChecksummedFolder:
+        """Open the checkpoint of a step; raises if it is damaged or belongs to another run."""
+        return checksummed_folder.ChecksummedFolder(self._folder / _name(step), self._config_sha256)
 
-    def state(self, step: int) -> State:
-        """What is known of a step besides its tensors."""
-        state = self.open(step).facts(State)
+    def state(self, step: int) -> CheckpointState:
+        """Load the state of a step without its tensors."""
+        state = self.open(step).state(CheckpointState)
         if state.step != step:
-            raise CheckpointError(f"{self.path(step)} is the checkpoint of step {state.step}\nfix: put it back there")
+            raise CheckpointError(f"{self.path(step)} is the checkpoint of step {state.step}\nfix: move it back")
         return state
 
     def load(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-        """All tensors and facts of a step."""
-        with self.explained(step):
-            found = self.open(step)
-            return {group: found.tensors(group) for group in found.groups}, found.facts(dict[str, Any])
+        """Load all tensors and the state of a step."""
+        with self.with_alternatives(step):
+            return self.open(step).load()
 
     @contextmanager
-    def explained(self, step: int) -> Iterator[None]:
-        """For a `with` block that reads a step: an error names the other steps that are there."""
+    def with_alternatives(self, step: int) -> Iterator[None]:
+        """Context manager that adds the other available steps to an error."""
         try:
             yield
         except CheckpointError as error:
             others = [str(other) for other in self.steps() if other != step]
-            fix = "there is no other one; start a new run"
+            fix = "there is no other checkpoint: start a new run"
             if others:
-                fix = (
-                    f"there are others, at step {' and '.join(others)}: "
-                    f"go on from one with --from-step, or sample it with --checkpoint"
-                )
+                fix = f"use another checkpoint ({', '.join(others)}): resume with --from-step, or sample with --checkpoint"
             problem = str(error).partition("\nfix: ")[0]
             raise CheckpointError(f"{problem}\nfix: {fix}") from error
 
-    def forget_after(self, step: int) -> None:
-        """Drop what comes after a step from which a run goes on, and what was never finished."""
-        marked = self.marked()
-        if marked is not None and marked > step:  # the step will come again, and need not be the best then
-            self._inside.write(BEST, json.dumps(signed({"step": None, "loss": None})).encode())
+    def drop_after(self, step: int) -> None:
+        """Delete all checkpoints after a step, and incomplete ones."""
+        marked = self.marked_best()
+        if marked is not None and marked > step:  # the step will be repeated, and may not be the best then
+            self._folder.write(BEST_NAME, json.dumps(with_checksum({"step": None, "loss": None})).encode())
         for name in self._names():
-            if int(name) > step or not sealed.is_sealed(self._inside / name):
+            if int(name) > step or not checksummed_folder.is_complete(self._folder / name):
                 self._remove(name)
 
     def _names(self) -> list[str]:
-        return [name for name in self._inside.names() if name.isdecimal() and name == _name(int(name))]
+        return [name for name in self._folder.names() if name.isdecimal() and name == _name(int(name))]
 
-    def _mark(self) -> Best | None:
-        if not self._inside.has(BEST):
+    def _read_best(self) -> BestCheckpoint | None:
+        if not self._folder.has(BEST_NAME):
             return None
-        fix = "remove it, and the best of those to come will be marked; or name a step with --checkpoint"
-        path = str(self.folder / BEST)
-        content = parse_json(self._inside.read(BEST), dict[str, Any], name=path, fix=fix, error=CheckpointError)
-        content = unsigned(content, name=path, fix=fix, error=CheckpointError)
-        return convert(content, Best, name=path, fix=fix, error=CheckpointError)
+        fix = "delete it (a later validation writes it again), or choose a step with --checkpoint"
+        path = str(self.folder / BEST_NAME)
+        content = parse_json(self._folder.read(BEST_NAME), dict[str, Any], name=path, fix=fix, error=CheckpointError)
+        content = without_checksum(content, name=path, fix=fix, error=CheckpointError)
+        return convert(content, BestCheckpoint, name=path, fix=fix, error=CheckpointError)
 
     def _drop_old(self) -> None:
         steps = self.steps()
-        kept = {*steps[-KEPT:], self.best()}
+        kept = {*steps[-KEEP_LAST:], self.best()}
         for step in steps:
             if step not in kept:
                 self._remove(_name(step))
 
     def _remove(self, name: str) -> None:
-        # The manifest first: a removal that is cut short must not leave a folder that looks whole.
-        (self._inside / name).remove(MANIFEST)
-        self._inside.remove(name)
+        # The manifest first: an interrupted removal must not leave a folder that looks complete.
+        (self._folder / name).remove(MANIFEST_NAME)
+        self._folder.remove(name)
 
 
 def _name(step: int) -> str:

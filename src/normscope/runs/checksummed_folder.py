@@ -1,7 +1,7 @@
-"""Sealed folders: tensors and facts that are whole and unaltered, or refused by name.
+"""Folders of tensors and JSON state with a manifest of checksums.
 
-Every file is written under another name in the same folder, synced to the disk and renamed. The manifest with the
-checksums comes last: a folder without one was never finished, whatever killed the process.
+Every file is written to a temporary file, fsynced and renamed. The manifest with the checksums comes last: a folder
+without one is incomplete.
 """
 
 import json
@@ -18,16 +18,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from normscope.errors import CheckpointError, FileError
-from normscope.runs.manifest import MANIFEST, open_verified, read_manifest, read_verified, write_manifest
-from normscope.runs.tensor_specs import Spec
-from normscope.storage.files import cannot_write
+from normscope.runs.manifest import MANIFEST_NAME, open_verified, read_manifest, read_verified, write_manifest
+from normscope.runs.tensor_specs import TensorSpec
+from normscope.storage.files import write_error
 from normscope.storage.json_files import parse_json
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 
-FACTS = "state.json"
+STATE_NAME = "state.json"
 _FIX = "use another checkpoint"
-_HEADER = 2**20
-"""The most bytes that a file of tensors may have besides their numbers."""
+_MAX_HEADER_BYTES = 2**20
+"""Maximum size of a safetensors header."""
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -42,161 +42,158 @@ _DTYPES = {
 T = TypeVar("T")
 
 
-def seal(
-    folder: Path | OwnFolder,
+def write_folder(
+    folder: Path | SafeFolder,
     tensors: Mapping[str, Mapping[str, Tensor]],
-    facts: Mapping[str, Any],
-    config: str | None = None,
+    state: Mapping[str, Any],
+    config_sha256: str | None = None,
 ) -> None:
-    """Write `name.safetensors` for each set of tensors, the facts as JSON, and last the manifest.
+    """Write one `name.safetensors` per group of tensors, state.json, and last the manifest.
 
-    After an error nothing of the folder is left, and no other one was touched.
+    On an error, a new folder is removed again.
 
     Args:
-        folder: where; made if it isn't there.
-        tensors, facts: what to keep.
-        config: the checksum of the config.json of the run that it belongs to.
+        folder: The folder to write; created if necessary.
+        tensors: Tensors by group and name.
+        state: Contents of state.json.
+        config_sha256: Checksum of the config.json of the run it belongs to.
     """
-    folder = _own(folder)
-    existed = folder.is_folder()
+    folder = SafeFolder.of(folder)
+    existed = folder.exists()
     try:
-        folder.make()
-        folder.remove(MANIFEST)  # while it is written anew it is not whole
+        folder.create()
+        folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
         for name, group in tensors.items():
             _write_tensors(folder, f"{name}.safetensors", group)
-        folder.write(FACTS, json.dumps(facts, indent=1, allow_nan=False).encode())
-        write_manifest(folder, [*(f"{name}.safetensors" for name in tensors), FACTS], config)
-        _outer(folder).sync()
+        folder.write(STATE_NAME, json.dumps(state, indent=1, allow_nan=False).encode())
+        write_manifest(folder, [*(f"{name}.safetensors" for name in tensors), STATE_NAME], config_sha256)
+        folder.parent.sync()
     except BaseException as error:
         if not existed:
             with suppress(OSError):
-                _outer(folder).remove(folder.path.name)
+                folder.parent.remove(folder.path.name)
         if isinstance(error, OSError) and not isinstance(error, FileError):
-            raise cannot_write(folder.path, error) from error
+            raise write_error(folder.path, error) from error
         raise
 
 
-def is_sealed(folder: Path | OwnFolder) -> bool:
-    """Whether it was finished; not whether it is still what it was."""
-    return _own(folder).has(MANIFEST)
+def is_complete(folder: Path | SafeFolder) -> bool:
+    """Whether the folder was written completely; its checksums are not verified."""
+    return SafeFolder.of(folder).has(MANIFEST_NAME)
 
 
-class Sealed:
-    """A sealed folder, open for reading. Only what is asked for is read and checked.
+class ChecksummedFolder:
+    """A checksummed folder, open for reading. Files are read and verified on demand.
 
     Args:
-        folder: where.
-        config: the checksum of the config.json of the run that it has to belong to; None for any.
-        fix: what the user can do if it is damaged.
+        folder: The folder.
+        config_sha256: Required checksum of the config.json of its run; None accepts any.
+        fix: Fix to suggest if the folder is damaged.
     """
 
-    def __init__(self, folder: Path | OwnFolder, config: str | None = None, fix: str = _FIX) -> None:
-        self.folder, self._fix = _own(folder), fix
+    def __init__(self, folder: Path | SafeFolder, config_sha256: str | None = None, fix: str = _FIX) -> None:
+        self.folder, self._fix = SafeFolder.of(folder), fix
         self._manifest = read_manifest(self.folder, fix)
-        if config is not None and self._manifest.config != config:
+        if config_sha256 is not None and self._manifest.config_sha256 != config_sha256:
             raise CheckpointError(
-                f"{self.folder} belongs to another run: it was saved with another config.json\nfix: {self._fix}"
+                f"{self.folder} belongs to another run: it was saved with a different config.json\nfix: {self._fix}"
             )
 
     @property
     def groups(self) -> list[str]:
-        """The names of the sets of tensors."""
+        """Names of the groups of tensors."""
         return [name.removesuffix(".safetensors") for name in self._manifest.files if name.endswith(".safetensors")]
 
-    def facts(self, schema: type[T]) -> T:
-        data = read_verified(self.folder, FACTS, self._manifest.files, self._fix)
-        name = str(self.folder.path / FACTS)
+    def load(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        """Load all tensors, by group and name, and the state."""
+        return {group: self.tensors(group) for group in self.groups}, self.state(dict[str, Any])
+
+    def state(self, schema: type[T]) -> T:
+        """Load state.json."""
+        data = read_verified(self.folder, STATE_NAME, self._manifest.files, self._fix)
+        name = str(self.folder.path / STATE_NAME)
         return parse_json(data, schema, name=name, fix=self._fix, error=CheckpointError)
 
-    def tensors(self, group: str, wanted: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
-        """A set of tensors; with `wanted`, refused before they are loaded unless names, shapes and types are these."""
+    def tensors(self, group: str, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
+        """Load a group of tensors; with `expected`, names, shapes and dtypes are checked before anything is loaded."""
         name, files = f"{group}.safetensors", self._manifest.files
         path = self.folder.path / name
-        if wanted is not None and name in files:
-            most = _HEADER + sum(_bytes(spec) + 256 for spec in wanted.values())
-            if files[name].bytes > most:
+        if expected is not None and name in files:
+            limit = _MAX_HEADER_BYTES + sum(_spec_bytes(spec) + 256 for spec in expected.values())
+            if files[name].bytes > limit:
                 raise CheckpointError(
-                    f"{path} does not fit this run: it has {files[name].bytes} bytes, and at most {most} are expected"
+                    f"{path} does not match this run: it has {files[name].bytes} bytes, expected at most {limit}"
                     f"\nfix: {self._fix}"
                 )
         with open_verified(self.folder, name, files, self._fix) as file:
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False)):
                 raise CheckpointError(f"{path} was replaced while it was read\nfix: {self._fix}")
             try:
-                if wanted is not None:
-                    self._check_header(path, wanted)
+                if expected is not None:
+                    self._check_header(path, expected)
                 return load_file(path)
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path} cannot be read: {error}\nfix: {self._fix}") from error
 
-    def _check_header(self, path: Path, wanted: Mapping[str, Spec]) -> None:
+    def _check_header(self, path: Path, expected: Mapping[str, TensorSpec]) -> None:
         with safe_open(path, framework="pt") as file:
             names = set(file.keys())
-            problems = [f"{name} is missing" for name in sorted(wanted.keys() - names)]
-            problems += [f"{name} is not known" for name in sorted(names - wanted.keys())]
-            for name in sorted(names & wanted.keys()):
-                header, (shape, dtype) = file.get_slice(name), wanted[name]
+            problems = [f"{name} is missing" for name in sorted(expected.keys() - names)]
+            problems += [f"{name} is unexpected" for name in sorted(names - expected.keys())]
+            for name in sorted(names & expected.keys()):
+                header, (shape, dtype) = file.get_slice(name), expected[name]
                 found = tuple(header.get_shape()), header.get_dtype()
                 if found != (shape, _DTYPES[dtype]):
-                    problems.append(f"{name} is {found[1]} of {found[0]} instead of {_DTYPES[dtype]} of {shape}")
+                    problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({_DTYPES[dtype]})")
         if problems:
             more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
-            raise CheckpointError(f"{path} does not fit this run: {', '.join(problems[:4])}{more}\nfix: {self._fix}")
+            raise CheckpointError(f"{path} does not match this run: {', '.join(problems[:4])}{more}\nfix: {self._fix}")
 
 
-def unseal(folder: Path | OwnFolder) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The tensors and the facts of a sealed folder, after every byte was checked."""
-    found = Sealed(folder)
-    return {group: found.tensors(group) for group in found.groups}, found.facts(dict[str, Any])
+def read_folder(folder: Path | SafeFolder) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Load all tensors and the state of a folder, after verifying every byte."""
+    return ChecksummedFolder(folder).load()
 
 
-def checksums(folder: Path | OwnFolder) -> dict[str, str]:
-    """What the manifest says of each file."""
-    return {name: entry.sha256 for name, entry in read_manifest(_own(folder), _FIX).files.items()}
+def checksums(folder: Path | SafeFolder) -> dict[str, str]:
+    """SHA-256 of each file, from the manifest."""
+    return {name: entry.sha256 for name, entry in read_manifest(SafeFolder.of(folder), _FIX).files.items()}
 
 
-def _own(folder: Path | OwnFolder) -> OwnFolder:
-    return folder if isinstance(folder, OwnFolder) else OwnFolder(folder)
-
-
-def _outer(folder: OwnFolder) -> OwnFolder:
-    return OwnFolder(folder.root, *folder.parts[:-1]) if folder.parts else OwnFolder(folder.root.parent)
-
-
-def _bytes(spec: Spec) -> int:
+def _spec_bytes(spec: TensorSpec) -> int:
     shape, dtype = spec
     size = dtype.itemsize
-    for length in shape:
-        size *= length
+    for dim in shape:
+        size *= dim
     return size
 
 
-def _write_tensors(folder: OwnFolder, name: str, tensors: Mapping[str, Tensor]) -> None:
-    # The library writes to a path; nobody can have put a link under a name that is drawn only now.
+def _write_tensors(folder: SafeFolder, name: str, tensors: Mapping[str, Tensor]) -> None:
+    # safetensors writes to a path: a random name cannot have been replaced by a link.
     part = f".{name}.{secrets.token_hex(8)}.part"
     path = folder.path / part
     try:
         path.touch(exist_ok=False)
-        usual = path.stat().st_mode  # whoever may read other files may read this one, which the library would forbid
-        save_file(_apart(tensors), path)
-        path.chmod(usual)
-        with path.open("r+b") as file:  # Windows syncs only what may be written
+        mode = path.stat().st_mode  # safetensors would set a more restrictive mode
+        save_file(_unshared(tensors), path)
+        path.chmod(mode)
+        with path.open("r+b") as file:  # Windows fsyncs only writable files
             os.fsync(file.fileno())
         folder.rename(part, name)
     except SafetensorError as error:
-        raise cannot_write(folder.path / name, error) from error
+        raise write_error(folder.path / name, error) from error
     finally:
         with suppress(OSError):
             path.unlink()
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor in memory of its own: the format has no views, and two names for one place would be refused."""
-    found: dict[str, Tensor] = {}
-    places = set()
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors that share storage: safetensors rejects shared storage."""
+    unshared: dict[str, Tensor] = {}
+    pointers = set()
     for name, tensor in tensors.items():
         tensor = tensor.detach().contiguous()
-        place = tensor.untyped_storage().data_ptr()
-        found[name] = tensor.clone() if place in places else tensor
-        places.add(place)
-    return found
+        pointer = tensor.untyped_storage().data_ptr()
+        unshared[name] = tensor.clone() if pointer in pointers else tensor
+        pointers.add(pointer)
+    return unshared

@@ -1,4 +1,4 @@
-"""What the last bits of a run depend on, besides its settings: elsewhere, sums are added up in another order."""
+"""The environment that the last bits of a run depend on: device, threads, kernels, library versions."""
 
 import os
 from collections.abc import Mapping
@@ -9,29 +9,29 @@ from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels
 
 
-def surroundings(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, str]:
-    """What there is here, by name, for a checkpoint to remember.
+def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, str]:
+    """Describe the current environment, to be stored in a checkpoint.
 
     Args:
-        device, dtype: where and in which type products are computed.
-        threads: how many the run has on an idle machine; with fewer, while others use it, it keeps its bits.
+        device, dtype: Device and dtype of matrix products.
+        threads: Number of threads on an idle machine. Using fewer while the machine is busy keeps the bits.
     """
     fused = device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None
     return {
         "device": str(device),
         "precision": str(dtype).removeprefix("torch."),
         "threads": str(threads),
-        "kernels": "fused" if fused else "steps",
+        "kernels": "fused" if fused else "reference",
         "torch": torch.__version__,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "products": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl_cbwr": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
     }
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not as it was, in words; of what was not remembered nothing can be said.
+def environment_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Describe what differs; names missing from `before` are ignored.
 
-    >>> changes({"threads": "2", "torch": "2.13"}, {"threads": "1", "torch": "2.13", "device": "cpu"})
+    >>> environment_changes({"threads": "2", "torch": "2.13"}, {"threads": "1", "torch": "2.13", "device": "cpu"})
     ['threads was 2 and is 1']
     """
     return [

@@ -1,34 +1,39 @@
-"""What happens in a run, as values: the loop tells, and whoever watches decides what to do with it."""
+"""Events of a training run, and the observer interface."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
-REASONS = {"done": "done", "stopped": "stopped, and everything is saved", "paused": "paused, and everything is saved"}
-"""Why a run ended, as displays and reports say it."""
+END_REASONS = {
+    "done": "done",
+    "stopped": "stopped, everything saved",
+    "paused": "paused, everything saved",
+}
+"""Why a run ended, as displays and reports show it."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that happened after so many steps."""
+class RunEvent:
+    """Base class of events; `step` is the number of steps done."""
 
     kind: ClassVar[str]
     step: int
 
 
 @dataclass(frozen=True)
-class Started(Event):
-    """A run begins or goes on.
+class StartedEvent(RunEvent):
+    """A run starts or resumes.
 
     Args:
-        folder: the run's.
-        steps: how many there will be.
-        parameters: how many numbers the model learns.
-        facts: what else is worth showing, in words: device, precision, corpus.
-        floor: bits per byte that no model can beat, where that is known.
-        vocab_size: how many tokens there are.
-        batch_tokens: how many tokens a step learns from.
-        when: the date and time, as ISO 8601 has them.
+        folder: Run folder.
+        steps: Total number of steps.
+        parameters: Number of parameters.
+        vocab_size: Vocabulary size.
+        batch_tokens: Tokens per step.
+        bytes_per_token: Mean length of a token in the validation text.
+        floor: Entropy of the text in bits per byte, a lower bound for every model; None if unknown.
+        info: Device, precision and so on, for display.
+        when: Date and time in ISO 8601.
     """
 
     kind = "started"
@@ -39,35 +44,35 @@ class Started(Event):
     batch_tokens: int
     bytes_per_token: float
     floor: float | None = None
-    facts: dict[str, str] = field(default_factory=dict)
+    info: dict[str, str] = field(default_factory=dict)
     when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 @dataclass(frozen=True)
-class Stepped(Event):
-    """The weights changed.
+class StepEvent(RunEvent):
+    """An optimizer step.
 
     Args:
-        loss: nats a token, of the batch that was learnt from.
-        gradient_norm: before clipping.
-        rate: the share of the peak learning rate.
-        epoch: how often the text was read so far.
-        seconds: the step's time.
-        tokens_per_second: the step's speed.
+        loss: Training loss of the batch, in nats per token.
+        grad_norm: Global gradient norm before clipping.
+        lr_scale: Learning rate as a fraction of its peak.
+        epoch: Passes over the training text so far.
+        seconds: Step time.
+        tokens_per_second: Throughput of the step.
     """
 
     kind = "step"
     loss: float
-    gradient_norm: float
-    rate: float
+    grad_norm: float
+    lr_scale: float
     epoch: float
     seconds: float
     tokens_per_second: float
 
 
 @dataclass(frozen=True)
-class Validated(Event):
-    """A full pass over the validation text; `best` if it was never better."""
+class ValidationEvent(RunEvent):
+    """A full pass over the validation split; `best` if its loss is the lowest so far."""
 
     kind = "validation"
     loss: float
@@ -77,8 +82,8 @@ class Validated(Event):
 
 
 @dataclass(frozen=True)
-class Sampled(Event):
-    """The model wrote something."""
+class SampleEvent(RunEvent):
+    """A generated sample."""
 
     kind = "sample"
     prompt: str
@@ -86,42 +91,48 @@ class Sampled(Event):
 
 
 @dataclass(frozen=True)
-class Signalled(Event):
-    """The size of the signal in each layer, on the way forward and of its gradient on the way back."""
+class SignalEvent(RunEvent):
+    """Activation RMS and gradient RMS of each layer."""
 
     kind = "signal"
     layers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Saved(Event):
-    """A checkpoint is whole."""
+class CheckpointEvent(RunEvent):
+    """A checkpoint was saved."""
 
     kind = "checkpoint"
     path: str
 
 
 @dataclass(frozen=True)
-class Noticed(Event):
-    """Something that the user should know."""
+class NoticeEvent(RunEvent):
+    """A message for the user."""
 
     kind = "notice"
     text: str
 
 
 @dataclass(frozen=True)
-class ThreadsChanged(Event):
-    """The machine is busy with other work, or no longer is: so many of the run's threads are used."""
+class ThreadsEvent(RunEvent):
+    """The machine became busy or idle, and the number of threads changed.
+
+    Args:
+        threads: Threads in use.
+        max_threads: Threads used on an idle machine.
+        busy: Whether other processes use the machine.
+    """
 
     kind = "threads"
     threads: int
-    most: int
+    max_threads: int
     busy: bool
 
 
 @dataclass(frozen=True)
-class Finished(Event):
-    """The run ended, for this reason: done, stopped by the user, paused where that was asked for, or in words."""
+class FinishedEvent(RunEvent):
+    """The run ended: done, stopped by the user, paused at a requested step, or another reason."""
 
     kind = "finished"
     reason: str
@@ -129,8 +140,8 @@ class Finished(Event):
 
 
 class Observer(Protocol):
-    """Watches a run. `close` is called at its end, also after an error."""
+    """Receives the events of a run. `close` is called at the end, also after an error."""
 
-    def see(self, event: Event) -> None: ...
+    def on_event(self, event: RunEvent) -> None: ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The model that came of a run, ready to be used."""
+"""Load the model of a run."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from normscope.runs.run import Run
 
 
 def load_run(folder: str | Path, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, Tokenizer]:
-    """The model of a run, in eval mode, and the tokenizer that goes with it.
+    """Load the model of a run, in eval mode, and its tokenizer.
 
     Args:
-        folder: the run's.
-        checkpoint: "best", "last", or the number of a step that was saved.
-        device: where the model shall be.
+        folder: The run folder.
+        checkpoint: "best", "last", or a saved step.
+        device: Device of the model.
     """
     run = Run.open(folder)
     model, _ = run.load_model(checkpoint, device)

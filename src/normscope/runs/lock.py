@@ -1,4 +1,4 @@
-"""One process at a time in a run's folder."""
+"""Lock a run folder, so that only one process at a time writes to it."""
 
 import os
 from collections.abc import Iterator
@@ -6,28 +6,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from normscope.errors import FileError
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 
 LOCK_NAME = ".lock"
-"""Locked where a folder itself cannot be, as on some network file systems."""
+"""Locked instead where a folder cannot be, as on some network file systems."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a second process from working in the same folder; the lock goes with the process, however it ends.
+    """Lock a folder against other processes; the lock ends with the process.
 
-    The folder itself is locked: a file in it could be removed, and a second process would lock another one.
+    The folder itself is locked: a lock file could be deleted, and a second process would lock a new one.
     """
     try:
         import fcntl
-    except ImportError:  # not on Windows, where the user has to take care
+    except ImportError:  # Windows has no flock
         yield
         return
-    busy = FileError(f"another process is at work on {folder}\nfix: wait for it to end, or choose another folder")
+    busy = FileError(f"another process is using {folder}\nfix: wait until it ends, or choose another folder")
     if not os.access(folder, os.W_OK):
-        raise FileError(
-            f"cannot write in {folder}: it is read-only here\nfix: a run writes into its folder; choose another"
-        )
+        raise FileError(f"cannot write to {folder}: it is read-only\nfix: choose another folder")
     number = _open(folder)
     try:
         try:
@@ -35,13 +33,13 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise busy from None
         except OSError:
-            with OwnFolder(folder).open_to_append(LOCK_NAME) as file:
+            with SafeFolder(folder).open_append(LOCK_NAME) as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise busy from None
                 except OSError:
-                    pass  # a file system that has no locks at all; the user has to take care there too
+                    pass  # this file system has no locks
                 yield
             return
         yield
@@ -50,7 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is at work in the folder, as far as the system tells."""
+    """Whether another process holds the lock of a folder."""
     try:
         import fcntl
 
@@ -60,13 +58,13 @@ def is_locked(folder: Path) -> bool:
     try:
         fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(number, fcntl.LOCK_UN)
-        inside = OwnFolder(folder)
-        if inside.has(LOCK_NAME):
-            with inside.open(LOCK_NAME) as file:
+        safe_folder = SafeFolder(folder)
+        if safe_folder.has(LOCK_NAME):
+            with safe_folder.open(LOCK_NAME) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no locks here
+    except OSError:  # this file system has no locks
         return False
     finally:
         os.close(number)
@@ -77,6 +75,4 @@ def _open(folder: Path) -> int:
     try:
         return os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise FileError(
-            f"cannot write in {folder}: {error.strerror or error}\nfix: a run writes into its folder; choose another"
-        ) from error
+        raise FileError(f"cannot write to {folder}: {error.strerror or error}\nfix: choose another folder") from error

@@ -1,6 +1,6 @@
-"""manifest.json: which files a folder has, and their checksums. A folder is whole when it has one.
+"""manifest.json: the files of a folder and their checksums. A folder with a manifest is complete.
 
-The manifest carries a checksum of its own, so that damage to it isn't blamed on the files that it lists.
+The manifest has a checksum of its own, so that damage to it isn't attributed to the files it lists.
 """
 
 import hashlib
@@ -13,81 +13,78 @@ from msgspec import Meta
 
 from normscope.data.corpus_record import Sha256
 from normscope.errors import CheckpointError, FileError
-from normscope.storage.files import signed
-from normscope.storage.json_files import SMALL, Strict, convert, parse_json, unsigned
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.files import with_checksum
+from normscope.storage.json_files import SMALL_FILE_BYTES, StrictStruct, convert, parse_json, without_checksum
+from normscope.storage.safe_folder import SafeFolder
 
-MANIFEST = "manifest.json"
+MANIFEST_NAME = "manifest.json"
 FORMAT = 2
 _CHUNK = 2**20
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\.(json|safetensors)$")]
 
 
-class Entry(Strict):
-    """A file as it was written."""
+class FileEntry(StrictStruct):
+    """Size and checksum of a file."""
 
     bytes: Annotated[int, Meta(ge=0)]
     sha256: Sha256
 
 
-class Manifest(Strict):
-    """What manifest.json says.
+class Manifest(StrictStruct):
+    """Schema of manifest.json.
 
     Args:
-        files: the files of the folder.
-        config: the checksum of the run's config.json, in the manifest of a checkpoint: which run it belongs to.
+        format: Version of the file format.
+        files: The files of the folder.
+        config_sha256: In a checkpoint, the checksum of the config.json of its run.
     """
 
     format: int
-    files: dict[Name, Entry]
-    config: Sha256 | None
+    files: dict[Name, FileEntry]
+    config_sha256: Sha256 | None
 
 
-def write_manifest(folder: OwnFolder, names: Iterable[str], config: str | None = None) -> None:
-    """Write the manifest of these files. It comes last: a folder without one was never finished."""
+def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str | None = None) -> None:
+    """Write the manifest of these files. Call it last: a folder without a manifest is incomplete."""
     files = {}
     for name in names:
         with folder.open(name) as file:
-            files[name] = _entry(file)
-    content = signed({"format": FORMAT, "files": files, "config": config})
-    folder.write(MANIFEST, json.dumps(content, indent=1).encode())
+            files[name] = _file_entry(file)
+    content = with_checksum({"format": FORMAT, "files": files, "config_sha256": config_sha256})
+    folder.write(MANIFEST_NAME, json.dumps(content, indent=1).encode())
     folder.sync()
 
 
-def read_manifest(folder: OwnFolder, fix: str) -> Manifest:
-    """The manifest of a folder. One that is damaged, or of another format, is refused."""
-    path = folder.path / MANIFEST
-    if not folder.is_folder():
+def read_manifest(folder: SafeFolder, fix: str) -> Manifest:
+    """Read the manifest of a folder; raises if it is damaged or has another format."""
+    path = folder.path / MANIFEST_NAME
+    if not folder.exists():
         raise CheckpointError(f"there is no folder {folder}\nfix: {fix}")
-    if not folder.has(MANIFEST):
-        raise CheckpointError(f"{folder} was never finished: it has no {MANIFEST}\nfix: {fix}")
-    content = parse_json(folder.read(MANIFEST), dict[str, Any], name=str(path), fix=fix, error=CheckpointError)
+    if not folder.has(MANIFEST_NAME):
+        raise CheckpointError(f"{folder} is incomplete: it has no {MANIFEST_NAME}\nfix: {fix}")
+    content = parse_json(folder.read(MANIFEST_NAME), dict[str, Any], name=str(path), fix=fix, error=CheckpointError)
     if content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a manifest of format {FORMAT}\nfix: use the normscope that wrote it")
-    content = unsigned(content, name=str(path), fix=fix, error=CheckpointError)
+    content = without_checksum(content, name=str(path), fix=fix, error=CheckpointError)
     return convert(content, Manifest, name=str(path), fix=fix, error=CheckpointError)
 
 
-def open_verified(folder: OwnFolder, name: str, files: Mapping[str, Entry], fix: str) -> BinaryIO:
-    """A file that a manifest lists, after each byte was checked."""
+def open_verified(folder: SafeFolder, name: str, files: Mapping[str, FileEntry], fix: str) -> BinaryIO:
+    """Open a file listed in a manifest, after verifying its size and checksum."""
     path = folder.path / name
     if name not in files:
-        raise CheckpointError(f"{folder.path / MANIFEST} does not list {name}\nfix: {fix}")
+        raise CheckpointError(f"{folder.path / MANIFEST_NAME} does not list {name}\nfix: {fix}")
     if not folder.has(name):
-        raise CheckpointError(f"{path} is missing, and the manifest names it\nfix: {fix}")
+        raise CheckpointError(f"{path} is listed in the manifest but missing\nfix: {fix}")
     try:
-        file, wanted = folder.open(name), files[name]
+        file, expected = folder.open(name), files[name]
         try:
             size = os.fstat(file.fileno()).st_size
-            if size != wanted.bytes:
-                raise CheckpointError(
-                    f"{path} was cut short or grew: it has {size} bytes and was written with {wanted.bytes}\nfix: {fix}"
-                )
-            if _entry(file) != {"bytes": wanted.bytes, "sha256": wanted.sha256}:
-                raise CheckpointError(
-                    f"{path} was altered: its checksum is not the one it was written with\nfix: {fix}"
-                )
+            if size != expected.bytes:
+                raise CheckpointError(f"{path} is damaged: it has {size} bytes, expected {expected.bytes}\nfix: {fix}")
+            if _file_entry(file) != {"bytes": expected.bytes, "sha256": expected.sha256}:
+                raise CheckpointError(f"{path} is damaged: its checksum does not match the manifest\nfix: {fix}")
             file.seek(0)
         except BaseException:
             file.close()
@@ -99,15 +96,17 @@ def open_verified(folder: OwnFolder, name: str, files: Mapping[str, Entry], fix:
     return file
 
 
-def read_verified(folder: OwnFolder, name: str, files: Mapping[str, Entry], fix: str) -> bytes:
-    """The content of a small file that a manifest lists."""
-    if name in files and files[name].bytes > SMALL:
-        raise CheckpointError(f"{folder.path / MANIFEST} says that {name} has {files[name].bytes} bytes\nfix: {fix}")
+def read_verified(folder: SafeFolder, name: str, files: Mapping[str, FileEntry], fix: str) -> bytes:
+    """Read a small file listed in a manifest."""
+    if name in files and files[name].bytes > SMALL_FILE_BYTES:
+        raise CheckpointError(
+            f"{folder.path / MANIFEST_NAME} says that {name} has {files[name].bytes} bytes\nfix: {fix}"
+        )
     with open_verified(folder, name, files, fix) as file:
         return file.read()
 
 
-def _entry(file: BinaryIO) -> dict[str, Any]:
+def _file_entry(file: BinaryIO) -> dict[str, Any]:
     digest = hashlib.sha256()
     while data := file.read(_CHUNK):
         digest.update(data)

@@ -1,4 +1,4 @@
-"""A run is a folder: config.json, tokenizer.json, the tokens, metrics.jsonl, checkpoints and report.html."""
+"""A run folder: config.json, tokenizer.json, tokens, metrics.jsonl, checkpoints and report.html."""
 
 import hashlib
 import json
@@ -22,36 +22,38 @@ from normscope.data.tokenizers.load import parse_tokenizer
 from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError, NormscopeError
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.runs.checkpoints import BEST, Checkpoints
-from normscope.runs.events import Finished
+from normscope.runs.checkpoints import BEST_NAME, Checkpoints
+from normscope.runs.events import FinishedEvent
 from normscope.runs.lock import is_locked
-from normscope.runs.manifest import MANIFEST, Manifest, read_manifest, read_verified, write_manifest
+from normscope.runs.manifest import MANIFEST_NAME, Manifest, read_manifest, read_verified, write_manifest
 from normscope.runs.metrics import read_metrics
-from normscope.runs.tensor_specs import Spec, specs
-from normscope.runs.xray_snapshots import Looks
+from normscope.runs.tensor_specs import TensorSpec, tensor_specs
+from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
 from normscope.storage.files import make_folder, open_regular
-from normscope.storage.json_files import LARGE, Strict, convert, parse_json
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, parse_json
+from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 
 _FORMAT = 2
-CONFIG = "config.json"
+CONFIG_NAME = "config.json"
+NAN_FOLDER = "nan"
+"""Folder of the bundles that `normscope replay` reads."""
 
 
-class _CorpusOfRun(Strict):
+class _CorpusEntry(StrictStruct):
     folder: str
     train: Sha256
     validation: Sha256
     tokenizer: Sha256
 
 
-class _ConfigFile(Strict):
-    """What config.json holds; the settings of model and training have checks of their own."""
+class _ConfigFile(StrictStruct):
+    """Schema of config.json; model and training settings are validated separately."""
 
     format: int
     normscope: str
-    corpus: _CorpusOfRun
+    corpus: _CorpusEntry
     model: dict[str, Any]
     train: dict[str, Any]
     prompt: str
@@ -59,13 +61,13 @@ class _ConfigFile(Strict):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that decides what comes out of a run.
+    """Everything that determines the result of a run.
 
     Args:
-        corpus: the prepared folder, relative to the run's or absolute.
-        fingerprint: what the tokens were when the run began.
-        model, train: the settings of the model and of its training.
-        prompt: what samples during the training begin with.
+        corpus: Folder of the prepared corpus, relative to the run folder or absolute.
+        fingerprint: Checksums of the corpus when the run started.
+        model, train: Model and training configuration.
+        prompt: Prompt of the samples drawn during training.
     """
 
     corpus: str
@@ -88,7 +90,7 @@ class RunConfig:
     def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
         if content.get("format") != _FORMAT:
             raise ConfigError(f"a run's config has format {_FORMAT}, but this one {content.get('format')!r}")
-        file = convert(content, _ConfigFile, name="it", fix="put it back as it was", error=ConfigError)
+        file = convert(content, _ConfigFile, name="it", fix="restore it from a copy", error=ConfigError)
         return cls(
             corpus=file.corpus.folder,
             fingerprint={name: getattr(file.corpus, name) for name in ("train", "validation", "tokenizer")},
@@ -102,161 +104,158 @@ class Run:
     """An open run folder.
 
     Args:
-        folder: where it is.
-        config: what config.json says.
-        config_sha256: the checksum of config.json, which every checkpoint is bound to.
+        folder: The run folder.
+        config: Contents of config.json.
+        config_sha256: Checksum of config.json, which every checkpoint is bound to.
     """
 
     def __init__(self, folder: Path, config: RunConfig, config_sha256: str) -> None:
         self.folder, self.config = folder, config
-        self.inside = OwnFolder(folder)
-        self.checkpoints = Checkpoints(self.inside / "checkpoints", config_sha256)
+        self.safe_folder = SafeFolder(folder)
+        self.checkpoints = Checkpoints(self.safe_folder / "checkpoints", config_sha256)
         self.metrics = folder / "metrics.jsonl"
-        self.faults = folder / "faults"
-        self.looks = Looks(self.inside / "xray")
+        self.xray_snapshots = XraySnapshots(self.safe_folder / "xray")
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> "Run":
-        """Make a new run in a folder that has none, with a copy of its tokenizer; the tokens may be there already."""
-        refuse_run(folder)
-        inside = OwnFolder(make_folder(folder))
+        """Create a run in a folder that has none, with a copy of the tokenizer."""
+        check_no_run(folder)
+        safe_folder = SafeFolder(make_folder(folder))
         with open_regular(tokenizer) as file:
-            inside.write(TOKENIZER_NAME, file.read())
+            safe_folder.write(TOKENIZER_NAME, file.read())
         data = json.dumps(config.to_json(), indent=1, allow_nan=False).encode()
-        inside.write(CONFIG, data)
-        write_manifest(inside, [CONFIG, TOKENIZER_NAME])  # last: without it the folder is no run yet
+        safe_folder.write(CONFIG_NAME, data)
+        write_manifest(safe_folder, [CONFIG_NAME, TOKENIZER_NAME])  # last: a folder without a manifest is not a run
         return cls(folder, config, hashlib.sha256(data).hexdigest())
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """The run in a folder, after config.json was checked against the manifest."""
+        """Open the run in a folder; config.json is verified against the manifest."""
         folder = as_path(folder, "a run")
-        data = read_config(folder)
-        path, fix = folder / CONFIG, _restore(folder)
+        data = read_config_file(folder)
+        path, fix = folder / CONFIG_NAME, _restore_fix(folder)
         content = parse_json(data, dict[str, Any], name=str(path), fix=fix, error=ConfigError)
         try:
             return cls(folder, RunConfig.from_json(content), hashlib.sha256(data).hexdigest())
         except NormscopeError as error:
             problem = str(error)
             problem += "" if "\nfix: " in problem else f"\nfix: {fix}"
-            raise ConfigError(f"{path} is not the config of a run: {problem}") from error
+            raise ConfigError(f"{path} is not a valid run config: {problem}") from error
 
     def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
-        """The tokens, refused if they are not those that the run began with; every byte is read of those to verify."""
-        place = self.folder / self.config.corpus
-        self._refuse_linked_corpus()
-        if not place.is_dir():
+        """Open the corpus; raises if it changed since the run started. `verify` also checks every byte of these splits."""
+        folder = self.folder / self.config.corpus
+        self._check_corpus_links()
+        if not folder.is_dir():
             raise FileError(
-                f"the tokens that {self.folder} learns from are not in {place} any more\n"
-                f"fix: put them back there; `normscope sample` and `chat` go without"
+                f"the corpus of {self.folder} is no longer in {folder}\n"
+                f"fix: move it back (`normscope sample` and `chat` work without it)"
             )
-        corpus = open_corpus(place, verify=verify)
-        now = fingerprint(corpus)
-        changed = [name for name, value in self.config.fingerprint.items() if now.get(name) != value]
+        corpus = open_corpus(folder, verify=verify)
+        current = fingerprint(corpus)
+        changed = [name for name, value in self.config.fingerprint.items() if current.get(name) != value]
         if changed:
             raise CheckpointError(
-                f"the corpus in {place} is not the one that this run began with: "
-                f"{', '.join(changed)} changed\nfix: put the old one back, or start a new run"
+                f"the corpus in {folder} changed since this run started: {', '.join(changed)}\n"
+                f"fix: restore the old corpus, or start a new run"
             )
         return corpus
 
-    def _refuse_linked_corpus(self) -> None:
-        """A corpus elsewhere is the user's own and is only read; of one inside of the run nothing may be a link."""
+    def _check_corpus_links(self) -> None:
+        """Raise if a file of a corpus inside the run folder is a symbolic link. A corpus elsewhere may be linked."""
         parts = Path(self.config.corpus).parts
         if not Path(self.config.corpus).is_absolute() and ".." not in parts:
-            inside = OwnFolder(self.folder, *parts)
+            safe_folder = SafeFolder(self.folder, *parts)
             for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)):
-                inside.has(name)
+                safe_folder.has(name)
 
     def is_done(self) -> bool:
-        """Whether all steps were taken, and what was due after the last of them was done too."""
-        if self.checkpoints.last() != self.config.train.steps or not self.inside.has(self.metrics.name):
+        """Whether all steps are done, including validation and sampling after the last one."""
+        if self.checkpoints.last() != self.config.train.steps or not self.safe_folder.has(self.metrics.name):
             return False
         try:
             *_, last = [{}, *read_metrics(self.metrics)]
-        except FileError:  # then what was due after the last step is done again, if all before it is whole
+        except FileError:  # the tasks after the last step will be repeated
             return False
-        return last.get("kind") == Finished.kind and last.get("reason") == "done"
+        return last.get("kind") == FinishedEvent.kind and last.get("reason") == "done"
 
     def tokenizer(self) -> Tokenizer:
-        """The run's own copy: it reads and writes text without the corpus."""
+        """Load the run's copy of the tokenizer, which does not need the corpus."""
         path, fix = self.folder / TOKENIZER_NAME, f"copy it from {self.folder / self.config.corpus}"
-        if not self.inside.has(TOKENIZER_NAME):
+        if not self.safe_folder.has(TOKENIZER_NAME):
             raise CheckpointError(f"{path} is missing\nfix: {fix}")
-        data = self.inside.read(TOKENIZER_NAME, LARGE)
+        data = self.safe_folder.read(TOKENIZER_NAME, LARGE_FILE_BYTES)
         if hashlib.sha256(data).hexdigest() != self.config.fingerprint["tokenizer"]:
-            raise CheckpointError(f"{path} is not the one that this run began with\nfix: {fix}")
+            raise CheckpointError(f"{path} changed since this run started\nfix: {fix}")
         tokenizer = parse_tokenizer(data, path)
         if tokenizer.vocab_size != self.config.model.vocab_size:
             raise CheckpointError(
-                f"{path} has {tokenizer.vocab_size} tokens, and the model {self.config.model.vocab_size}\nfix: {fix}"
+                f"{path} has {tokenizer.vocab_size} tokens, the model {self.config.model.vocab_size}\nfix: {fix}"
             )
         return tokenizer
 
-    def load_model(self, which: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
-        """The model of the best, the last or any saved step, in eval mode, and the step."""
-        with torch.device("meta"):  # shapes without numbers; refuses sizes that nothing could be built with
-            wanted = specs(GPT(self.config.model).state_dict())
-        where, step = resolve_device(device), self._step(which)
+    def load_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
+        """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step."""
+        with torch.device("meta"):  # shapes only; raises if the sizes are impossible
+            expected = tensor_specs(GPT(self.config.model).state_dict())
+        target, step = resolve_device(device), self._resolve_step(checkpoint)
         try:
-            tensors = self._weights(step, wanted)
+            tensors = self._weights(step, expected)
         except CheckpointError:
-            if self._step(which) == step:
+            if self._resolve_step(checkpoint) == step:
                 raise
-            step = self._step(which)  # a training process saved a newer one, and dropped the one that was read
-            tensors = self._weights(step, wanted)
+            step = self._resolve_step(checkpoint)  # a training process replaced the checkpoint meanwhile
+            tensors = self._weights(step, expected)
         model = GPT(self.config.model)
         model.load_state_dict(tensors)
-        return model.to(where).eval(), step
+        return model.to(target).eval(), step
 
-    def _weights(self, step: int, wanted: Mapping[str, Spec]) -> dict[str, Tensor]:
-        with self.checkpoints.explained(step):
-            tensors = self.checkpoints.open(step).tensors("model", wanted)
-            for name, tensor in tensors.items():
-                if not bool(tensor.isfinite().all()):
-                    raise CheckpointError(f"{self.checkpoints.path(step)} has numbers in {name} that are not finite")
+    def _weights(self, step: int, expected: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+        with self.checkpoints.with_alternatives(step):
+            tensors = self.checkpoints.open(step).tensors("model", expected)
+            check_finite(tensors, self.checkpoints.path(step))
         return tensors
 
-    def _step(self, which: str | int) -> int:
+    def _resolve_step(self, checkpoint: str | int) -> int:
         last = self.checkpoints.last()
         if last is None:
-            raise CheckpointError(f"{self.folder} has no checkpoint yet{self._why_none()}")
-        if isinstance(which, bool) or not isinstance(which, str | int):
-            raise DtypeError(f"a checkpoint is best, last or the number of a step, but got {which!r:.60}")
-        if which == "best":
-            return self._best(last)
-        if which == "last":
+            raise CheckpointError(f"{self.folder} has no checkpoint yet{self._no_checkpoint_hint()}")
+        if isinstance(checkpoint, bool) or not isinstance(checkpoint, str | int):
+            raise DtypeError(f"checkpoint must be 'best', 'last' or a step number, but got {checkpoint!r:.60}")
+        if checkpoint == "best":
+            return self._best_step(last)
+        if checkpoint == "last":
             return last
-        if re.fullmatch(r"[0-9]{1,15}", str(which)) and int(which) in self.checkpoints.steps():
-            return int(which)
-        there = ", ".join(map(str, self.checkpoints.steps()))
-        raise CheckpointError(f"{self.folder} has no checkpoint {str(which)!r}\nfix: choose one of best, last, {there}")
+        if re.fullmatch(r"[0-9]{1,15}", str(checkpoint)) and int(checkpoint) in self.checkpoints.steps():
+            return int(checkpoint)
+        steps = ", ".join(map(str, self.checkpoints.steps()))
+        raise CheckpointError(
+            f"{self.folder} has no checkpoint {str(checkpoint)!r}\nfix: choose one of best, last, {steps}"
+        )
 
-    def _best(self, last: int) -> int:
-        """The step that is marked as the best; the last one if none is, because there was no validation yet."""
-        best, path = self.checkpoints.marked(), self.checkpoints.folder / BEST
-        fix = f"--checkpoint last, or another of {', '.join(map(str, self.checkpoints.steps()))}"
+    def _best_step(self, last: int) -> int:
+        """The step marked in best.json; the last one before the first validation."""
+        best, path = self.checkpoints.marked_best(), self.checkpoints.folder / BEST_NAME
+        fix = f"--checkpoint last, or one of {', '.join(map(str, self.checkpoints.steps()))}"
         if best is not None and best not in self.checkpoints.steps():
-            raise CheckpointError(f"{path} names step {best}, of which there is no checkpoint\nfix: {fix}")
-        if not self.checkpoints.has_mark() and self.checkpoints.state(last).best is not None:
-            raise CheckpointError(f"{path} is missing, though the run was validated\nfix: {fix}")
+            raise CheckpointError(f"{path} names step {best}, which has no checkpoint\nfix: {fix}")
+        if not self.checkpoints.has_best_mark() and self.checkpoints.state(last).best is not None:
+            raise CheckpointError(f"{path} is missing although the run was validated\nfix: {fix}")
         return last if best is None else best
 
-    def _why_none(self) -> str:
-        """Why nothing was saved so far, and what to do."""
+    def _no_checkpoint_hint(self) -> str:
+        """Why there is no checkpoint, and how to get one."""
         if is_locked(self.folder):
             train = self.config.train
-            first = min(every or train.steps for every in (train.save_every, train.evaluate_every))
-            return (
-                f": it is being trained now\nfix: wait for step {min(first, train.steps)}, at which the first is saved"
-            )
-        if self.inside.has(self.faults.name):
-            return ": before it, a number was not finite\nfix: a new run with a lower --matrix-rate and --rate"
+            first = min(every or train.steps for every in (train.save_every, train.eval_every))
+            return f": it is still training\nfix: wait for the first checkpoint, at step {min(first, train.steps)}"
+        if self.safe_folder.has(NAN_FOLDER):
+            return ": it hit a NaN or Inf first\nfix: start a new run with a lower --matrix-lr and --lr"
         return f"\nfix: normscope resume {self.folder}"
 
 
 def fingerprint(corpus: Corpus) -> dict[str, str]:
-    """The checksums of what a run learns from."""
+    """Checksums of a corpus: training split, validation split and tokenizer."""
     record = corpus.record
     return {
         "train": record.train.sha256,
@@ -265,79 +264,87 @@ def fingerprint(corpus: Corpus) -> dict[str, str]:
     }
 
 
-def read_config(folder: Path) -> bytes:
-    """What config.json holds, after it was checked against the run's manifest."""
-    inside = OwnFolder(folder)
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise if a tensor of a checkpoint has a NaN or Inf."""
+    for name, tensor in tensors.items():
+        if not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path} has non-finite values in {name}")
+
+
+def read_config_file(folder: Path) -> bytes:
+    """Read config.json, verified against the manifest."""
+    safe_folder = SafeFolder(folder)
     if not folder.is_dir():
-        what = "a file" if folder.exists() else "not there"
-        raise FileError(f"{folder} is not a run: it is {what}\nfix: name a folder that `train` made")
-    if not inside.has(CONFIG):
-        raise FileError(f"{folder} is not a run: it has no {CONFIG}\nfix: name a folder that `train` made")
-    manifest = read_manifest(inside, _restore(folder))
+        problem = "is not a folder" if folder.exists() else "does not exist"
+        raise FileError(f"{folder} is not a run: it {problem}\nfix: pass a folder written by `normscope train`")
+    if not safe_folder.has(CONFIG_NAME):
+        raise FileError(
+            f"{folder} is not a run: it has no {CONFIG_NAME}\nfix: pass a folder written by `normscope train`"
+        )
+    manifest = read_manifest(safe_folder, _restore_fix(folder))
     try:
-        return read_verified(inside, CONFIG, manifest.files, _restore(folder))
+        return read_verified(safe_folder, CONFIG_NAME, manifest.files, _restore_fix(folder))
     except CheckpointError as error:
-        changes = _changed_settings(inside, manifest)
+        changes = _changed_settings(safe_folder, manifest)
         if not changes:
             raise
         raise CheckpointError(
-            f"{folder / CONFIG} is not the one that this run began with: {'; '.join(changes)}\n"
-            f"fix: put it back, or start a new run with the new settings"
+            f"{folder / CONFIG_NAME} changed since this run started: {'; '.join(changes)}\n"
+            f"fix: restore it, or start a new run with the new settings"
         ) from error
 
 
-def _changed_settings(inside: OwnFolder, manifest: Manifest) -> list[str]:
-    """What was changed in config.json, as far as it can still be read and the last checkpoint tells what it was."""
+def _changed_settings(safe_folder: SafeFolder, manifest: Manifest) -> list[str]:
+    """Settings of config.json that differ from the last checkpoint's, as far as both can be read."""
     try:
-        checkpoints = Checkpoints(inside / "checkpoints", manifest.files[CONFIG].sha256)
+        checkpoints = Checkpoints(safe_folder / "checkpoints", manifest.files[CONFIG_NAME].sha256)
         last = checkpoints.last()
         if last is None:
             return []
-        now = parse_json(inside.read(CONFIG), dict[str, Any], name=CONFIG, fix="")
-        return list(differences(checkpoints.state(last).config, now))[:4]
+        now = parse_json(safe_folder.read(CONFIG_NAME), dict[str, Any], name=CONFIG_NAME, fix="")
+        return list(config_differences(checkpoints.state(last).config, now))[:4]
     except (NormscopeError, KeyError):
         return []
 
 
-def _restore(folder: Path) -> str:
-    return f"put it back as it was, or start a new run; {folder}/checkpoints/*/state.json holds the settings too"
+def _restore_fix(folder: Path) -> str:
+    return f"restore it from a copy, or start a new run; {folder}/checkpoints/*/state.json has the settings too"
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run was made there: its manifest is written last."""
-    return (folder / CONFIG).is_file() and (folder / MANIFEST).is_file()
+    """Whether the folder contains a run."""
+    return (folder / CONFIG_NAME).is_file() and (folder / MANIFEST_NAME).is_file()
 
 
-def refuse_run(folder: Path) -> None:
+def check_no_run(folder: Path) -> None:
     if is_run(folder):
         raise FileError(
-            f"{folder} holds a run already, and nothing is overwritten\n"
-            f"fix: normscope resume {folder}, or another folder with --out"
+            f"{folder} already contains a run\nfix: normscope resume {folder}, or choose another folder with --out"
         )
 
 
-def refuse_changed_text(corpus: Corpus) -> list[str]:
-    """Refuse text that changed since it was read, by name; returns the names of what is missing.
+def check_sources_unchanged(corpus: Corpus) -> list[str]:
+    """Raise if a source file of the corpus changed since it was tokenized; returns the names of missing ones.
 
-    The tokens are safe in the corpus, so a text that is gone does no harm. One that changed is most likely not what
-    its user thinks the run learns from.
+    A missing file does no harm, since the corpus has its tokens. A changed file is most likely not what the user thinks
+    the run trains on.
     """
     changes = changed_sources(corpus.record.sources)
     changed = [name for name, change in changes.items() if change == "changed"]
     if changed:
         raise CheckpointError(
-            f"{', '.join(changed)} changed since this run read it, and the run learns from what it was then\n"
-            f"fix: start a new run to learn from what it is now; or put the old text back, or move the new one away, "
-            f"to go on as it was"
+            f"source text changed since this run started: {', '.join(changed)}\n"
+            f"fix: start a new run to train on the new text; to continue this one, restore the old text or move the new "
+            f"one away"
         )
     return list(changes)
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The settings that are not the same, in words."""
+def config_differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Describe the settings that differ."""
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from differences(old, new, f"{prefix}{name}.")
+            yield from config_differences(old, new, f"{prefix}{name}.")
         elif old != new and (prefix, name) != ("", "normscope"):
             yield f"{prefix}{name} was {old!r} and is {new!r}"

@@ -1,13 +1,13 @@
-"""Which tensors a file must hold: their shapes and types, known before any of them is read."""
+"""Expected shapes and dtypes of the tensors in a file, to check its header before loading."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-Spec = tuple[tuple[int, ...], torch.dtype]
+TensorSpec = tuple[tuple[int, ...], torch.dtype]
 
 
-def specs(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
-    """What is expected of a file that shall fit these tensors, which may be on the meta device."""
+def tensor_specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    """Shape and dtype of each tensor; the tensors may be on the meta device."""
     return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}

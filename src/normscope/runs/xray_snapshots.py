@@ -1,4 +1,4 @@
-"""The x-rays of a run: taken between the steps on a batch of their own, so that training does not notice them."""
+"""X-ray snapshots of a run, taken between steps on a fixed batch without affecting the training."""
 
 import dataclasses
 import math
@@ -19,21 +19,27 @@ from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text
 from normscope.errors import FileError
 from normscope.models.gpt import GPT
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
 
 
-def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: int | None = None) -> XrayRecord:
-    """An x-ray of the way forward and back on a batch, of a model that has so many steps behind it.
+def take_xray(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", step: int | None = None) -> XrayRecord:
+    """X-ray a forward and backward pass on one batch.
 
-    The model is left as it was: its mode, its weights, and its gradients, which must be empty. No number is drawn.
+    Leaves modes, weights, gradients (which must be empty) and the RNG unchanged.
+
+    Args:
+        model: The model.
+        inputs, targets: The batch.
+        label: Title of the x-ray.
+        step: Number of steps the model was trained for.
 
     >>> import torch
     >>> from normscope.models.presets import nanochat
     >>> model = GPT(nanochat(vocab_size=9, context=4, depth=2, width=8, heads=2))
     >>> tokens = torch.randint(9, (2, 4))
-    >>> [layer["name"] for layer in layer_signal(look(model, tokens, tokens))]
+    >>> [layer["name"] for layer in layer_signal(take_xray(model, tokens, tokens))]
     ['embedding', 'blocks.0', 'blocks.1', 'final_norm']
     """
     modes = [(module, module.training) for module in model.modules()]
@@ -41,16 +47,16 @@ def look(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", done: 
         with Xray(model.eval(), label=label) as xray:
             model.loss(inputs, targets).backward()
     finally:
-        for module, training in modes:  # of parts one by one: some may be in eval mode by themselves
+        for module, training in modes:  # one by one: some modules may have been in eval mode
             module.training = training
         model.zero_grad(set_to_none=True)
-    return dataclasses.replace(xray.record, steps_before=done)
+    return dataclasses.replace(xray.record, steps_before=step)
 
 
 def layer_signal(record: XrayRecord) -> list[dict[str, Any]]:
-    """For the report: the root mean square of what each layer of a GPT gives, and of the loss's gradient there."""
+    """RMS of the output of each layer of a GPT, and of its gradient, for the report."""
     return [
-        {"name": module.name, "rms": _rms(module.output), "gradient_rms": _rms(module.gradient)}
+        {"name": module.name, "rms": _rms(module.output), "grad_rms": _rms(module.gradient)}
         for module in record.ran
         if _LAYERS.fullmatch(module.name)
     ]
@@ -60,15 +66,15 @@ def _rms(signal: TensorStats | None) -> float:
     return 0.0 if signal is None else math.nan if signal.non_finite else signal.rms
 
 
-class StepWatch:
-    """Watches one step of training: by how much it changes each weight. The step gives the same bits as unwatched.
+class UpdateWatch:
+    """Context manager that measures how much an optimizer step changes each weight, without changing its bits.
 
     Args:
-        model: the model that is trained.
+        model: The model being trained.
     """
 
     def __init__(self, model: GPT) -> None:
-        # In a scene where nobody looks: gradients are seen by the x-rays themselves, and here only the weights are.
+        # An empty session: gradients are measured by the x-ray, here only the weights.
         self._model, self._weights = model, ParameterTracker(model, XraySession())
 
     def __enter__(self) -> Self:
@@ -78,18 +84,20 @@ class StepWatch:
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self._weights.stop()
 
-    def added_to(self, record: XrayRecord) -> XrayRecord:
-        """The record, with the step that led there."""
+    def add_to(self, record: XrayRecord) -> XrayRecord:
+        """Return the record with the measured updates."""
         parts = dict(self._model.named_modules())
         modules = []
         for module in record.modules:
-            seen = {p.name: p for p in self._weights.of(parts[module.name], module.name)} if module.parameters else {}
+            updates = (
+                {p.name: p for p in self._weights.of(parts[module.name], module.name)} if module.parameters else {}
+            )
             weights = [
                 dataclasses.replace(
                     p,
-                    update_ratio=seen[p.name].update_ratio,
-                    update_rms=seen[p.name].update_rms,
-                    in_optimizer=seen[p.name].in_optimizer,
+                    update_ratio=updates[p.name].update_ratio,
+                    update_rms=updates[p.name].update_rms,
+                    in_optimizer=updates[p.name].in_optimizer,
                 )
                 for p in module.parameters
             ]
@@ -97,58 +105,58 @@ class StepWatch:
         return dataclasses.replace(record, modules=tuple(modules), steps=tuple(self._weights.steps))
 
 
-class Looks:
-    """The folder `xray` of a run, with a file such as step-000100.json for each x-ray.
+class XraySnapshots:
+    """The folder `xray` of a run, with one file per snapshot, such as step-000100.json.
 
     Args:
-        folder: where they are; made when the first one is kept.
+        folder: The folder; created with the first snapshot.
     """
 
-    def __init__(self, folder: Path | OwnFolder) -> None:
-        self._inside = folder if isinstance(folder, OwnFolder) else OwnFolder(folder)
+    def __init__(self, folder: Path | SafeFolder) -> None:
+        self._folder = SafeFolder.of(folder)
 
     @property
     def folder(self) -> Path:
-        return self._inside.path
+        return self._folder.path
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:06d}.json"
 
     def steps(self) -> list[int]:
-        """The steps of which there is one, in order."""
-        names = [re.fullmatch(r"step-([0-9]{6,15})\.json", name) for name in self._inside.names()]
+        """Steps with a snapshot, in order."""
+        names = [re.fullmatch(r"step-([0-9]{6,15})\.json", name) for name in self._folder.names()]
         return sorted(int(name[1]) for name in names if name)
 
-    def keep(self, step: int, record: XrayRecord, told: set[str]) -> Iterator[str]:
-        """Save an x-ray; gives a notice for each kind of fault that is not in `told` yet, and adds it there."""
-        self._inside.make()
-        self._inside.write(self.path(step).name, record_text(record).encode())
+    def save(self, step: int, record: XrayRecord, reported: set[str]) -> Iterator[str]:
+        """Save a snapshot; yields a notice for each kind of problem not yet in `reported`, and adds it there."""
+        self._folder.create()
+        self._folder.write(self.path(step).name, record_text(record).encode())
         kinds: dict[str, list[Finding]] = {}
-        for finding in _faults(record):
+        for finding in _problems(record):
             kinds.setdefault(finding.name, []).append(finding)
         for name, findings in kinds.items():
-            if name not in told:
-                told.add(name)
+            if name not in reported:
+                reported.add(name)
                 more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
                 yield f"x-ray: {findings[0].title}{more}\nsee normscope xray {self.path(step)}"
 
-    def faults_before(self, step: int) -> set[str]:
-        """The kinds of faults that x-rays before a step have found, which have been told already."""
+    def findings_before(self, step: int) -> set[str]:
+        """Kinds of problems found by snapshots before a step, which were already reported."""
         found = set()
         for earlier in self.steps():
-            if earlier < step and self._inside.has(self.path(earlier).name):  # refuses a link
+            if earlier < step and self._folder.has(self.path(earlier).name):  # raises on a link
                 try:
-                    found |= {finding.name for finding in _faults(load_record(self.path(earlier)))}
-                except FileError:  # then it is told once more
+                    found |= {finding.name for finding in _problems(load_record(self.path(earlier)))}
+                except FileError:  # report it again
                     continue
         return found
 
-    def forget_after(self, step: int) -> None:
-        """Drop those after a step from which a run goes on: they will be taken again."""
+    def drop_after(self, step: int) -> None:
+        """Delete the snapshots after a step; a resumed run takes them again."""
         for later in self.steps():
             if later > step:
-                self._inside.remove(self.path(later).name)
+                self._folder.remove(self.path(later).name)
 
 
-def _faults(record: XrayRecord) -> list[Finding]:
+def _problems(record: XrayRecord) -> list[Finding]:
     return [finding for finding in find(record) if finding.severity in ("error", "warning")]

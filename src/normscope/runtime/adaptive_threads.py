@@ -9,15 +9,15 @@ import torch
 
 from normscope.errors import ConfigError
 from normscope.runtime.machine_load import LoadMeter, MachineLoad
-from normscope.runtime.openmp_wait import BriefWaits
-from normscope.runtime.thread_chooser import TUNING, Advice, ThreadChooser, Tuning
+from normscope.runtime.openmp_wait import ShortSpin
+from normscope.runtime.thread_chooser import TUNING, ThreadChooser, ThreadSuggestion, ThreadTuning
 
-Mode = Literal["adaptive", "fixed"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+ThreadMode = Literal["adaptive", "fixed"]
+MODES: tuple[ThreadMode, ...] = get_args(ThreadMode)
 _meter = LoadMeter()  # from when this is imported, so that the first step knows what the machine was like before it
 
 
-def thread_mode() -> Mode:
+def thread_mode() -> ThreadMode:
     """What `NORMSCOPE_THREADS` says: adaptive, unless told otherwise."""
     chosen = os.environ.get("NORMSCOPE_THREADS", "adaptive")
     for mode in MODES:
@@ -42,14 +42,16 @@ class AdaptiveThreads:
         most: int,
         *,
         adapt: bool = True,
-        allowed: Callable[[int], bool] = lambda threads: True,
+        is_allowed: Callable[[int], bool] = lambda threads: True,
         meter: LoadMeter | None = None,
-        tuning: Tuning = TUNING,
+        tuning: ThreadTuning = TUNING,
     ) -> None:
         self.most, self._tuning = most, tuning
         self.adapts = adapt and most > 1 and thread_mode() == "adaptive"
-        self._meter, self._waits = _meter if meter is None else meter, BriefWaits()
-        self._chooser = ThreadChooser(most, self._advice() if self.adapts else None, allowed=allowed, tuning=tuning)
+        self._meter, self._waits = _meter if meter is None else meter, ShortSpin()
+        self._chooser = ThreadChooser(
+            most, self._suggestion() if self.adapts else None, is_allowed=is_allowed, tuning=tuning
+        )
 
     @property
     def threads(self) -> int:
@@ -57,49 +59,49 @@ class AdaptiveThreads:
         return self._chooser.threads
 
     @property
-    def settled(self) -> int:
+    def chosen(self) -> int:
         """How many are used apart from trials."""
-        return self._chooser.settled
+        return self._chooser.chosen
 
     @property
     def load(self) -> MachineLoad:
         """What other processes use of the machine, by the last reading."""
         return self._meter.load(self._tuning.load_every)
 
-    def _advice(self) -> Advice | None:
+    def _suggestion(self) -> ThreadSuggestion | None:
         load = self.load
-        threads, free = load.threads_for(self.most), load.free
-        return None if threads is None or free is None else Advice(threads, free)
+        threads, free_cores = load.threads_for(self.most), load.free_cores
+        return None if threads is None or free_cores is None else ThreadSuggestion(threads, free_cores)
 
     def step(self, seconds: float) -> None:
         """Take note of a step that took so long with `threads` threads."""
         if self.adapts:
-            self._chooser.step(seconds, self._advice())
-            self._waits.set(self._must_share(self.threads))
+            self._chooser.step(seconds, self._suggestion())
+            self._waits.set(self._oversubscribed(self.threads))
 
-    def _must_share(self, threads: int) -> bool:
+    def _oversubscribed(self, threads: int) -> bool:
         """Whether so many threads have to wait for other processes."""
-        free = self.load.free
-        return free is not None and threads > free
+        free_cores = self.load.free_cores
+        return free_cores is not None and threads > free_cores
 
     @property
     def is_busy(self) -> bool:
         """Whether other processes are in the way: threads were given up for them, or have to wait for them."""
-        return self.adapts and (self.settled < self.most or self._must_share(self.settled))
+        return self.adapts and (self.chosen < self.most or self._oversubscribed(self.chosen))
 
     def release(self) -> None:
         """Let OpenMP's threads wait as they did before; the next step may change it again."""
         self._waits.set(False)
 
-    def new_work(self) -> None:
+    def reset(self) -> None:
         """Begin with steps that take another time than those before."""
-        self._chooser.new_work()
-        self.go_on()
+        self._chooser.reset()
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin with steps like those before, whose times still count: after a `release`, say."""
         if self.adapts:
-            self._waits.set(self._must_share(self.threads))
+            self._waits.set(self._oversubscribed(self.threads))
 
     def notice(self) -> str | None:
         """What to tell a user about the machine's load and what follows from it; None if nothing does."""
@@ -109,9 +111,9 @@ class AdaptiveThreads:
         why = f"the machine is busy ({load})" if load.is_busy else "the machine is busy"
         if self.most > load.cores and not load.is_busy:
             why = f"there are {load.cores} cores for {self.most} threads"
-        if self.settled < self.most:
-            return f"{why}: {self.settled} of {self.most} threads are used while that lasts"
-        if self._chooser.is_pinned:
+        if self.chosen < self.most:
+            return f"{why}: {self.chosen} of {self.most} threads are used while that lasts"
+        if self._chooser.fewer_are_not_allowed:
             return f"{why}; fewer threads would change results in their last bits, so all {self.most} stay in use"
         if self._chooser.fewer_were_slower:
             return f"{why}; steps take longer while that lasts, and would take longer still with fewer threads"
@@ -122,21 +124,21 @@ class TorchThreads(AdaptiveThreads):
     """Adapts the number of torch's threads within a `with` statement; after it, torch has as many as before.
 
     Args:
-        adapt, allowed, meter, tuning: as for `AdaptiveThreads`. `allowed` may set torch's number of threads.
+        adapt, allowed, meter, tuning: as for `AdaptiveThreads`. `is_allowed` may set torch's number of threads.
     """
 
     def __init__(
         self,
         *,
         adapt: bool = True,
-        allowed: Callable[[int], bool] = lambda threads: True,
+        is_allowed: Callable[[int], bool] = lambda threads: True,
         meter: LoadMeter | None = None,
-        tuning: Tuning = TUNING,
+        tuning: ThreadTuning = TUNING,
     ) -> None:
-        super().__init__(torch.get_num_threads(), adapt=adapt, allowed=allowed, meter=meter, tuning=tuning)
+        super().__init__(torch.get_num_threads(), adapt=adapt, is_allowed=is_allowed, meter=meter, tuning=tuning)
 
     def __enter__(self) -> Self:
-        self.new_work()
+        self.reset()
         self._set(self.threads)
         return self
 

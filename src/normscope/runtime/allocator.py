@@ -7,7 +7,7 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # the names of these settings in glib
 _LARGEST = 1 << 30
 
 
-def hold_memory() -> bool:
+def keep_freed_memory() -> bool:
     """Let glibc's allocator keep blocks up to a gigabyte instead of giving them back; True if there is one to ask.
 
     By default a block of more than some megabytes is a fresh mapping each time, and the kernel clears each of its

@@ -10,22 +10,22 @@ REPRODUCIBLE = "AUTO,STRICT"
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
 
 
-def user_decides_waiting(environment: Mapping[str, str]) -> bool:
+def user_sets_omp_wait(environment: Mapping[str, str]) -> bool:
     """Whether a variable says how OpenMP's threads wait. Without one, `normscope.runtime.openmp_wait` decides.
 
-    >>> user_decides_waiting({}), user_decides_waiting({"OMP_WAIT_POLICY": "active"})
+    >>> user_sets_omp_wait({}), user_sets_omp_wait({"OMP_WAIT_POLICY": "active"})
     (False, True)
     """
     return any(name in environment for name in _WAITING)
 
 
-def prepare_environment(environment: MutableMapping[str, str] | None = None) -> None:
+def set_env_defaults(environment: MutableMapping[str, str] | None = None) -> None:
     """Make MKL's results independent of the number of threads.
 
     A variable that the user has set is left alone. If torch is loaded already, it has read them, and nothing is done.
 
     >>> environment = {}
-    >>> prepare_environment(environment)
+    >>> set_env_defaults(environment)
     >>> environment
     {'MKL_CBWR': 'AUTO,STRICT'}
     """

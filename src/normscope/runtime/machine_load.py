@@ -31,14 +31,14 @@ class MachineLoad:
     """
 
     cores: int
-    others: float | None
+    other_cores: float | None
     waiting: float | None = None
     average: float | None = None
 
     @property
-    def free(self) -> int | None:
+    def free_cores(self) -> int | None:
         """How many threads can run without waiting for others, one at least; None if unknown."""
-        return None if self.others is None else max(1, math.floor(self.cores - self.others + SLACK))
+        return None if self.other_cores is None else max(1, math.floor(self.cores - self.other_cores + SLACK))
 
     def threads_for(self, most: int) -> int | None:
         """How many of so many threads promise to be the fastest; None if unknown.
@@ -46,24 +46,24 @@ class MachineLoad:
         While others want some of the cores, it is best to leave them these and run undisturbed on the rest. If they
         want nearly all, no core is left to be undisturbed on, and each thread gets one more share.
 
-        >>> [MachineLoad(cores=4, others=others, waiting=others).threads_for(4) for others in (0.1, 1.0, 2.0, 4.0)]
+        >>> [MachineLoad(cores=4, other_cores=other_cores, waiting=other_cores).threads_for(4) for other_cores in (0.1, 1.0, 2.0, 4.0)]
         [4, 3, 2, 4]
         """
-        if self.free is None:
+        if self.free_cores is None:
             return None
         if self.waiting is not None and self.waiting > CROWDED * self.cores:
             return most
-        return min(most, self.free)
+        return min(most, self.free_cores)
 
     @property
     def is_busy(self) -> bool:
         """Whether others use so much that one thread per core would have to wait for them."""
-        return self.others is not None and self.others > SLACK
+        return self.other_cores is not None and self.other_cores > SLACK
 
     def __str__(self) -> str:
-        if self.others is None:
+        if self.other_cores is None:
             return "unknown" if self.average is None else f"load average {self.average:.1f}"
-        return f"other processes use {self.others:.1f} of {self.cores} cores"
+        return f"other processes use {self.other_cores:.1f} of {self.cores} cores"
 
 
 class LoadMeter:
@@ -113,14 +113,14 @@ class LoadMeter:
         """The load since the last reading."""
         then, (now, own, busy) = self._before, self._read()
         samples, self._samples, self._before = self._samples, [], (now, own, busy)
-        others = None
+        other_cores = None
         if busy is not None and then[2] is not None and now > then[0]:
-            others = max(0.0, (busy - then[2] - (own - then[1])) / (now - then[0]))
+            other_cores = max(0.0, (busy - then[2] - (own - then[1])) / (now - then[0]))
         waiting = sum(samples) / len(samples) if samples else None
-        return MachineLoad(self._last.cores, others, waiting, _load_average())
+        return MachineLoad(self._last.cores, other_cores, waiting, _load_average())
 
 
-def machine_load(seconds: float = 0.3) -> MachineLoad:
+def measure_load(seconds: float = 0.3) -> MachineLoad:
     """The load right now, measured over so many seconds."""
     meter = LoadMeter()
     time.sleep(seconds)

@@ -8,20 +8,20 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 """Where a container finds how much it may have, in the two versions of that."""
 
 
-def memory_now() -> int:
+def current_memory() -> int:
     """The bytes in use now, or the most so far where the system does not tell.
 
-    >>> 0 < memory_now() and 0 < memory_peak()
+    >>> 0 < current_memory() and 0 < peak_memory()
     True
     """
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
-        return memory_peak()
+        return peak_memory()
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def memory_peak() -> int:
+def peak_memory() -> int:
     """The most bytes so far; 0 on Windows, which does not tell."""
     try:
         import resource
@@ -31,7 +31,7 @@ def memory_peak() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def memory_sizes() -> dict[str, int]:
+def meminfo() -> dict[str, int]:
     """What Linux says of its memory, in bytes, by its own names; nothing elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -40,12 +40,12 @@ def memory_sizes() -> dict[str, int]:
         return {}
 
 
-def memory_free() -> int | None:
+def available_memory() -> int | None:
     """The bytes that the process may still get, swap included; None where the system does not tell.
 
     Bounded by a container's limit and by `ulimit -v`.
     """
-    sizes = memory_sizes()
+    sizes = meminfo()
     if "MemAvailable" not in sizes:
         return None
     free = sizes["MemAvailable"] + sizes.get("SwapFree", 0)

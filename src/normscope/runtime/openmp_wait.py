@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from normscope.runtime.env_vars import user_decides_waiting
+from normscope.runtime.env_vars import user_sets_omp_wait
 
 
 def _functions() -> tuple[Callable[..., object], object] | None:
@@ -31,11 +31,11 @@ def _functions() -> tuple[Callable[..., object], object] | None:
         return None
 
 
-HOLDER = "normscope-brief-waits"
+THREAD_NAME = "normscope-brief-waits"
 """The name of the thread that holds the idle team."""
 
 
-class BriefWaits:
+class ShortSpin:
     """Lets OpenMP's threads sleep soon while it is on. Does nothing where the user has decided, or without libgomp."""
 
     _lock = threading.RLock()  # of one that is collected while another is being set
@@ -49,20 +49,20 @@ class BriefWaits:
         """Turn it on or off; a second time changes nothing."""
         if on == self._is_on:
             return
-        with BriefWaits._lock:
+        with ShortSpin._lock:
             self._is_on = on
-            BriefWaits._count += 1 if on else -1
-            if BriefWaits._count == 1 and on:
-                BriefWaits._end = _hold()
-            elif BriefWaits._count == 0 and BriefWaits._end is not None:
-                BriefWaits._end.set()
-                BriefWaits._end = None
+            ShortSpin._count += 1 if on else -1
+            if ShortSpin._count == 1 and on:
+                ShortSpin._end = _hold()
+            elif ShortSpin._count == 0 and ShortSpin._end is not None:
+                ShortSpin._end.set()
+                ShortSpin._end = None
 
     def __del__(self) -> None:
         self.set(False)
 
     @classmethod
-    def is_held(cls) -> bool:
+    def is_active(cls) -> bool:
         """Whether threads sleep soon at the moment, because some of these are on."""
         return cls._end is not None
 
@@ -70,7 +70,7 @@ class BriefWaits:
 def _hold() -> threading.Event | None:
     """Keep a team of more threads than there are cores until the event that is returned."""
     functions = _functions()
-    if functions is None or user_decides_waiting(os.environ):
+    if functions is None or user_sets_omp_wait(os.environ):
         return None
     start, nothing = functions
     end, ready = threading.Event(), threading.Event()
@@ -80,6 +80,6 @@ def _hold() -> threading.Event | None:
         ready.set()
         end.wait()
 
-    threading.Thread(target=keep, name=HOLDER, daemon=True).start()
+    threading.Thread(target=keep, name=THREAD_NAME, daemon=True).start()
     ready.wait()
     return end

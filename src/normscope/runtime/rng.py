@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def random_state(device: torch.device) -> dict[str, Tensor]:
+def rng_state(device: torch.device) -> dict[str, Tensor]:
     """Where the random numbers stand: those of the CPU, as `torch`, and those of an accelerator, by its kind."""
     state = {"torch": torch.get_rng_state()}
     if device.type != "cpu":
@@ -14,8 +14,8 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
     return state
 
 
-def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Draw again what was drawn after `random_state`, as far as it was taken of this kind of device."""
+def set_rng_state(state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Draw again what was drawn after `rng_state`, as far as it was taken of this kind of device."""
     torch.set_rng_state(state["torch"])
     if device.type in state:
         torch.get_device_module(device).set_rng_state(state[device.type], *_which(device))

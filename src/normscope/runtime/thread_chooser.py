@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Tuning:
+class ThreadTuning:
     """Every constant of the decision; times in seconds.
 
     Args:
@@ -61,11 +61,11 @@ class Tuning:
     patience: float = 0.6
 
 
-TUNING = Tuning()
+TUNING = ThreadTuning()
 
 
 @dataclass
-class _Side:
+class _Candidate:
     """What was measured with one number of threads in a trial: the mean time of a step in each block."""
 
     threads: int
@@ -79,13 +79,13 @@ class _Side:
 
 
 @dataclass
-class _Evidence:
+class _StepTimes:
     """Step times over several trials with one number of threads, older trials counting less."""
 
     seconds: float = 0.0
     steps: float = 0.0
 
-    def add(self, side: _Side, memory: float) -> float:
+    def add(self, side: _Candidate, memory: float) -> float:
         """Add a trial; returns the weighted mean time of a step."""
         self.seconds = memory * self.seconds + side.seconds
         self.steps = memory * self.steps + side.steps
@@ -94,16 +94,16 @@ class _Evidence:
 
 @dataclass
 class _Trial:
-    settled: _Side
-    other: _Side
-    running: _Side = field(init=False)
+    chosen: _Candidate
+    other: _Candidate
+    running: _Candidate = field(init=False)
     block: float = 0.0  # seconds, and steps, of the block that runs
     block_steps: int = 0
 
     def __post_init__(self) -> None:
         self.running = self.other
 
-    def add(self, seconds: float, tuning: Tuning) -> None:
+    def add(self, seconds: float, tuning: ThreadTuning) -> None:
         self.running.seconds += seconds
         self.running.steps += 1
         self.block += seconds
@@ -111,10 +111,10 @@ class _Trial:
         if self.block >= tuning.block:
             self.running.blocks.append(self.block / self.block_steps)
             self.block, self.block_steps = 0.0, 0
-            self.running = self.settled if self.running is self.other else self.other
+            self.running = self.chosen if self.running is self.other else self.other
 
-    def is_over(self, tuning: Tuning) -> bool:
-        one, other = self.settled.blocks, self.other.blocks
+    def is_over(self, tuning: ThreadTuning) -> bool:
+        one, other = self.chosen.blocks, self.other.blocks
         if self.block_steps or len(one) < len(other):
             return False
         limit = tuning.hopeless if len(one) > 1 else tuning.hopeless**2
@@ -123,7 +123,7 @@ class _Trial:
 
 
 @dataclass(frozen=True)
-class Advice:
+class ThreadSuggestion:
     """What the load of the machine suggests.
 
     Args:
@@ -132,7 +132,7 @@ class Advice:
     """
 
     threads: int
-    free: int
+    free_cores: int
 
 
 class ThreadChooser:
@@ -146,55 +146,57 @@ class ThreadChooser:
 
     >>> chooser = ThreadChooser(2)
     >>> for _ in range(100):                       # an idle machine: nothing to decide
-    ...     chooser.step(0.01, Advice(threads=2, free=2))
+    ...     chooser.step(0.01, ThreadSuggestion(threads=2, free_cores=2))
     >>> for _ in range(100):                       # another process wants a core, and one thread is faster
-    ...     chooser.step(0.06 if chooser.threads == 2 else 0.02, Advice(threads=1, free=1))
-    >>> chooser.settled
+    ...     chooser.step(0.06 if chooser.threads == 2 else 0.02, ThreadSuggestion(threads=1, free_cores=1))
+    >>> chooser.chosen
     1
     """
 
     def __init__(
         self,
         most: int,
-        advice: Advice | None = None,
+        suggestion: ThreadSuggestion | None = None,
         *,
-        allowed: Callable[[int], bool] = lambda threads: True,
-        tuning: Tuning = TUNING,
+        is_allowed: Callable[[int], bool] = lambda threads: True,
+        tuning: ThreadTuning = TUNING,
     ) -> None:
-        self.most, self._allowed, self._tuning = most, allowed, tuning
+        self.most, self._allowed, self._tuning = most, is_allowed, tuning
         self._known = {most: True}  # which numbers are allowed, as far as was asked
         self._account = tuning.account
         self._fastest: dict[int, float] = {}
-        self._evidence: defaultdict[int, _Evidence] = defaultdict(_Evidence)
+        self._step_times: defaultdict[int, _StepTimes] = defaultdict(_StepTimes)
         self._trial: _Trial | None = None
         self._window, self._steps, self._slow_windows = 0.0, 0, 0
         self.fewer_were_slower = False  # in the last trial
-        self._followed = most if advice is None else advice.threads  # what was suggested when it was last followed
-        self._doubt = 0.0  # for how long something else has been suggested
-        self.settled = self._nearest(self._followed)
+        self._followed = (
+            most if suggestion is None else suggestion.threads
+        )  # what was suggested when it was last followed
+        self._changed_for = 0.0  # for how long something else has been suggested
+        self.chosen = self._nearest(self._followed)
 
     @property
     def threads(self) -> int:
         """How many threads to use for the next step."""
         trial = self._trial
-        return self.settled if trial is None else trial.running.threads
+        return self.chosen if trial is None else trial.running.threads
 
     @property
-    def is_pinned(self) -> bool:
+    def fewer_are_not_allowed(self) -> bool:
         """Whether fewer threads were wanted, but none of the numbers that were asked about is allowed."""
         return False in self._known.values() and sum(self._known.values()) == 1
 
-    def new_work(self) -> None:
+    def reset(self) -> None:
         """Forget the times: what comes now takes another time than what was before."""
         self._fastest.clear()
-        self._evidence.clear()
+        self._step_times.clear()
         self._trial = None
         self._window, self._steps, self._slow_windows = 0.0, 0, 0
 
-    def step(self, seconds: float, advice: Advice | None = None) -> None:
+    def step(self, seconds: float, suggestion: ThreadSuggestion | None = None) -> None:
         """Take note of a step that took so many seconds with `threads` threads, and of what the load suggests now."""
         self._account = min(self._tuning.account, self._account + self._tuning.budget * seconds)
-        if self._follow(seconds, advice):
+        if self._follow(seconds, suggestion):
             return
         if (trial := self._trial) is not None:
             trial.add(seconds, self._tuning)
@@ -204,42 +206,42 @@ class ThreadChooser:
         self._window += seconds
         self._steps += 1
         if self._window >= self._tuning.window:
-            self._look(self._window / self._steps, advice)
+            self._maybe_start_trial(self._window / self._steps, suggestion)
             self._window, self._steps = 0.0, 0
 
-    def _follow(self, seconds: float, advice: Advice | None) -> bool:
+    def _follow(self, seconds: float, suggestion: ThreadSuggestion | None) -> bool:
         """Do what is suggested if it is new and lasts; True if that changes anything."""
-        if advice is None or advice.threads == self._followed:
-            self._doubt = 0.0
+        if suggestion is None or suggestion.threads == self._followed:
+            self._changed_for = 0.0
             return False
-        self._doubt += seconds
-        if self._doubt < self._tuning.patience:
+        self._changed_for += seconds
+        if self._changed_for < self._tuning.patience:
             return False
-        self._followed, self._doubt = advice.threads, 0.0
-        self.settled, self.fewer_were_slower = self._nearest(advice.threads), False
-        self.new_work()
+        self._followed, self._changed_for = suggestion.threads, 0.0
+        self.chosen, self.fewer_were_slower = self._nearest(suggestion.threads), False
+        self.reset()
         return True
 
-    def _look(self, mean: float, advice: Advice | None) -> None:
+    def _maybe_start_trial(self, mean: float, suggestion: ThreadSuggestion | None) -> None:
         """Begin a trial if there is a reason for one, and the means."""
-        fastest = min(mean, (1 + self._tuning.forget) * self._fastest.get(self.settled, mean))
-        self._fastest[self.settled] = fastest
+        fastest = min(mean, (1 + self._tuning.forget) * self._fastest.get(self.chosen, mean))
+        self._fastest[self.chosen] = fastest
         self._slow_windows = self._slow_windows + 1 if mean > self._tuning.slow * fastest else 0
-        if self._account <= self._tuning.account / 2 or self._doubt:
+        if self._account <= self._tuning.account / 2 or self._changed_for:
             return
-        target = self._target(advice)
-        if target is not None and target != self.settled and self._may_use(target):
-            self._trial = _Trial(_Side(self.settled), _Side(target))
+        target = self._target(suggestion)
+        if target is not None and target != self.chosen and self._may_use(target):
+            self._trial = _Trial(_Candidate(self.chosen), _Candidate(target))
 
-    def _target(self, advice: Advice | None) -> int | None:
+    def _target(self, suggestion: ThreadSuggestion | None) -> int | None:
         """The number of threads to try now; None for no trial."""
-        if advice is not None and self.settled < self.most:
+        if suggestion is not None and self.chosen < self.most:
             return self.most
-        if advice is not None and advice.free < self.settled:
-            return self._nearest(advice.free)
-        if self._slow_windows >= 2 and self.settled > 1:
-            return self._nearest(self.settled // 2)
-        return min(2 * self.settled, self.most) if advice is None else None
+        if suggestion is not None and suggestion.free_cores < self.chosen:
+            return self._nearest(suggestion.free_cores)
+        if self._slow_windows >= 2 and self.chosen > 1:
+            return self._nearest(self.chosen // 2)
+        return min(2 * self.chosen, self.most) if suggestion is None else None
 
     def _nearest(self, threads: int) -> int:
         """As many threads, or as few as are allowed, or all."""
@@ -252,16 +254,16 @@ class ThreadChooser:
         return self._known[threads]
 
     def _decide(self, trial: _Trial) -> None:
-        settled, other = trial.settled, trial.other
+        chosen, other = trial.chosen, trial.other
         self._trial, self._slow_windows = None, 0
         # One trial under load is noisy: a single lucky quarter of a second must not undo what several have shown.
-        mean, other_mean = (self._evidence[side.threads].add(side, self._tuning.memory) for side in (settled, other))
+        mean, other_mean = (self._step_times[side.threads].add(side, self._tuning.memory) for side in (chosen, other))
         is_better = other_mean < (1 - self._tuning.gain) * mean
-        self.fewer_were_slower = is_better == (other.threads > settled.threads)
+        self.fewer_were_slower = is_better == (other.threads > chosen.threads)
         if is_better:
-            self.settled = other.threads
+            self.chosen = other.threads
         else:
-            lost = other.seconds - other.steps * settled.mean  # as far as so few steps can tell
+            lost = other.seconds - other.steps * chosen.mean  # as far as so few steps can tell
             self._account -= max(self._tuning.least_cost * other.seconds, lost)
             # If fewer threads don't help, the work itself got slower, and this is its time now.
-            self._fastest[settled.threads] = settled.mean
+            self._fastest[chosen.threads] = chosen.mean

@@ -1,1 +1,1 @@
-"""Files and folders: atomic writes, folders that refuse symbolic links, JSON with limits."""
+"""Safe file access: atomic writes, checksums, JSON with schemas and limits, folders without symbolic links."""

@@ -1,7 +1,7 @@
-"""The one way to read JSON: with limits, against a schema, and with an error that names the file and what is wrong.
+"""Read JSON with size limits and a schema; errors name the file and the problem.
 
-Any file may come from someone else, or be damaged. Whatever is in it, the reader returns a value of the schema's type
-or raises one error of `normscope.errors`; it doesn't hang, exhaust the memory or recurse without end.
+A file may be damaged or malicious. The reader returns a value of the schema's type or raises a `normscope.errors` error;
+it never hangs, exhausts the memory or recurses without limit.
 """
 
 import json
@@ -16,23 +16,23 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from normscope.errors import FileError, NormscopeError
-from normscope.storage.files import is_altered, open_regular, read_limited
+from normscope.storage.files import has_valid_checksum, open_regular, read_limited
 
 T = TypeVar("T")
 
 MIB = 2**20
-SMALL = 16 * MIB
-"""The largest file of settings or state."""
-LARGE = 512 * MIB
-"""The largest file of data: tokenizers (one of 256k tokens has 35 MiB), x-rays of large models, lists of sources."""
-DEEPEST = 64
-"""How deep objects and arrays may be nested; nothing that is read here needs more than ten levels."""
-LARGEST_INTEGER = 2**64
-"""Integers are sizes, counts, times in nanoseconds and seeds, all of which fit in 64 bits."""
+SMALL_FILE_BYTES = 16 * MIB
+"""Size limit of settings and state files."""
+LARGE_FILE_BYTES = 512 * MIB
+"""Size limit of data files: tokenizers (35 MiB for 256k tokens), x-rays of large models, lists of sources."""
+MAX_NESTING = 64
+"""Maximum nesting of objects and arrays; no file needs more than ten levels."""
+INTEGER_LIMIT = 2**64
+"""Limit of integers: sizes, counts, nanoseconds and seeds fit into 64 bits."""
 
 
-class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A schema for a JSON object: its annotated fields and no others."""
+class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Base class of schemas for JSON objects; unknown fields are an error."""
 
 
 def read_json(
@@ -41,22 +41,22 @@ def read_json(
     *,
     fix: str,
     error: type[NormscopeError] = FileError,
-    max_bytes: int = SMALL,
-    any_text: bool = False,
+    max_bytes: int = SMALL_FILE_BYTES,
+    allow_any_text: bool = False,
 ) -> T:
-    """The content of a JSON file, as a value of the schema's type.
+    """Read a JSON file as a value of the schema's type.
 
     Args:
-        path: a regular file; a folder, device or pipe is refused.
-        schema: any type that msgspec converts to: `dict[str, Any]`, a `Strict`, a dataclass.
-        fix: what the user can do about a file that can't be read.
-        error: what to raise.
-        max_bytes: a larger file is refused before it is read.
-        any_text: let names with NUL characters and halves of surrogate pairs through, as tokens and samples may have.
+        path: A regular file.
+        schema: Any type msgspec converts to: `dict[str, Any]`, a `StrictStruct`, a dataclass.
+        fix: Fix to suggest if the file can't be read.
+        error: Exception class to raise.
+        max_bytes: Size limit.
+        allow_any_text: Allow NUL characters in names, and lone surrogates, which tokens and samples may contain.
     """
-    with raised_as(error, fix), open_regular(path) as file:
+    with reraise_as(error, fix), open_regular(path) as file:
         data = read_limited(file, path, max_bytes)
-    return parse_json(data, schema, name=str(path), fix=fix, error=error, any_text=any_text)
+    return parse_json(data, schema, name=str(path), fix=fix, error=error, allow_any_text=allow_any_text)
 
 
 def parse_json(
@@ -66,9 +66,9 @@ def parse_json(
     name: str,
     fix: str,
     error: type[NormscopeError] = FileError,
-    any_text: bool = False,
+    allow_any_text: bool = False,
 ) -> T:
-    """JSON in memory, as a value of the schema's type; `name` says in errors where it came from.
+    """Parse JSON as a value of the schema's type; `name` is the source shown in errors.
 
     >>> parse_json(b'{"step": 5}', dict[str, int], name="best.json", fix="remove it")
     {'step': 5}
@@ -78,65 +78,65 @@ def parse_json(
     fix: remove it
     """
     try:
-        content = _loads(data, any_text)
+        content = _loads(data, allow_any_text)
     except _ProblemError as problem:
         raise error(f"{name} {problem}\nfix: {fix}") from None
     return convert(content, schema, name=name, fix=fix, error=error)
 
 
 def convert(content: Any, schema: type[T], *, name: str, fix: str, error: type[NormscopeError] = FileError) -> T:
-    """What was read from JSON as a value of the schema's type."""
+    """Convert parsed JSON to a value of the schema's type."""
     try:
         return msgspec.convert(content, schema)
     except msgspec.ValidationError as wrong:
-        if isinstance(wrong.__cause__, NormscopeError):  # a dataclass refused its values, and says what to do
+        if isinstance(wrong.__cause__, NormscopeError):  # raised by a dataclass, with its own fix
             problem = str(wrong.__cause__)
             problem += "" if "\nfix: " in problem else f"\nfix: {fix}"
             raise error(f"{name} is not valid: {problem}") from wrong
-        raise error(f"{name} is not valid: {_in_words(str(wrong))}\nfix: {fix}") from None
+        raise error(f"{name} is not valid: {_clean_message(str(wrong))}\nfix: {fix}") from None
 
 
-def read_signed(
-    path: str | Path, *, fix: str, error: type[NormscopeError] = FileError, max_bytes: int = SMALL
+def read_checksummed_json(
+    path: str | Path, *, fix: str, error: type[NormscopeError] = FileError, max_bytes: int = SMALL_FILE_BYTES
 ) -> dict[str, Any]:
-    """The content of a file that `signed` content was written to; refused if it isn't what was signed, or unsigned."""
+    """Read a JSON file written by `with_checksum`; raises if the checksum is missing or wrong."""
     content = read_json(path, dict[str, Any], fix=fix, error=error, max_bytes=max_bytes)
-    return unsigned(content, name=str(path), fix=fix, error=error)
+    return without_checksum(content, name=str(path), fix=fix, error=error)
 
 
-def unsigned(
+def without_checksum(
     content: Mapping[str, Any], *, name: str, fix: str, error: type[NormscopeError] = FileError
 ) -> dict[str, Any]:
-    """Signed content without its checksum; refused if that is missing or doesn't match."""
+    """Verify and remove the checksum of content; raises if it is missing or wrong."""
     if "checksum" not in content:
         raise error(f"{name} is damaged: it has no checksum\nfix: {fix}")
-    if is_altered(content):
-        raise error(f"{name} is damaged: its checksum is not the one it was written with\nfix: {fix}")
+    if not has_valid_checksum(content):
+        raise error(f"{name} is damaged: its checksum is wrong\nfix: {fix}")
     return {key: value for key, value in content.items() if key != "checksum"}
 
 
 class _ProblemError(Exception):
-    """What is wrong with the text of a JSON file, to follow its name."""
+    """What is wrong with a JSON text; the message follows the name of the file."""
 
 
 @contextmanager
-def raised_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
-    """Raise a FileError as another class of errors, with what to do."""
+def reraise_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
+    """Raise a FileError as another exception class, with a fix."""
     try:
         yield
     except FileError as problem:
         raise error(f"{problem}\nfix: {fix}") from problem.__cause__
 
 
-def _loads(data: bytes, any_text: bool) -> Any:
+def _loads(data: bytes, allow_any_text: bool) -> Any:
     def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-            raise _ProblemError(f"has the name {twice!r:.60} twice in one object")
-        if not any_text and any("\0" in name for name in found):
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            [(duplicate, _)] = Counter(name for name, _ in pairs).most_common(1)
+            raise _ProblemError(f"has the name {duplicate!r:.60} twice in one object")
+        if not allow_any_text and any("\0" in name for name in content):
             raise _ProblemError("has a name with a NUL character")
-        return found
+        return content
 
     try:
         text = data.decode()
@@ -146,11 +146,11 @@ def _loads(data: bytes, any_text: bool) -> Any:
     except UnicodeDecodeError as error:
         raise _ProblemError(f"is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start}") from None
     except RecursionError:
-        raise _ProblemError(f"is nested more than {DEEPEST} levels deep") from None
+        raise _ProblemError(f"is nested more than {MAX_NESTING} levels deep") from None
     except ValueError as error:
         raise _ProblemError(f"is not JSON: {error}") from None
     _check_depth(content)
-    if not any_text and re.search(r"\\u[dD]", text):
+    if not allow_any_text and re.search(r"\\u[dD]", text):
         _check_surrogates(content)
     return content
 
@@ -167,15 +167,15 @@ def _float(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    if len(text) > 21 or abs(int(text)) >= LARGEST_INTEGER:
+    if len(text) > 21 or abs(int(text)) >= INTEGER_LIMIT:
         raise _ProblemError(f"has an integer of more than 64 bits: {text:.30}")
     return int(text)
 
 
 def _check_depth(content: Any) -> None:
-    """Level by level: what comes later (comparing, copying, writing) recurses, and mustn't go too deep either."""
+    """Check the nesting level by level: later operations (comparing, copying, writing) recurse."""
     level = [content] if isinstance(content, dict | list) else []
-    for _ in range(DEEPEST):
+    for _ in range(MAX_NESTING):
         level = [
             inner
             for outer in level
@@ -184,21 +184,21 @@ def _check_depth(content: Any) -> None:
         ]
         if not level:
             return
-    raise _ProblemError(f"is nested more than {DEEPEST} levels deep")
+    raise _ProblemError(f"is nested more than {MAX_NESTING} levels deep")
 
 
 def _check_surrogates(content: Any) -> None:
-    """JSON can escape half of a surrogate pair, which is no character and can't be printed or written."""
+    """Reject lone surrogates, which JSON can escape but UTF-8 cannot encode."""
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise _ProblemError("has half of a surrogate pair in a string") from None
 
 
-def _in_words(problem: str) -> str:
-    """msgspec's message without the `$` that stands for the whole file.
+def _clean_message(problem: str) -> str:
+    """msgspec's message without `$`, the root of the file.
 
-    >>> _in_words("Expected `int`, got `str` - at `$.model.depth`")
+    >>> _clean_message("Expected `int`, got `str` - at `$.model.depth`")
     'expected `int`, got `str` at `model.depth`'
     """
     problem = problem.replace(" - at `$`", "").replace(" - at ", " at ").replace("`$.", "`").replace("`$[", "`[")

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from normscope.errors import FileError
-from normscope.storage.files import AtomicFile, cannot_write, make_folder, open_regular, read_limited
+from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited, write_error
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd  # not on Windows, where each name is looked at before it is used
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-class OwnFolder:
+class SafeFolder:
     """A folder and what is in it.
 
     Args:
@@ -31,8 +31,8 @@ class OwnFolder:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = OwnFolder(place) / "checkpoints"
-    ...     folder.make()
+    ...     folder = SafeFolder(place) / "checkpoints"
+    ...     folder.create()
     ...     folder.write("best.json", b"{}")
     ...     folder.names(), folder.read("best.json")
     (['best.json'], b'{}')
@@ -41,6 +41,14 @@ class OwnFolder:
     def __init__(self, root: str | Path, *parts: str) -> None:
         self.root, self.parts = Path(root), parts
 
+    @classmethod
+    def of(cls, folder: "Path | SafeFolder") -> "SafeFolder":
+        return folder if isinstance(folder, SafeFolder) else cls(folder)
+
+    @property
+    def parent(self) -> "SafeFolder":
+        return SafeFolder(self.root, *self.parts[:-1]) if self.parts else SafeFolder(self.root.parent)
+
     @property
     def path(self) -> Path:
         return Path(self.root, *self.parts)
@@ -48,10 +56,10 @@ class OwnFolder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def __truediv__(self, name: str) -> "OwnFolder":
-        return OwnFolder(self.root, *self.parts, _plain(name, self.path))
+    def __truediv__(self, name: str) -> "SafeFolder":
+        return SafeFolder(self.root, *self.parts, _plain(name, self.path))
 
-    def is_folder(self) -> bool:
+    def exists(self) -> bool:
         """Whether it is there."""
         try:
             with self._opened():
@@ -67,7 +75,7 @@ class OwnFolder:
 
     def names(self) -> list[str]:
         """What is in it, in order; nothing if it isn't there."""
-        if not self.is_folder():
+        if not self.exists():
             return []
         with self._opened() as (place, prefix):
             return sorted(os.listdir(place if place is not None else prefix))
@@ -91,7 +99,7 @@ class OwnFolder:
             except FileError as error:
                 raise FileError(f"{error}\nfix: put the file there that was written") from error.__cause__
 
-    def open_to_append(self, name: str) -> BinaryIO:
+    def open_append(self, name: str) -> BinaryIO:
         """A regular file in it, to be written on and cut in place; made if it isn't there."""
         mode = self._mode(name)
         shown = self.path / name
@@ -102,7 +110,7 @@ class OwnFolder:
             try:
                 number = os.open(prefix + name, flags, 0o666, dir_fd=place)
             except OSError as error:
-                raise cannot_write(shown, error) from error
+                raise write_error(shown, error) from error
         if os.fstat(number).st_nlink > 1:
             os.close(number)
             raise FileError(
@@ -133,20 +141,20 @@ class OwnFolder:
             try:
                 os.replace(prefix + old, prefix + new, src_dir_fd=place, dst_dir_fd=place)
             except OSError as error:
-                raise cannot_write(self.path / new, error) from error
+                raise write_error(self.path / new, error) from error
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Make it, and the folders between it and the root."""
         make_folder(self.root)
         for count, name in enumerate(self.parts):
-            outer = OwnFolder(self.root, *self.parts[:count])
+            outer = SafeFolder(self.root, *self.parts[:count])
             if outer.has(name):
                 continue
             with outer._opened() as (place, prefix):
                 try:
                     os.mkdir(prefix + name, dir_fd=place)
                 except OSError as error:
-                    raise cannot_write(outer.path / name, error) from error
+                    raise write_error(outer.path / name, error) from error
         with self._opened():
             pass  # refuses a file of this name
 
@@ -170,7 +178,7 @@ class OwnFolder:
     def _mode(self, name: str) -> int | None:
         """The kind of a name in it, None if it isn't there; a link is refused."""
         _plain(name, self.path)
-        if not self.is_folder():
+        if not self.exists():
             return None
         with self._opened() as (place, prefix):
             try:

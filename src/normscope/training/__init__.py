@@ -1,1 +1,1 @@
-"""From batches to a trained model, in a folder that survives anything."""
+"""Train a GPT: configuration, optimizers, training loop, checkpoints and resume."""

@@ -1,4 +1,4 @@
-"""What a machine has, what a run would use of it and why, and what a given config costs: measured, not guessed."""
+"""Describe the machine, what a run would use of it, and the measured cost of a config."""
 
 import os
 import platform
@@ -19,70 +19,69 @@ from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 from normscope.runtime.compiler import cpp_compiler
 from normscope.runtime.devices import resolve_device
-from normscope.runtime.machine_load import machine_load
-from normscope.runtime.memory import memory_now, memory_peak, memory_sizes
+from normscope.runtime.machine_load import measure_load
+from normscope.runtime.memory import current_memory, meminfo, peak_memory
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import refuse_too_large
+from normscope.training.memory_estimate import check_memory
 from normscope.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Line:
-    """One finding: what it is about, what there is, and what follows from it."""
+class DoctorRow:
+    """One row of the report: a name, its value, and a note."""
 
-    about: str
-    what: str
-    why: str = ""
+    name: str
+    value: str
+    note: str = ""
 
 
-def machine(folder: Path) -> Iterator[Line]:
-    """What there is, as far as it matters for a run in this folder."""
-    yield Line("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
-    yield Line("processor", processor(), f"{os.cpu_count()} cores")
+def describe_machine(folder: Path) -> Iterator[DoctorRow]:
+    """The hardware and software a run in this folder would have."""
+    yield DoctorRow("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
+    yield DoctorRow("CPU", cpu_name(), f"{os.cpu_count()} cores")
     yield _load()
-    yield Line("memory", _memory())
+    yield DoctorRow("memory", _memory())
     free = shutil.disk_usage(folder).free
-    yield Line("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
+    yield DoctorRow("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
 
 
-def choices(config: TrainConfig, *, probe: bool = True) -> Iterator[Line]:
-    """What a run would use, and why; the probe takes a few seconds."""
+def describe_choices(config: TrainConfig, *, probe: bool = True) -> Iterator[DoctorRow]:
+    """What a run would use, and why. The bfloat16 probe takes a few seconds."""
     device = resolve_device(config.device)
-    yield Line(
-        "device", str(device), "an accelerator was found" if device.type != "cpu" else "no accelerator was found"
-    )
-    yield Line("threads", str(torch.get_num_threads()), _threads())
-    yield Line("kernels", *_kernels())
+    yield DoctorRow("device", str(device), "accelerator found" if device.type != "cpu" else "no accelerator found")
+    yield DoctorRow("threads", str(torch.get_num_threads()), _threads())
+    yield DoctorRow("kernels", *_kernels())
     precision = choose_precision(config.precision, device)
-    yield Line("precision", str(precision.dtype).removeprefix("torch."), precision.why)
+    yield DoctorRow("precision", str(precision.dtype).removeprefix("torch."), precision.reason)
     if probe and device.type == "cpu":
-        tried = probe_bfloat16()
-        advice = "" if tried.ratio is None or tried.ratio < 1.1 else "; --precision bfloat16 may pay"
-        yield Line("bfloat16", "no" if tried.ratio is None else f"{tried.ratio:.2f}x", tried.words + advice)
+        result = probe_bfloat16()
+        hint = "" if result.ratio is None or result.ratio < 1.1 else "; try --precision bfloat16"
+        yield DoctorRow("bfloat16", "no" if result.ratio is None else f"{result.ratio:.2f}x", result.message + hint)
     compiler = cpp_compiler()
     if compiler is None:
-        yield Line("compile", "not possible", "torch.compile needs a C++ compiler, and none was found")
+        yield DoctorRow("compile", "unavailable", "torch.compile needs a C++ compiler; none found")
     else:
-        why = f"{compiler} is there for --compile; it takes half a minute to warm up, which short runs do not win back"
-        yield Line("compile", "on" if config.compile else "off", why)
-    yield Line("allocator", "holds memory" if hold_memory() else "as it is", "freed blocks are kept for the next step")
+        note = f"--compile uses {compiler} and takes about 30 s to warm up, which does not pay off in short runs"
+        yield DoctorRow("compile", "on" if config.compile else "off", note)
+    allocator = "keeps memory" if keep_freed_memory() else "default"
+    yield DoctorRow("allocator", allocator, "freed blocks are reused in the next step")
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a config needs.
+class TrainingCost:
+    """The measured cost of a config.
 
     Args:
-        parameters: how many numbers the model learns.
-        step_seconds: the median time of a step.
-        tokens_per_second: how fast it reads.
-        total_seconds: of all the steps, without validation.
-        memory: bytes at the peak, beyond what the libraries take by themselves.
-        checkpoint: bytes of one checkpoint.
+        parameters: Number of parameters.
+        step_seconds: Median step time.
+        tokens_per_second: Training throughput.
+        total_seconds: Estimated time of all steps, without validation.
+        memory: Peak memory in bytes, without the libraries.
+        checkpoint: Size of one checkpoint in bytes.
     """
 
     parameters: int
@@ -93,14 +92,14 @@ class Cost:
     checkpoint: int
 
 
-def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> Cost:
-    """Take real steps on random tokens for so many seconds, three at least; what cannot fit is refused before."""
+def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> TrainingCost:
+    """Time real steps on random tokens for this many seconds, at least three; raises if the run cannot fit in memory."""
     check_config(model_config, GPTConfig, "a GPT")
     check_config(config, TrainConfig, "a measurement")
     check_positive_number(seconds=seconds)
-    refuse_too_large(model_config, config)
-    hold_memory()
-    before = memory_now()
+    check_memory(model_config, config)
+    keep_freed_memory()
+    before = current_memory()
     device = resolve_device(config.device)
     precision = choose_precision(config.precision, device)
     torch.manual_seed(config.seed)
@@ -108,10 +107,10 @@ def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) 
     tokens = np.random.default_rng(0).integers(model_config.vocab_size, size=64 * (model_config.context + 1))
     batches = Batches(tokens, model_config.context, config.batch)
     trainer = Trainer(model, config, batches, precision.autocast(device))
-    trainer.step()  # compiles and warms up
+    trainer.step()  # compile and warm up
     times: list[float] = []
     can_adapt = device.type == "cpu" and not config.compile
-    with TorchThreads(adapt=can_adapt) as threads:  # as in a run; nobody keeps these bits
+    with TorchThreads(adapt=can_adapt) as threads:  # as in a run
         while len(times) < 3 or sum(times) < seconds:
             start = time.perf_counter()
             trainer.step()
@@ -119,17 +118,17 @@ def measure(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) 
             threads.step(times[-1])
     step = statistics.median(times)
     tensors, _ = trainer.state()
-    return Cost(
+    return TrainingCost(
         parameters=model.parameter_count(),
         step_seconds=step,
         tokens_per_second=config.batch * model_config.context / step,
         total_seconds=step * config.steps,
-        memory=max(0, memory_peak() - before),
+        memory=max(0, peak_memory() - before),
         checkpoint=sum(tensor.nbytes for group in tensors.values() for tensor in group.values()),
     )
 
 
-def processor() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -139,25 +138,25 @@ def processor() -> str:
 
 
 def _memory() -> str:
-    sizes = memory_sizes()
+    sizes = meminfo()
     if not {"MemAvailable", "MemTotal"} <= sizes.keys():
         return "unknown"
     return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
 
 
-def _load() -> Line:
-    load = machine_load()
-    if not load.is_busy or load.free is None:
-        return Line("load", str(load))
-    return Line("load", str(load), "busy: expect slower steps, and fewer threads while it lasts")
+def _load() -> DoctorRow:
+    load = measure_load()
+    if not load.is_busy or load.free_cores is None:
+        return DoctorRow("load", str(load))
+    return DoctorRow("load", str(load), "busy: steps will be slower and may use fewer threads")
 
 
 def _threads() -> str:
-    adapts = "fewer while the machine is busy" if thread_mode() == "adaptive" else "fixed by NORMSCOPE_THREADS"
-    return f"torch's own choice, which OMP_NUM_THREADS changes; {adapts}"
+    mode = "fewer while the machine is busy" if thread_mode() == "adaptive" else "fixed by NORMSCOPE_THREADS"
+    return f"torch's default, set with OMP_NUM_THREADS; {mode}"
 
 
 def _kernels() -> tuple[str, str]:
     if select_backend(torch.empty(1)) == "fused":
-        return "fused", "compiled by numba when first used, kept on disk"
+        return "fused", "compiled by numba on first use, cached on disk"
     return "plain torch", "NORMSCOPE_KERNELS=reference is set, or numba failed"

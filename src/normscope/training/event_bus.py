@@ -1,51 +1,50 @@
-"""Everyone who is told what happens in a run; and what the record keeps when the run goes back."""
+"""Send the events of a run to metrics.jsonl and to its observers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from normscope.runs.events import Event, Observer, Saved
+from normscope.runs.events import CheckpointEvent, Observer, RunEvent
 from normscope.runs.metrics import MetricsFile
 
 
-class Audience:
-    """The record, metrics.jsonl, and those who watch.
+class EventBus:
+    """Sends each event to metrics.jsonl and to all observers.
 
     Args:
-        metrics: the record, which is cut when the run goes back.
-        observers: the others, who remember what they saw.
+        metrics: The metrics file; truncated on a rollback.
+        observers: Displays and trackers.
     """
 
     def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
         self.metrics = metrics
         self._observers = list(observers)
-        self._everyone: list[Observer] = [metrics, *observers]
-        self._lasting: list[Event] = []
-        self.left = False
-        """Whether one of the observers has nobody left to tell: the pipe that it writes to was closed."""
+        self._lasting: list[RunEvent] = []
+        self.disconnected = False
+        """Whether an observer's output pipe was closed."""
 
-    def tell(self, event: Event) -> None:
-        for observer in self._everyone:
+    def emit(self, event: RunEvent) -> None:
+        for observer in (self.metrics, *self._observers):
             try:
-                observer.see(event)
+                observer.on_event(event)
             except BrokenPipeError:
-                self.left = True
+                self.disconnected = True
 
-    def show(self, event: Event) -> None:
-        """Tell those who watch and not the record: what is true of this moment, and no part of the run."""
+    def emit_to_observers(self, event: RunEvent) -> None:
+        """Send an event to the observers only: it describes the moment and isn't part of the run's history."""
         for observer in self._observers:
-            observer.see(event)
+            observer.on_event(event)
 
-    def tell_for_good(self, event: Event) -> None:
-        """Tell what stays true when the run goes back: that it began, what the user should know."""
+    def emit_lasting(self, event: RunEvent) -> None:
+        """Send an event that a rollback must keep in metrics.jsonl, such as a start or a notice."""
         self._lasting.append(event)
-        self.tell(event)
+        self.emit(event)
 
-    def go_back(self, step: int, keep_bytes: int, checkpoint: str | None) -> None:
-        """Cut the record to what it was when a step was saved, and add that it was, and what stays true."""
-        self.metrics.cut(keep_bytes)
+    def roll_back(self, step: int, keep_bytes: int, checkpoint: str | None) -> None:
+        """Truncate metrics.jsonl to its size at a checkpoint, then rewrite that checkpoint's and all lasting events."""
+        self.metrics.truncate(keep_bytes)
         if checkpoint is not None:
-            self.metrics.see(Saved(step, checkpoint))
+            self.metrics.on_event(CheckpointEvent(step, checkpoint))
         self._lasting = [replace(event, step=min(event.step, step)) for event in self._lasting]
         for event in self._lasting:
-            if event.step == step:  # those of earlier steps were not cut
-                self.metrics.see(event)
+            if event.step == step:  # earlier ones were not truncated
+                self.metrics.on_event(event)

@@ -1,47 +1,47 @@
-"""The least memory that a run takes, known before it is asked for: systems kill who asks for too much, in silence."""
+"""Estimate the memory a run needs before it allocates any: Linux kills a process that asks for too much."""
 
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.models.size import check_model_size
 from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.devices import resolve_device
-from normscope.runtime.memory import memory_free
+from normscope.runtime.memory import available_memory
 from normscope.training.config import TrainConfig
 
 _ACTIVATIONS = 12
-"""Numbers that a block keeps for the way back, for each token and unit of width: half of what is measured."""
+"""Values a block saves for the backward pass, per token and unit of width: half of what is measured."""
 
 
-def refuse_too_large(model: GPTConfig, train: TrainConfig) -> None:
-    """Refuse what cannot fit in the memory that is free. What might fit is let through: this is a bound from below."""
-    free = memory_free()
-    if free is None or resolve_device(train.device).type != "cpu":  # others refuse by themselves, with an error
+def check_memory(model: GPTConfig, train: TrainConfig) -> None:
+    """Raise if a run cannot fit into the available memory. This is a lower bound: a run that passes may still fail."""
+    free = available_memory()
+    if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own
         check_model_size(model)
         return
     fixed, window = weights_memory(model), window_memory(model, train)
-    at_once = min(train.micro_batch or train.batch, train.batch)
-    if fixed + at_once * window <= free:
+    micro_batch = min(train.micro_batch or train.batch, train.batch)
+    if fixed + micro_batch * window <= free:
         check_model_size(model)  # so many blocks that building them takes minutes may still fit
         return
     fits = (free - fixed) // (2 * window)
     fix = (
-        f"--micro-batch {fits} at most, which gives the same result"
+        f"--micro-batch {fits} or less, which gives the same result"
         if fits > 0
         else "a smaller --depth, --width or --context"
     )
     raise ConfigError(
-        f"there is not enough memory: weights, gradients and optimiser of {format_count(model.parameter_count())} "
-        f"parameters take {format_bytes(fixed)}, and {at_once} windows of {model.context} tokens "
-        f"{format_bytes(at_once * window)} at least, but {format_bytes(free)} are free\nfix: {fix}"
+        f"not enough memory: weights, gradients and optimizer state of {format_count(model.parameter_count())} parameters "
+        f"need {format_bytes(fixed)}, activations of {micro_batch} windows of {model.context} tokens at least "
+        f"{format_bytes(micro_batch * window)}, but {format_bytes(free)} are available\nfix: {fix}"
     )
 
 
 def weights_memory(model: GPTConfig) -> int:
-    """The bytes of weights, gradients and of one number that the optimiser remembers for each, and of tables."""
+    """Bytes of weights, gradients, one optimizer state per parameter, and lookup tables."""
     return 4 * (3 * model.parameter_count() + model.buffer_count())
 
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:
-    """The bytes that one window of text keeps until its gradients are there, at least."""
-    numbers = model.context * (_ACTIVATIONS * model.depth * model.width + model.vocab_size)
-    return numbers * (2 if train.precision == "bfloat16" else 4)
+    """Lower bound of the bytes of activations that one window of text keeps for the backward pass."""
+    values = model.context * (_ACTIVATIONS * model.depth * model.width + model.vocab_size)
+    return values * (2 if train.precision == "bfloat16" else 4)

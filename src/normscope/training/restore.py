@@ -1,4 +1,4 @@
-"""A checkpoint, checked against the run and the trainer that it is to be restored into."""
+"""Load a checkpoint into a trainer, after checking that the two fit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,29 +7,27 @@ import msgspec
 from torch import Tensor
 
 from normscope.errors import CheckpointError
-from normscope.runs.run import Run, differences
+from normscope.runs.run import Run, check_finite, config_differences
 from normscope.training.trainer import Trainer
 
 
-def load_state(run: Run, step: int, trainer: Trainer) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The tensors and facts of a step; refused unless they fit the trainer, by the names of what doesn't."""
+def load_checkpoint_state(run: Run, step: int, trainer: Trainer) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Load the tensors and the state of a step; an error names what does not fit the trainer."""
     checkpoints = run.checkpoints
-    with checkpoints.explained(step):
-        facts, found = checkpoints.state(step), checkpoints.open(step)
-        refuse_other_config(run, facts.config)
-        wanted = trainer.expected(step)
-        tensors = {group: found.tensors(group, wanted[group]) for group in wanted}
-        for name, tensor in tensors["model"].items():
-            if not bool(tensor.isfinite().all()):
-                raise CheckpointError(f"{checkpoints.path(step)} has numbers in {name} that are not finite")
-    return tensors, msgspec.to_builtins(facts)
+    with checkpoints.with_alternatives(step):
+        state, folder = checkpoints.state(step), checkpoints.open(step)
+        check_same_config(run, state.config)
+        expected = trainer.expected_tensors(step)
+        tensors = {group: folder.tensors(group, expected[group]) for group in expected}
+        check_finite(tensors["model"], checkpoints.path(step))
+    return tensors, msgspec.to_builtins(state)
 
 
-def refuse_other_config(run: Run, saved: Mapping[str, Any]) -> None:
-    """Refuse a config that changed since a checkpoint was written, by the names of its settings."""
-    changes = list(differences(saved, run.config.to_json()))
+def check_same_config(run: Run, saved: Mapping[str, Any]) -> None:
+    """Raise if the config changed since a checkpoint was written, naming the settings."""
+    changes = list(config_differences(saved, run.config.to_json()))
     if changes:
         raise CheckpointError(
-            f"config.json is not the one that this run began with: {'; '.join(changes)}\n"
-            f"fix: put it back, or start a new run with the new settings"
+            f"config.json changed since this run started: {'; '.join(changes)}\n"
+            f"fix: restore it, or start a new run with the new settings"
         )

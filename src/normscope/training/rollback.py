@@ -1,24 +1,24 @@
-"""How often a run that meets numbers which are not finite goes back, and to which checkpoint."""
+"""Limit how often a run rolls back after a NaN or Inf, and choose the checkpoint to roll back to."""
 
 from collections.abc import Sequence
 
-MOST_REWINDS = 10
-"""How often a run goes back without getting past the fault."""
-TRIES = 5
-"""How often from the newest checkpoint; then from the one before, for the newest may have been hopeless already."""
+MAX_ROLLBACKS = 10
+"""Rollbacks in a row before the run gives up."""
+TRIES_PER_CHECKPOINT = 5
+"""Rollbacks to the newest checkpoint before the one before it is used: the newest may be beyond recovery."""
 
 
-class Rewinds:
-    """The rewinds since a run last got further than it had ever been.
+class Rollbacks:
+    """Counts the rollbacks since the run last made progress.
 
-    >>> rewinds = Rewinds()
-    >>> [rewinds.back_to([20, 30], fault_step=34) for _ in range(6)]
+    >>> rollbacks = Rollbacks()
+    >>> [rollbacks.next_step([20, 30], fault_step=34) for _ in range(6)]
     [30, 30, 30, 30, 30, 20]
-    >>> rewinds.saved(30)   # that far it had come before
-    >>> rewinds.count
+    >>> rollbacks.saved(30)   # not beyond the fault: no progress yet
+    >>> rollbacks.count
     6
-    >>> rewinds.saved(40)
-    >>> rewinds.count
+    >>> rollbacks.saved(40)
+    >>> rollbacks.count
     0
     """
 
@@ -26,15 +26,15 @@ class Rewinds:
         self.count = 0
         self._fault_step = 0
 
-    def back_to(self, checkpoints: Sequence[int], fault_step: int) -> int | None:
-        """The step to go back to after a fault in a step; None is the beginning."""
+    def next_step(self, checkpoints: Sequence[int], fault_step: int) -> int | None:
+        """Count a rollback and return the checkpoint to roll back to; None for the start of the run."""
         self.count += 1
         self._fault_step = max(self._fault_step, fault_step)
         if not checkpoints:
             return None
-        return checkpoints[-2] if self.count == TRIES + 1 and len(checkpoints) > 1 else checkpoints[-1]
+        return checkpoints[-2] if self.count == TRIES_PER_CHECKPOINT + 1 and len(checkpoints) > 1 else checkpoints[-1]
 
     def saved(self, step: int) -> None:
-        """A checkpoint is whole; if the fault lies behind it, what comes next is another one."""
+        """Note a new checkpoint; one beyond the fault resets the count."""
         if step >= self._fault_step:
             self.count = 0

@@ -1,17 +1,17 @@
-"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP): finish the step, save the run, and stop."""
+"""Stop gracefully on Ctrl-C, SIGTERM or a closed terminal (SIGHUP): finish the step, save, then stop."""
 
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 
-class Stopping:
-    """Inside this context the first signal is noted; a second one interrupts at once.
+class StopOnSignal:
+    """Context manager that records the first signal in `requested`; a second one raises KeyboardInterrupt.
 
-    >>> with Stopping() as stopping:
+    >>> with StopOnSignal() as stop:
     ...     signal.raise_signal(signal.SIGTERM)
-    ...     stopping.requested
+    ...     stop.requested
     <Signals.SIGTERM: 15>
     """
 
@@ -19,22 +19,22 @@ class Stopping:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Stopping":
-        if threading.current_thread() is threading.main_thread():  # Python lets no other thread set them
-            # What is ignored stays so: a shell starts a run in the background like that, and Ctrl-C is not for it.
-            heard = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in heard}
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # Python lets no other thread set handlers
+            # Ignored signals stay ignored: a shell ignores SIGINT for background jobs, nohup ignores SIGHUP.
+            handled = [number for number in self.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number)

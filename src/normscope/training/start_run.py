@@ -1,4 +1,4 @@
-"""From text and a recipe to a run that is ready to be trained."""
+"""Create a run from text and a recipe, ready to train."""
 
 import dataclasses
 import os
@@ -20,20 +20,20 @@ from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.lock import LOCK_NAME, locked
-from normscope.runs.run import CONFIG, Run, RunConfig, fingerprint, refuse_run
+from normscope.runs.run import CONFIG_NAME, Run, RunConfig, check_no_run, fingerprint
 from normscope.runtime.compiler import check_compile
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import choose_precision
 from normscope.storage.files import is_partial, make_folder
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import refuse_too_large
+from normscope.training.memory_estimate import check_memory
 from normscope.training.recipes import Recipe
 
 _DATA = "data"
 
 
-def start(
+def start_run(
     folder: str | Path,
     sources: Sequence[str | Path],
     recipe: Recipe,
@@ -46,39 +46,41 @@ def start(
     prompt: str = "",
     progress: Progress | None = None,
 ) -> Run:
-    """Prepare the text, write down all settings, and return the run; `train` in train/loop.py does the rest.
+    """Tokenize the text, write the config, and return the new run; `train_run` trains it.
 
     Args:
-        folder: the run's, which must not hold one yet.
-        sources: files, folders and patterns; or one folder that `prepare` wrote; nothing for the built-in stories.
-        recipe: the settings.
-        column, val_fraction, allow_special: see `prepare`.
-        model, train: settings that override the recipe's.
-        prompt: what samples during the training begin with.
-        progress: is told how many bytes have been read, of how many.
+        folder: Run folder; must not contain a run yet.
+        sources: Files, folders and glob patterns; one folder written by `prepare`; or empty for the built-in stories.
+        recipe: Default settings.
+        column, val_fraction, allow_special: See `prepare`.
+        model, train: Settings that override the recipe's.
+        prompt: Prompt of the samples drawn during training.
+        progress: Called with the number of bytes read and the total.
     """
     folder, sources = as_path(folder, "a run"), source_names(sources)
     check_config(recipe, Recipe, "a run", ", or with recipe()")
     for name, settings in (("model", model), ("train", train)):
         if not isinstance(settings, Mapping | None):
-            raise ConfigError(f"{name}={short_repr(settings)} must be a dictionary of settings")
+            raise ConfigError(f"{name}={short_repr(settings)} must be a dict of settings")
     if not isinstance(prompt, str):
-        raise ConfigError(f"prompt={short_repr(prompt)} must be a text")
+        raise ConfigError(f"prompt={short_repr(prompt)} must be a string")
     if "vocab_size" in (model or {}):
-        raise ConfigError("vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer, --vocab-size")
+        raise ConfigError(
+            "vocab_size cannot be set here: it comes from the tokenizer\nfix: --tokenizer or --vocab-size"
+        )
     settings = {**recipe.model, **(model or {})}
-    _refuse_unknown(train or {})
-    # Whatever can be refused is, before hours of preparation and not after.
+    _check_known(train or {})
+    # Validate everything possible before tokenizing, which may take hours.
     training = TrainConfig(**{**recipe.train, **(train or {})})
     device = resolve_device(training.device)
     choose_precision(training.precision, device)
     check_compile(training.compile, device)
     preset(recipe.preset, **settings)
-    refuse_too_large(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # how many tokens, the text says
-    refuse_run(folder)
-    with _claimed(folder):
+    check_memory(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
+    check_no_run(folder)
+    with _locked_new_folder(folder):
         corpus = _corpus(folder, sources, recipe, training.seed, column, val_fraction, allow_special, progress)
-        corpus.tokenizer.encode(prompt)  # refuses a character that is unknown
+        corpus.tokenizer.encode(prompt)  # raises on an unknown character
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
             fingerprint=fingerprint(corpus),
@@ -86,48 +88,51 @@ def start(
             train=training,
             prompt=prompt,
         )
-        Batches(corpus.train, config.model.context, training.batch, training.seed)  # refuses a text that is too short
+        Batches(corpus.train, config.model.context, training.batch, training.seed)  # raises if the text is too short
         windows(corpus.validation, config.model.context, training.batch)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 
-def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+def _check_known(settings: Mapping[str, Any]) -> None:
     known = [field.name for field in dataclasses.fields(TrainConfig)]
     for name in settings:
         if name not in known:
-            raise ConfigError(f"training has no setting {short_repr(name)}\nfix: use one of {', '.join(known)}")
+            raise ConfigError(f"unknown training setting {short_repr(name)}\nfix: use one of {', '.join(known)}")
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """A folder for this process alone. After an error nothing that was made is left, unless by one that was killed."""
-    found = [path for path in (folder, folder / _DATA) if path.is_dir()]
+def _locked_new_folder(folder: Path) -> Iterator[None]:
+    """Create and lock a run folder. On an error, remove everything that was created."""
+    existed = [path for path in (folder, folder / _DATA) if path.is_dir()]
     make_folder(folder)
     with locked(folder):
-        _refuse_other_things(folder)
+        _check_empty(folder)
         try:
             yield
         except BaseException:
             for path in (folder / _DATA, folder):
-                if path not in found:
+                if path not in existed:
                     shutil.rmtree(path, ignore_errors=True)
             raise
 
 
-def _refuse_other_things(folder: Path) -> None:
-    """A run does not mix with the files of others: it begins in an empty folder, or in one that holds its tokens."""
-    refuse_run(folder)  # again, for another process may have been faster
+def _check_empty(folder: Path) -> None:
+    """Raise unless the folder is empty, apart from the files of an earlier attempt that was killed."""
+    check_no_run(folder)  # again: another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
-    usual = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG}  # the last two of a process that was killed before the manifest
-    own = OwnFolder(folder)
-    strange = [name for name in own.names() if not is_partial(name) and (name not in usual or not own.has(name))]
-    data = own / _DATA
-    inside = [name for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)]
-    strange += [f"{_DATA}/{name}" for name in inside]
-    if strange:
+    # A process killed before it wrote the manifest leaves tokenizer.json and config.json.
+    expected = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME}
+    root = SafeFolder(folder)
+    data = root / _DATA
+    unexpected = [
+        name for name in root.names() if not is_partial(name) and (name not in expected or not root.has(name))
+    ]
+    unexpected += [
+        f"{_DATA}/{name}" for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)
+    ]
+    if unexpected:
         raise FileError(
-            f"{folder} is not empty: it has {', '.join(sorted(strange)[:3])}\n"
-            f"fix: a run needs a folder of its own; name a new one with --out"
+            f"{folder} is not empty: it has {', '.join(sorted(unexpected)[:3])}\nfix: choose a new folder with --out"
         )
 
 
@@ -162,11 +167,11 @@ def _corpus(
 
 
 def is_prepared(sources: Sequence[str | Path]) -> bool:
-    """Whether the one source that is named is a folder that `prepare` wrote."""
+    """Whether the only source is a folder written by `prepare`."""
     return len(sources) == 1 and (Path(sources[0]) / RECORD_NAME).is_file()
 
 
 def _relative(corpus: Path, run: Path) -> str:
-    """A corpus inside the run moves with it; one elsewhere stays where it is."""
-    inside = corpus.resolve().is_relative_to(run.resolve())
-    return os.path.relpath(corpus.resolve(), run.resolve()) if inside else str(corpus.resolve())
+    """The corpus path to store: relative if it is inside the run folder, otherwise absolute."""
+    safe_folder = corpus.resolve().is_relative_to(run.resolve())
+    return os.path.relpath(corpus.resolve(), run.resolve()) if safe_folder else str(corpus.resolve())

@@ -1,4 +1,4 @@
-"""What a user should know before the first step of a run, or before the first after it was resumed."""
+"""Notices shown before the first step of a new or resumed run."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,28 @@ from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import are_compiled, kernels
 
 
-def opening_notices(
+def startup_notices(
     step: int, dropped: Sequence[int], missing_text: Sequence[str], changes: Sequence[str], device: torch.device
 ) -> list[str]:
-    """Notices, each a sentence.
+    """The notices for a run, one sentence each.
 
     Args:
-        step: how many steps are done.
-        dropped: the steps whose checkpoints are dropped, because the run goes on from an earlier one.
-        missing_text: names of files that the corpus was made from and that are gone.
-        changes: what differs from the surroundings of the checkpoint.
-        device: what it runs on.
+        step: Number of steps done.
+        dropped: Later checkpoints that are dropped because the run resumes from an earlier one.
+        missing_text: Source files of the corpus that no longer exist.
+        changes: Differences to the environment of the checkpoint.
+        device: The run's device.
 
-    >>> opening_notices(50, [100, 150], [], [], torch.device("meta"))
-    ['what was saved at step 100 and 150 is dropped, for the run goes on from step 50']
+    >>> startup_notices(50, [100, 150], [], [], torch.device("meta"))
+    ['resuming from step 50: later checkpoints are dropped (100, 150)']
     """
     notices = []
     if dropped:
-        steps = " and ".join(map(str, dropped))
-        notices.append(f"what was saved at step {steps} is dropped, for the run goes on from step {step}")
+        notices.append(f"resuming from step {step}: later checkpoints are dropped ({', '.join(map(str, dropped))})")
     if missing_text:
-        names = ", ".join(missing_text)
-        notices.append(f"{names} cannot be found any more; the run has its tokens, and goes on without")
+        notices.append(f"source text not found: {', '.join(missing_text)}. The run continues with its saved tokens")
     if changes:
-        notices.append(f"{', '.join(changes)}: from here on the numbers may differ in their last bits")
+        notices.append(f"environment changed: {', '.join(changes)}. Results may differ in the last bits from here on")
     if device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None and not are_compiled():
-        notices.append("the kernels are compiled for this machine, once; the first steps take some seconds longer")
+        notices.append("compiling kernels for this machine (once): the first steps take a few seconds longer")
     return notices

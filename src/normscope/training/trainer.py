@@ -1,4 +1,4 @@
-"""The trainer: a model, its optimisers and its place in the data. One call is one step."""
+"""The trainer: one optimizer step at a time, and the state to checkpoint."""
 
 import hashlib
 import math
@@ -13,50 +13,50 @@ from torch import Tensor
 
 from normscope.errors import CheckpointError, NonFiniteError
 from normscope.models.gpt import GPT
-from normscope.runs.tensor_specs import Spec, specs
-from normscope.runtime.rng import random_state, set_random_state
+from normscope.runs.tensor_specs import TensorSpec, tensor_specs
+from normscope.runtime.rng import rng_state, set_rng_state
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.groups import Team, gradient_norm
-from normscope.training.running_statistics import are_finite, put_back, running_statistics
+from normscope.training.optimizers.groups import OptimizerGroup, grad_norm
+from normscope.training.running_statistics import all_finite, restore_statistics, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
-LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
-"""Of gradients that weights learn from: AdamW remembers squares, and a larger one would be infinite."""
+MAX_GRAD_NORM = math.sqrt(torch.finfo(torch.float32).max)
+"""Largest usable gradient norm: AdamW squares gradients, and a larger one overflows."""
 
 
 class BatchSource(Protocol):
-    """Batches by number: the same number is always the same batch, so a place in the data is a number."""
+    """Batches by index: the same index always gives the same batch, so a position in the data is one number."""
 
     def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step was like.
+class StepResult:
+    """The result of one optimizer step.
 
     Args:
-        number: how many steps are done, this one included.
-        loss: nats a token, of the batch before the weights changed.
-        gradient_norm: the length of all gradients, before clipping.
-        rate: the share of the peak learning rate.
-        tokens: how many tokens were learnt from.
+        number: Steps done, including this one.
+        loss: Training loss in nats per token, before the update.
+        grad_norm: Global gradient norm, before clipping.
+        lr_scale: Learning rate as a fraction of its peak.
+        tokens: Number of tokens in the batch.
     """
 
     number: int
     loss: float
-    gradient_norm: float
-    rate: float
+    grad_norm: float
+    lr_scale: float
     tokens: int
 
 
 class Trainer:
-    """All that changes while a model trains, and the step that changes it.
+    """Model, optimizer and position in the data.
 
     Args:
-        model: what is trained, on its device.
-        config: how.
-        batches: what it is trained on.
-        autocast: makes the context that each pass runs in, for products of lower precision.
+        model: The model, on its device.
+        config: The training configuration.
+        batches: The training batches.
+        autocast: Returns the autocast context for forward passes.
     """
 
     def __init__(
@@ -67,82 +67,83 @@ class Trainer:
         autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.model, self.config, self.batches, self.autocast = model, config, batches, autocast
-        self.team = Team(model, config)
-        self.done = 0  # steps
+        self.optimizer = OptimizerGroup(model, config)
+        self.steps_done = 0
         self.next_batch = 0
-        self.passed_over: list[int] = []  # batches that must not be learnt from
-        self.random_before = random_state(self.device)  # as it was before the last step was tried
+        self.skipped_batches: list[int] = []
+        self.rng_before = rng_state(self.device)  # before the last attempted step
         self._statistics = list(running_statistics(model).values())
-        self._schedule = config.rates()
+        self._schedule = config.lr_schedule()
         self._loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
-    def step(self) -> Step:
-        """Learn from the next batch. Numbers that are not finite raise, and the model is what it was before."""
-        self.random_before = random_state(self.device)
+    def step(self) -> StepResult:
+        """Train on the next batch. If the loss or a gradient is not finite, raise and leave the model unchanged."""
+        self.rng_before = rng_state(self.device)
         statistics_before = [tensor.clone() for tensor in self._statistics]
-        inputs, targets = self.load_batch(self._coming_batch())
+        inputs, targets = self.load_batch(self._next_batch_index())
         loss = self._accumulate(inputs, targets)
-        length = gradient_norm(self.team.parameters)
-        fault = self._fault(loss, length)
-        if fault is not None:
-            self.team.zero_grad()
-            put_back(self._statistics, statistics_before)
-            raise NonFiniteError(f"{fault} at step {self.done + 1}, batch {self.next_batch}")
-        if self.config.clip is not None and length > self.config.clip:
-            torch._foreach_mul_([p.grad for p in self.team.parameters if p.grad is not None], self.config.clip / length)
-        rate = self._schedule.at(self.done)
-        self.team.step(rate)
-        self.team.zero_grad()
-        self.done += 1
+        norm = grad_norm(self.optimizer.parameters)
+        problem = self._nonfinite_problem(loss, norm)
+        if problem is not None:
+            self.optimizer.zero_grad()
+            restore_statistics(self._statistics, statistics_before)
+            raise NonFiniteError(f"{problem} at step {self.steps_done + 1}, batch {self.next_batch}")
+        if self.config.grad_clip is not None and norm > self.config.grad_clip:
+            torch._foreach_mul_(
+                [p.grad for p in self.optimizer.parameters if p.grad is not None], self.config.grad_clip / norm
+            )
+        lr_scale = self._schedule.lr_scale(self.steps_done)
+        self.optimizer.step(lr_scale)
+        self.optimizer.zero_grad()
+        self.steps_done += 1
         self.next_batch += 1
-        return Step(self.done, loss, length, rate, targets.numel())
+        return StepResult(self.steps_done, loss, norm, lr_scale, targets.numel())
 
-    def digest(self) -> str:
-        """A checksum of what a step computes: loss, gradients, their norm, and what Muon makes of them.
+    def step_digest(self) -> str:
+        """A checksum of what the next step computes: loss, gradients, gradient norm and Muon's updates.
 
-        It is that of the next step, but for matrices of zeros. Nothing is changed, so it can be taken twice, with
-        different numbers of threads: the same checksum means the same bits. A sum in another order would round
-        otherwise in some of so many numbers.
+        It changes nothing, so it can be computed twice with different numbers of threads: equal checksums mean equal
+        bits, since a different order of summation would round some of the many values differently.
         """
-        random_before = random_state(self.device)
+        rng_before = rng_state(self.device)
         statistics_before = [tensor.clone() for tensor in self._statistics]
-        found = hashlib.blake2b()
+        digest = hashlib.blake2b()
         try:
             with self._without_zeros():
-                loss = self._accumulate(*self.load_batch(self._coming_batch()))
-                found.update(repr((loss, gradient_norm(self.team.parameters))).encode())
-                gradients = [weight.grad for weight in self.team.parameters if weight.grad is not None]
-                for tensor in (*gradients, *self._statistics, *self.team.directions()):
-                    found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+                loss = self._accumulate(*self.load_batch(self._next_batch_index()))
+                digest.update(repr((loss, grad_norm(self.optimizer.parameters))).encode())
+                gradients = [weight.grad for weight in self.optimizer.parameters if weight.grad is not None]
+                for tensor in (*gradients, *self._statistics, *self.optimizer.updates()):
+                    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         finally:
-            self.team.zero_grad()
-            put_back(self._statistics, statistics_before)
-            set_random_state(random_before, self.device)
-        return found.hexdigest()
+            self.optimizer.zero_grad()
+            restore_statistics(self._statistics, statistics_before)
+            set_rng_state(rng_before, self.device)
+        return digest.hexdigest()
 
     @contextmanager
     def _without_zeros(self) -> Iterator[None]:
-        """Fill matrices of zeros with numbers for a while: through them no gradient passes that could show a bit."""
-        zeros = [weight for weight in self.team.parameters if weight.dim() > 1 and not weight.any()]
-        before, chance = [weight.detach().clone() for weight in zeros], torch.Generator(self.device).manual_seed(0)
+        """Temporarily fill all-zero matrices with random values: no gradient passes through zeros."""
+        zeros = [weight for weight in self.optimizer.parameters if weight.dim() > 1 and not weight.any()]
+        saved, generator = [weight.detach().clone() for weight in zeros], torch.Generator(self.device).manual_seed(0)
         with torch.no_grad():
             for weight in zeros:
-                weight.normal_(0, 0.02, generator=chance)
+                weight.normal_(0, 0.02, generator=generator)
         try:
             yield
         finally:
             with torch.no_grad():
-                for weight, old in zip(zeros, before, strict=True):
-                    weight.copy_(old)
+                for weight, value in zip(zeros, saved, strict=True):
+                    weight.copy_(value)
 
-    def keeps_bits(self, threads: int, reference: int) -> bool:
-        """Whether the next step has the same bits with so many threads as with another number of them."""
+    def is_bitwise_equal(self, threads: int, reference: int) -> bool:
+        """Whether the next step is bitwise identical with `threads` and with `reference` threads."""
         before = torch.get_num_threads()
         try:
             torch.set_num_threads(threads)
-            one = self.digest()
+            one = self.step_digest()
             torch.set_num_threads(reference)
-            return one == self.digest()
+            return one == self.step_digest()
         finally:
             torch.set_num_threads(before)
 
@@ -150,72 +151,75 @@ class Trainer:
     def device(self) -> torch.device:
         return self.model.embedding.weight.device
 
-    def load_batch(self, number: int) -> tuple[Tensor, Tensor]:
+    def load_batch(self, index: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a batch, on the model's device."""
-        inputs, targets = self.batches.batch(number)
+        inputs, targets = self.batches.batch(index)
         return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
 
-    def _fault(self, loss: float, length: float) -> str | None:
-        """What is not finite after both passes, or would not be after the step; None if all is well."""
+    def _nonfinite_problem(self, loss: float, norm: float) -> str | None:
+        """What is not finite after the backward pass, or would overflow in the update; None if nothing."""
         if not math.isfinite(loss):
             return f"the loss is {loss}"
-        if not math.isfinite(length) or min(length, self.config.clip or length) > LARGEST_NORM:
-            return f"the gradients' norm is {length:.4g}"
-        return None if are_finite(self._statistics) else "a running statistic is not finite"
+        if not math.isfinite(norm) or min(norm, self.config.grad_clip or norm) > MAX_GRAD_NORM:
+            return f"the gradient norm is {norm:.4g}"
+        return None if all_finite(self._statistics) else "a running statistic is not finite"
 
-    def _coming_batch(self) -> int:
-        while self.next_batch in self.passed_over:
+    def _next_batch_index(self) -> int:
+        while self.next_batch in self.skipped_batches:
             self.next_batch += 1
         return self.next_batch
 
     def _accumulate(self, inputs: Tensor, targets: Tensor) -> float:
-        """Put the gradients of the mean loss over the whole batch on the weights, a part of it at a time."""
+        """Accumulate the gradients of the mean loss over all micro-batches; returns that loss."""
         self.model.train()
         size = self.config.micro_batch or len(inputs)
         total = 0.0
-        for part, wanted in zip(inputs.split(size), targets.split(size), strict=True):
+        for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
             with self.autocast():
-                # Each part's mean counts by its share of the tokens, so that the parts add up to the whole's mean.
-                loss = self._loss(part, wanted) * (wanted.numel() / targets.numel())
+                # Weighted by its fraction of the tokens, the micro-batch losses add up to the mean of the batch.
+                loss = self._loss(part, labels) * (labels.numel() / targets.numel())
             loss.backward()
             total += loss.item()
         return total
 
     def last_batch(self) -> int:
-        """The number of the batch that was learnt from last; -1 before the first."""
+        """Index of the batch of the last step; -1 before the first step."""
         number = self.next_batch - 1
-        while number in self.passed_over:
+        while number in self.skipped_batches:
             number -= 1
         return number
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        """Everything that the next step depends on: tensors, and facts for JSON.
+        """Everything the next step depends on: tensors by group, and values for JSON.
 
-        Weights that are not finite, because a finite gradient times a huge rate was not, raise: nothing good can come
-        of them any more.
+        Raises if a weight is not finite, which happens when a finite gradient times a huge learning rate overflows.
         """
         model = dict(self.model.state_dict())
         if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
-            raise NonFiniteError(f"a weight is not finite after step {self.done}, batch {self.last_batch()}")
-        tensors = {"model": model, "optimiser": self.team.tensors(), "random": random_state(self.device)}
-        return tensors, {"step": self.done, "next_batch": self.next_batch, "passed_over": self.passed_over}
-
-    def expected(self, step: int) -> dict[str, dict[str, Spec]]:
-        """The names, shapes and types of the tensors that `state` gives after so many steps."""
-        optimiser = self.team.expected() if step else {}
-        return {
-            "model": specs(self.model.state_dict()),
-            "optimiser": specs(optimiser),
-            "random": specs(random_state(self.device)),
+            raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
+        tensors = {"model": model, "optimizer": self.optimizer.tensors(), "rng": rng_state(self.device)}
+        return tensors, {
+            "step": self.steps_done,
+            "next_batch": self.next_batch,
+            "skipped_batches": self.skipped_batches,
         }
 
-    def restore(self, tensors: Tensors, facts: Mapping[str, Any]) -> None:
-        """Be again where `state` was taken."""
+    def expected_tensors(self, step: int) -> dict[str, dict[str, TensorSpec]]:
+        """Shapes and dtypes of the tensors that `state` returns after this many steps."""
+        optimizer = self.optimizer.expected_tensors() if step else {}
+        return {
+            "model": tensor_specs(self.model.state_dict()),
+            "optimizer": tensor_specs(optimizer),
+            "rng": tensor_specs(rng_state(self.device)),
+        }
+
+    def restore(self, tensors: Tensors, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
         try:
             self.model.load_state_dict(tensors["model"])
-            self.team.load(tensors["optimiser"])
-            set_random_state(tensors["random"], self.device)
-            self.done, self.next_batch = facts["step"], facts["next_batch"]
-            self.passed_over = sorted({*self.passed_over, *facts["passed_over"]})
+            self.optimizer.load(tensors["optimizer"])
+            set_rng_state(tensors["rng"], self.device)
+            self.steps_done, self.next_batch = state["step"], state["next_batch"]
+            self.skipped_batches = sorted({*self.skipped_batches, *state["skipped_batches"]})
         except (KeyError, RuntimeError, TypeError) as error:
-            raise CheckpointError(f"the checkpoint does not fit the model of this run: {error}") from error
+            raise CheckpointError(f"the checkpoint does not match the model of this run: {error}") from error

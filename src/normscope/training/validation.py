@@ -1,4 +1,4 @@
-"""How good a model is: its loss over all of the validation text, always the same windows."""
+"""Evaluate a model on the validation split."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,12 +13,12 @@ from normscope.models.gpt import GPT
 
 
 @dataclass(frozen=True)
-class Validation:
-    """A full pass over the validation text.
+class ValidationResult:
+    """The result of a full pass over the validation split.
 
     Args:
-        loss: nats a token.
-        bits_per_byte: the same in a unit that does not depend on the tokenizer.
+        loss: Cross-entropy in nats per token.
+        bits_per_byte: The same, independent of the tokenizer.
     """
 
     loss: float
@@ -30,8 +30,8 @@ def evaluate(
     windows: Iterable[tuple[np.ndarray, np.ndarray]],
     bytes_per_token: float,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Validation:
-    """The mean loss over all windows, each token once; the model's mode is left as it was."""
+) -> ValidationResult:
+    """Average the loss over all windows, weighted by tokens. The model's train/eval mode is restored."""
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()
@@ -45,5 +45,5 @@ def evaluate(
     finally:
         model.train(was_training)
     if not count:
-        raise CorpusError("there is no validation text\nfix: hold more of the text out, or add some")
-    return Validation(nats / count, nats / count / bytes_per_token / math.log(2))
+        raise CorpusError("the validation split is empty\nfix: hold out a larger fraction of the text, or add text")
+    return ValidationResult(nats / count, nats / count / bytes_per_token / math.log(2))

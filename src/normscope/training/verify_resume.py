@@ -1,4 +1,4 @@
-"""Proof, for a user's own run, that going on after a kill gives the bits that going straight on would have given."""
+"""Check on a user's own run that resuming after a kill is bitwise identical to training without interruption."""
 
 import os
 import random
@@ -15,23 +15,23 @@ from pathlib import Path
 from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
 from normscope.errors import CheckpointError, DtypeError
-from normscope.runs import checksummed_folder as sealed
-from normscope.runs.manifest import MANIFEST
-from normscope.runs.run import CONFIG, Run
+from normscope.runs import checksummed_folder
+from normscope.runs.manifest import MANIFEST_NAME
+from normscope.runs.run import CONFIG_NAME, Run
 from normscope.storage.files import make_folder
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 
-STEPS = 6
-"""How many steps each half of the proof has."""
+HALF_STEPS = 6
+"""Steps in each half of the check."""
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What came of it.
+class ResumeCheck:
+    """The result of `verify_resume`.
 
     Args:
-        begin, end: between which steps.
-        different: the files of the last checkpoint that are not the same; none if the proof holds.
+        begin, end: First and last step of the check.
+        different: Files of the last checkpoint that differ; empty if the check passed.
     """
 
     begin: int
@@ -39,68 +39,75 @@ class Proof:
     different: tuple[str, ...]
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return not self.different
 
     def __str__(self) -> str:
         span = f"steps {self.begin} to {self.end}"
-        if self.holds:
-            return f"{span}: straight, and with a kill in between: every bit of weights, optimiser and chance is alike"
-        return f"{span}: NOT the same: {', '.join(self.different)}"
+        if self.passed:
+            return f"{span}: passed. Weights, optimizer and RNG state are bitwise identical with and without a kill"
+        return f"{span}: FAILED. These files differ: {', '.join(self.different)}"
 
 
-def prove_resume(run: Run, tell: Callable[[str], object] = lambda _: None) -> Proof:
-    """Train twice from one checkpoint, in copies: straight, and stopped half way, killed at random and resumed.
+def verify_resume(run: Run, log: Callable[[str], object] = lambda _: None) -> ResumeCheck:
+    """Train copies of a run twice from one checkpoint: without interruption, and stopped, killed and resumed.
 
-    The run itself is only read. A run that is at its end is proven from an earlier checkpoint, or from its beginning.
+    The run itself is only read. A finished run is checked from an earlier checkpoint, or from the start.
+
+    Args:
+        run: The run to check.
+        log: Called with a message before each phase.
     """
     if not isinstance(run, Run):
-        raise DtypeError(f"what is proven is a Run's, but got {short_repr(run)}\nfix: Run.open(folder)")
+        raise DtypeError(f"verify_resume expects a Run, but got {short_repr(run)}\nfix: Run.open(folder)")
     begin, half = _span(run)
     end = begin + 2 * half
-    with tempfile.TemporaryDirectory(prefix="normscope-verify-") as place:
-        straight, broken = _copy(run, Path(place) / "straight", begin), _copy(run, Path(place) / "broken", begin)
-        tell(f"straight from step {begin} to {end}")
-        seconds = _resume(straight, end)
-        tell(f"the same to step {begin + half}, saved")
-        _resume(broken, begin + half)
-        tell(f"on from there, killed with no warning (kill -9) within {seconds:.0f} s")
-        _resume(broken, end, kill_after=random.uniform(0.2, 0.9) * seconds)
-        tell(f"on from the last checkpoint to step {end}")
-        _resume(broken, end)
-        return Proof(begin, end, tuple(_differences(straight, broken, end)))
+    with tempfile.TemporaryDirectory(prefix="normscope-verify-") as folder:
+        reference = _copy(run, Path(folder) / "reference", begin)
+        interrupted = _copy(run, Path(folder) / "interrupted", begin)
+        log(f"training from step {begin} to {end} without interruption")
+        seconds = _resume(reference, end)
+        log(f"training from step {begin} to {begin + half}, then saving")
+        _resume(interrupted, begin + half)
+        log(f"resuming, then killing the process (kill -9) within {seconds:.0f} s")
+        _resume(interrupted, end, kill_after=random.uniform(0.2, 0.9) * seconds)
+        log(f"resuming from the last checkpoint to step {end}")
+        _resume(interrupted, end)
+        return ResumeCheck(begin, end, tuple(_differing_files(reference, interrupted, end)))
 
 
 def _span(run: Run) -> tuple[int, int]:
-    """The checkpoint to begin from, 0 for none, and how many steps each half has."""
+    """The checkpoint to start from (0 for the start of the run), and the steps in each half."""
     steps = run.config.train.steps
     begins = [step for step in [0, *run.checkpoints.steps()] if steps - step >= 2]
     if not begins:
-        raise CheckpointError(f"{run.folder} has {steps} steps in all, and the proof needs two\nfix: a run with more")
-    roomy = [step for step in begins if steps - step >= 2 * STEPS]
-    begin = max(roomy or begins)
-    return begin, min(STEPS, (steps - begin) // 2)
+        raise CheckpointError(
+            f"{run.folder} has {steps} steps, but the check needs at least two\nfix: use a longer run"
+        )
+    long_enough = [step for step in begins if steps - step >= 2 * HALF_STEPS]
+    begin = max(long_enough or begins)
+    return begin, min(HALF_STEPS, (steps - begin) // 2)
 
 
 def _copy(run: Run, folder: Path, begin: int) -> Run:
-    """The run as it was at a step: to the byte, for its checkpoints are bound to its config.json."""
+    """Copy a run as it was at a step, byte for byte: checkpoints are bound to the checksum of config.json."""
     make_folder(folder)
-    for name in (CONFIG, TOKENIZER_NAME, MANIFEST):
-        OwnFolder(folder).write(name, run.inside.read(name))
+    for name in (CONFIG_NAME, TOKENIZER_NAME, MANIFEST_NAME):
+        SafeFolder(folder).write(name, run.safe_folder.read(name))
     if not Path(run.config.corpus).is_absolute():
-        place = folder / run.config.corpus
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(run.corpus().folder, place, copy_function=_link_or_copy)
+        corpus = folder / run.config.corpus
+        corpus.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(run.corpus().folder, corpus, copy_function=_link_or_copy)
     if begin:
-        facts = run.checkpoints.state(begin)
+        state = run.checkpoints.state(begin)
         shutil.copytree(run.checkpoints.path(begin), folder / "checkpoints" / run.checkpoints.path(begin).name)
-        with run.inside.open(run.metrics.name) as file:
-            OwnFolder(folder).write(run.metrics.name, file.read(facts.metrics_bytes))
+        with run.safe_folder.open(run.metrics.name) as file:
+            SafeFolder(folder).write(run.metrics.name, file.read(state.metrics_bytes))
     return Run.open(folder)
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """The tokens, which are only read, under a second name; or a copy of them on another disk."""
+    """Hard-link a token file, which is only read; copy it if it is on another disk."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -108,7 +115,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _resume(run: Run, until: int, kill_after: float | None = None) -> float:
-    """Go on in a process of its own, which is killed after so many seconds if that is asked for."""
+    """Resume in a subprocess and return its duration; with `kill_after`, kill it after so many seconds."""
     start = time.monotonic()
     command = [sys.executable, "-m", "normscope", "resume", str(run.folder), "--until", str(until)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
@@ -118,18 +125,18 @@ def _resume(run: Run, until: int, kill_after: float | None = None) -> float:
         process.kill()
         process.communicate()
         return time.monotonic() - start
-    except BaseException:  # Ctrl-C: nobody is left behind who writes into a folder that is about to go
+    except BaseException:  # Ctrl-C: leave no process behind that writes into a folder about to be deleted
         process.kill()
         process.communicate()
         raise
     if process.returncode not in (0, -signal.SIGKILL):
-        words = errors.decode(errors="replace").strip().removeprefix("error: ")
-        raise CheckpointError(f"the run cannot go on: {words}")
+        message = errors.decode(errors="replace").strip().removeprefix("error: ")
+        raise CheckpointError(f"the run cannot be resumed: {message}")
     return time.monotonic() - start
 
 
-def _differences(one: Run, other: Run, step: int) -> list[str]:
-    """The files of two checkpoints of tensors that differ; the facts hold times, which do."""
-    sums = [sealed.checksums(run.checkpoints.path(step)) for run in (one, other)]
+def _differing_files(one: Run, other: Run, step: int) -> list[str]:
+    """Tensor files that differ between two checkpoints. state.json holds times, so it always differs."""
+    sums = [checksummed_folder.checksums(run.checkpoints.path(step)) for run in (one, other)]
     names = sorted(name for name in {*sums[0], *sums[1]} if name.endswith(".safetensors"))
     return [name for name in names if sums[0].get(name) != sums[1].get(name)]

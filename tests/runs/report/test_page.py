@@ -15,12 +15,12 @@ import pytest
 from normscope.errors import FileError
 from normscope.models.config_json import config_to_json
 from normscope.models.presets import nanochat
-from normscope.runs.events import Event, Finished, Noticed, Sampled, Signalled
+from normscope.runs.events import FinishedEvent, NoticeEvent, RunEvent, SampleEvent, SignalEvent
 from normscope.runs.manifest import write_manifest
 from normscope.runs.metrics import MetricsFile
 from normscope.runs.report.page import write_report
-from normscope.runs.report.record import read_record
-from normscope.storage.safe_folder import OwnFolder
+from normscope.runs.report.run_record import read_run_record
+from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 from tests.training.observers.simulated import FLOOR_NATS, simulated_run, started, stepped, validated
 
@@ -74,17 +74,17 @@ def config() -> dict[str, Any]:
     }
 
 
-def make_run(folder: Path, events: Iterable[Event], settings: Any = None) -> Path:
+def make_run(folder: Path, events: Iterable[RunEvent], settings: Any = None) -> Path:
     (folder / "config.json").write_text(json.dumps(config() if settings is None else settings), encoding="utf-8")
-    write_manifest(OwnFolder(folder), ["config.json"])
+    write_manifest(SafeFolder(folder), ["config.json"])
     file = MetricsFile(folder / "metrics.jsonl")
     for event in events:
-        file.see(event)
+        file.on_event(event)
     file.close()
     return folder
 
 
-def report(folder: Path, events: Iterable[Event], settings: Any = None) -> tuple[str, Page]:
+def report(folder: Path, events: Iterable[RunEvent], settings: Any = None) -> tuple[str, Page]:
     path = write_report(make_run(folder, events, settings))
     assert path == folder / "report.html"
     text = path.read_text(encoding="utf-8")
@@ -140,10 +140,10 @@ def test_only_its_own_script_may_run(tmp_path: Path) -> None:
 
 
 def test_every_sample_is_there_and_harmless(tmp_path: Path) -> None:
-    samples = [Sampled(step, f"{EVIL} {step}", f"{EVIL}\n\x1b[31m\ud800 {step}") for step in range(10, 60, 10)]
-    evil_layers = Signalled(5, [{"name": EVIL, "rms": 1.0, "gradient_rms": 1.0}])
+    samples = [SampleEvent(step, f"{EVIL} {step}", f"{EVIL}\n\x1b[31m\ud800 {step}") for step in range(10, 60, 10)]
+    evil_layers = SignalEvent(5, [{"name": EVIL, "rms": 1.0, "grad_rms": 1.0}])
     settings = {**config(), "name": EVIL, EVIL: EVIL, "model": {"depth": EVIL, EVIL: {EVIL: EVIL}}}
-    events = [started(), stepped(1), evil_layers, Noticed(3, EVIL), *samples, Finished(60, EVIL, 1.0)]
+    events = [started(), stepped(1), evil_layers, NoticeEvent(3, EVIL), *samples, FinishedEvent(60, EVIL, 1.0)]
     text, page = report(tmp_path, events, settings)
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -177,12 +177,12 @@ def test_the_whole_config_is_there(tmp_path: Path) -> None:
         [started(), stepped(1, loss=math.nan), validated(1, math.nan)],
         [stepped(1), stepped(2)],
         [started(floor=None), stepped(1), validated(1, 2.0)],
-        [started(), Signalled(1, []), Signalled(2, [{"name": "blocks.0", "rms": 0.0, "gradient_rms": math.inf}])],
-        [Noticed(0, "hello")],
+        [started(), SignalEvent(1, []), SignalEvent(2, [{"name": "blocks.0", "rms": 0.0, "grad_rms": math.inf}])],
+        [NoticeEvent(0, "hello")],
     ],
     ids=["empty", "started", "one step", "nan", "no start", "no floor", "strange signal", "notice"],
 )
-def test_a_run_of_which_little_is_known(tmp_path: Path, events: list[Event]) -> None:
+def test_a_run_of_which_little_is_known(tmp_path: Path, events: list[RunEvent]) -> None:
     _, page = report(tmp_path, events)
     assert "not at its end" in page.text
     assert ("There are no steps yet." in page.text) == (not any(event.kind == "step" for event in events))
@@ -195,9 +195,9 @@ def test_a_config_of_which_little_is_known(tmp_path: Path, settings: dict[str, A
 
 
 def test_a_run_that_went_on_has_one_story(tmp_path: Path) -> None:
-    first = [started(), *(stepped(step) for step in range(1, 11)), Finished(10, "stopped", 1.0)]
+    first = [started(), *(stepped(step) for step in range(1, 11)), FinishedEvent(10, "stopped", 1.0)]
     then = [started(step=10), *(stepped(step) for step in range(11, 21))]
-    record = read_record(make_run(tmp_path, [*first, *then]))
+    record = read_run_record(make_run(tmp_path, [*first, *then]))
     assert record.end == {}
     assert record.start["step"] == 0
     assert record.seconds == pytest.approx(20 * 0.1)
@@ -235,13 +235,13 @@ def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
-        write_manifest(OwnFolder(tmp_path), ["config.json"])
+        write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(FileError, match=re.escape(words)):
         write_report(tmp_path)
 
 
 def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    write_manifest(OwnFolder(tmp_path), ["config.json"])
+    write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl"):
         write_report(tmp_path)

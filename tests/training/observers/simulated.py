@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from normscope.runs.events import (
-    Event,
-    Finished,
-    Noticed,
-    Sampled,
-    Saved,
-    Signalled,
-    Started,
-    Stepped,
-    Validated,
+    CheckpointEvent,
+    FinishedEvent,
+    NoticeEvent,
+    RunEvent,
+    SampleEvent,
+    SignalEvent,
+    StartedEvent,
+    StepEvent,
+    ValidationEvent,
 )
 
 VOCABULARY, BYTES_PER_TOKEN, FLOOR = 65, 1.5, 0.8
@@ -31,8 +31,8 @@ class Clock:
         return self.now
 
 
-def started(step: int = 0, steps: int = 300, floor: float | None = FLOOR) -> Started:
-    return Started(
+def started(step: int = 0, steps: int = 300, floor: float | None = FLOOR) -> StartedEvent:
+    return StartedEvent(
         step=step,
         folder="runs/tale",
         steps=steps,
@@ -41,17 +41,17 @@ def started(step: int = 0, steps: int = 300, floor: float | None = FLOOR) -> Sta
         batch_tokens=2048,
         bytes_per_token=BYTES_PER_TOKEN,
         floor=floor,
-        facts={"model": "GPT of 4 blocks, width 128", "device": "cpu", "precision": "float32"},
+        info={"model": "GPT of 4 blocks, width 128", "device": "cpu", "precision": "float32"},
     )
 
 
-def stepped(step: int, loss: float = 2.0, steps: int = 300, seconds: float = 0.1) -> Stepped:
-    rate = min(1.0, 2 * (1 - (step - 1) / steps))
-    return Stepped(step, loss, 0.4 + 1.5 * math.exp(-step / 20), rate, step / 120, seconds, 2048 / seconds)
+def stepped(step: int, loss: float = 2.0, steps: int = 300, seconds: float = 0.1) -> StepEvent:
+    lr_scale = min(1.0, 2 * (1 - (step - 1) / steps))
+    return StepEvent(step, loss, 0.4 + 1.5 * math.exp(-step / 20), lr_scale, step / 120, seconds, 2048 / seconds)
 
 
-def validated(step: int, loss: float, best: bool = True) -> Validated:
-    return Validated(step, loss, loss / math.log(2) / BYTES_PER_TOKEN, best, 0.4)
+def validated(step: int, loss: float, best: bool = True) -> ValidationEvent:
+    return ValidationEvent(step, loss, loss / math.log(2) / BYTES_PER_TOKEN, best, 0.4)
 
 
 def true_loss(step: int) -> float:
@@ -60,31 +60,29 @@ def true_loss(step: int) -> float:
     return end + (math.log(VOCABULARY) - end) * math.pow(1 + step / 8, -0.9)
 
 
-def signal(step: int, depth: int = 4) -> Signalled:
+def signal(step: int, depth: int = 4) -> SignalEvent:
     names = ["embedding", *(f"blocks.{i}" for i in range(depth)), "final_norm"]
     growth = 1 + step / 300
-    layers = [
-        {"name": name, "rms": growth ** (i / 2), "gradient_rms": 2e-4 * growth**-i} for i, name in enumerate(names)
-    ]
-    return Signalled(step, layers)
+    layers = [{"name": name, "rms": growth ** (i / 2), "grad_rms": 2e-4 * growth**-i} for i, name in enumerate(names)]
+    return SignalEvent(step, layers)
 
 
 SAMPLE = "there was a little fox called Mia. Mia lived by the river and <script>alert('boo')</script> liked to swim.\n"
 
 
-def simulated_run(steps: int = 300) -> Iterator[Event]:
+def simulated_run(steps: int = 300) -> Iterator[RunEvent]:
     rng = np.random.default_rng(0)
     yield started(steps=steps)
-    yield Noticed(0, "the text is read 2.5 times")
+    yield NoticeEvent(0, "the text is read 2.5 times")
     yield signal(0)
     for step in range(1, steps + 1):
         seconds = 0.1 + 0.01 * float(rng.random())
         yield stepped(step, true_loss(step) + 0.08 * float(rng.standard_normal()), steps, seconds)
         if step % 50 == 0:
-            yield Saved(step, f"runs/tale/checkpoints/{step:08d}")
+            yield CheckpointEvent(step, f"runs/tale/checkpoints/{step:08d}")
             yield validated(step, true_loss(step) + 0.03, best=step != 200)
         if step in (6, 30, 90, steps):
             yield signal(step)
         if step % 100 == 0:
-            yield Sampled(step, "Once upon a time ", f"(after {step} steps) {SAMPLE}")
-    yield Finished(steps, "done", steps * 0.11)
+            yield SampleEvent(step, "Once upon a time ", f"(after {step} steps) {SAMPLE}")
+    yield FinishedEvent(steps, "done", steps * 0.11)

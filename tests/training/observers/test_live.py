@@ -8,10 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from normscope.runs.events import Finished, Noticed, Sampled, Started, Stepped, ThreadsChanged
+from normscope.runs.events import FinishedEvent, NoticeEvent, SampleEvent, StartedEvent, StepEvent, ThreadsEvent
 from normscope.training.observers.live import LiveDisplay
 from normscope.training.observers.live_panel import panel
-from normscope.training.observers.progress import Progress
+from normscope.training.observers.progress import RunProgress
 from tests.training.observers.simulated import Clock, simulated_run, started, stepped, validated
 
 
@@ -33,19 +33,19 @@ def output(console: Console) -> str:
     return console.file.getvalue()
 
 
-def progress_after(steps: int, *, end: bool = False) -> Progress:
+def progress_after(steps: int, *, end: bool = False) -> RunProgress:
     clock = Clock()
-    progress = Progress(clock)
+    progress = RunProgress(clock)
     for event in simulated_run(300):
-        if event.step > steps or (isinstance(event, Finished) and not end):
+        if event.step > steps or (isinstance(event, FinishedEvent) and not end):
             break
-        if isinstance(event, Stepped):
+        if isinstance(event, StepEvent):
             clock.now += event.seconds
-        progress.see(event)
+        progress.on_event(event)
     return progress
 
 
-def drawn(progress: Progress, width: int = 80, height: int = 40) -> list[str]:
+def drawn(progress: RunProgress, width: int = 80, height: int = 40) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, _environ={})
     console.print(panel(progress, width, height))
     return output(console).splitlines()
@@ -86,43 +86,43 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_busy_machine_is_shown_while_it_lasts(width: int) -> None:
     progress = progress_after(130)
-    progress.see(ThreadsChanged(130, threads=1, most=4, busy=True))
+    progress.on_event(ThreadsEvent(130, threads=1, max_threads=4, busy=True))
     assert "with 1 of 4 threads, the machine is busy" in "\n".join(drawn(progress, width))
-    progress.see(ThreadsChanged(131, threads=4, most=4, busy=False))
+    progress.on_event(ThreadsEvent(131, threads=4, max_threads=4, busy=False))
     assert "threads" not in "\n".join(drawn(progress, width))
 
 
 @pytest.mark.parametrize("height", [10, 14, 18, 24, 40])
 def test_the_sample_goes_where_room_is_short(height: int) -> None:
     progress = progress_after(130)
-    progress.see(Sampled(130, "", "many words " * 200))
+    progress.on_event(SampleEvent(130, "", "many words " * 200))
     lines = drawn(progress, 80, height)
     assert len(lines) < max(height, 14)  # one line stays free for the cursor
     assert any("sample" in line for line in lines) == (height >= 18)
 
 
 def test_letters_of_two_columns_and_control_characters() -> None:
-    progress = Progress(Clock())
+    progress = RunProgress(Clock())
     wide = "狐狸" * 60 + "\x1b[2J\r\x07"
-    progress.see(Started(0, wide, 10, 5, 65, 64, 1.0, facts={"model": wide}))
-    progress.see(stepped(1, loss=math.nan))
-    progress.see(Sampled(1, wide, wide))
+    progress.on_event(StartedEvent(0, wide, 10, 5, 65, 64, 1.0, info={"model": wide}))
+    progress.on_event(stepped(1, loss=math.nan))
+    progress.on_event(SampleEvent(1, wide, wide))
     lines = drawn(progress, 60)
     assert {cell_len(line) for line in lines} == {60}
     assert all(line.isprintable() for line in lines)
 
 
 def test_a_title_that_is_too_long_says_so() -> None:
-    progress = Progress(Clock())
-    progress.see(Started(0, "runs/tale", 10, 5, 65, 64, 1.0, facts={"model": "many words " * 20}))
+    progress = RunProgress(Clock())
+    progress.on_event(StartedEvent(0, "runs/tale", 10, 5, 65, 64, 1.0, info={"model": "many words " * 20}))
     assert "…" in drawn(progress, 80)[0]
     assert "…" not in drawn(progress_after(20), 80)[0]
 
 
 def test_a_floor_that_is_not_known() -> None:
-    progress = Progress(Clock())
-    progress.see(started(floor=None))
-    progress.see(validated(1, 2.0))
+    progress = RunProgress(Clock())
+    progress.on_event(started(floor=None))
+    progress.on_event(validated(1, 2.0))
     text = "\n".join(drawn(progress))
     assert "bits/byte   1.924" in text
     assert "floor" not in text
@@ -132,7 +132,7 @@ def test_the_end_is_a_summary() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
     for event in simulated_run(300):
-        display.see(event)
+        display.on_event(event)
     display.close()
     text = output(console)
     final = text[text.rindex("╭─ GPT") :]
@@ -145,10 +145,10 @@ def test_the_end_is_a_summary() -> None:
 def test_notices_scroll_above_and_stay() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
-    display.see(started())
-    display.see(stepped(1))
-    display.see(Noticed(1, "the disk is nearly full"))
-    display.see(stepped(2))
+    display.on_event(started())
+    display.on_event(stepped(1))
+    display.on_event(NoticeEvent(1, "the disk is nearly full"))
+    display.on_event(stepped(2))
     display.close()
     text = output(console)
     assert text.count("the disk is nearly full") == 1
@@ -158,10 +158,10 @@ def test_notices_scroll_above_and_stay() -> None:
 def test_steps_are_drawn_at_most_five_times_a_second() -> None:
     console, clock = terminal(), Clock()
     display = LiveDisplay(console, clock=clock)
-    display.see(started(steps=1000))
+    display.on_event(started(steps=1000))
     for step in range(1, 1001):
         clock.now += 0.01
-        display.see(stepped(step, steps=1000))
+        display.on_event(stepped(step, steps=1000))
     display.close()
     assert 45 <= output(console).count("╭─") <= 55  # ten seconds
 
@@ -169,10 +169,10 @@ def test_steps_are_drawn_at_most_five_times_a_second() -> None:
 def test_what_is_rare_is_drawn_at_once() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
-    display.see(started())
-    display.see(validated(50, 1.2345))
+    display.on_event(started())
+    display.on_event(validated(50, 1.2345))
     assert "1.2345" in output(console)
-    display.see(Sampled(50, "", "A word from the model."))
+    display.on_event(SampleEvent(50, "", "A word from the model."))
     assert "A word from the model." in output(console)
     display.close()
 
@@ -180,7 +180,7 @@ def test_what_is_rare_is_drawn_at_once() -> None:
 def test_an_error_leaves_the_panel_and_the_cursor() -> None:
     console = terminal()
     display = LiveDisplay(console, clock=Clock())
-    display.see(started())
+    display.on_event(started())
     display.close()
     display.close()
     assert output(console).rstrip().endswith("\x1b[?25h")
@@ -196,12 +196,12 @@ def test_no_colours_where_there_are_none() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
     for event in simulated_run(30):
-        display.see(event)
+        display.on_event(event)
     assert re.findall(r"\x1b\[[\d;]*3\dm", output(console)) == []
     console = terminal()
     display = LiveDisplay(console, clock=Clock())
     for event in simulated_run(30):
-        display.see(event)
+        display.on_event(event)
     assert re.findall(r"\x1b\[[\d;]*3\dm", output(console)) != []
 
 
@@ -210,7 +210,7 @@ def test_what_a_terminal_echoes_finds_room_beside_the_panel(width: int) -> None:
     """^C is written where the cursor is; in a full line it would begin a new one, and the panel would slip."""
     console = terminal(width, colour=False)
     display = LiveDisplay(console, clock=Clock())
-    display.see(started())
+    display.on_event(started())
     display.close()
     lines = [re.sub(r"\x1b\[[?\d;]*\w", "", line) for line in output(console).splitlines()]
     assert max(map(cell_len, lines)) <= width - 2 * len("^C")
@@ -220,7 +220,7 @@ def test_the_end_tells_one_time_alone() -> None:
     """Of a run that was resumed the whole, and not the last part beside it."""
     progress = progress_after(130)
     assert "so far\n" in re.sub(r" +│", "", "\n".join(drawn(progress)))
-    progress.see(Finished(130, "paused", seconds=3900.0))
+    progress.on_event(FinishedEvent(130, "paused", seconds=3900.0))
     text = "\n".join(drawn(progress))
     assert "paused, and everything is saved, in 1 h 05 min" in text
     assert not re.search(r"tokens/s, .* so far", text)

@@ -7,18 +7,18 @@ import re
 
 import pytest
 
-from normscope.runs.events import Event, Finished, Noticed, Sampled, Saved
+from normscope.runs.events import CheckpointEvent, FinishedEvent, NoticeEvent, RunEvent, SampleEvent
 from normscope.training.observers.display import choose_display
 from normscope.training.observers.live import LiveDisplay
-from normscope.training.observers.log_lines import PlainLines, what_next
+from normscope.training.observers.log_lines import LogLines, next_commands
 from tests.training.observers.simulated import FLOOR, Clock, signal, simulated_run, started, stepped, validated
 
 
-def said(*events: Event) -> list[str]:
+def said(*events: RunEvent) -> list[str]:
     stream = io.StringIO()
-    lines = PlainLines(stream, clock=Clock())
+    lines = LogLines(stream, clock=Clock())
     for event in events:
-        lines.see(event)
+        lines.on_event(event)
     lines.close()
     return stream.getvalue().splitlines()
 
@@ -26,11 +26,11 @@ def said(*events: Event) -> list[str]:
 def watch(steps: int, seconds: float) -> list[int]:
     """The steps that had a line, in a run whose steps take so long."""
     stream, clock = io.StringIO(), Clock()
-    lines = PlainLines(stream, clock=clock)
-    lines.see(started(steps=steps))
+    lines = LogLines(stream, clock=clock)
+    lines.on_event(started(steps=steps))
     for step in range(1, steps + 1):
         clock.now += seconds
-        lines.see(stepped(step, steps=steps, seconds=seconds))
+        lines.on_event(stepped(step, steps=steps, seconds=seconds))
     return [int(number) for number in re.findall(r"^step +(\d+)/", stream.getvalue(), re.MULTILINE)]
 
 
@@ -64,21 +64,21 @@ def test_a_validation_tells_the_distance_to_the_floor() -> None:
 
 
 def test_the_rest() -> None:
-    assert said(Sampled(9, "Once", " upon\n a time")) == ['  sample at step 9: "Once upon a time"']
-    assert said(Saved(9, "somewhere")) == ["  saved step 9"]
-    assert said(Noticed(9, "one\ntwo")) == ["  note at step 9: one", "  note at step 9: two"]
+    assert said(SampleEvent(9, "Once", " upon\n a time")) == ['  sample at step 9: "Once upon a time"']
+    assert said(CheckpointEvent(9, "somewhere")) == ["  saved step 9"]
+    assert said(NoticeEvent(9, "one\ntwo")) == ["  note at step 9: one", "  note at step 9: two"]
     assert said(signal(9)) == []
 
 
 def test_the_end_says_what_to_do_next() -> None:
-    end = said(started(), validated(250, 1.2), validated(300, 1.3, best=False), Finished(300, "done", 75.0))[-4:]
+    end = said(started(), validated(250, 1.2), validated(300, 1.3, best=False), FinishedEvent(300, "done", 75.0))[-4:]
     assert end == [
         "done: step 300 of 300 in 1 min 15 s",
         "  best validation at step 250: loss 1.2000, 1.154 bits per byte (0.354 above the floor of 0.800)",
         "  sample   normscope sample runs/tale",
         "  report   runs/tale/report.html",
     ]
-    stopped = said(started(), Finished(120, "stopped", 75.0))[7:]
+    stopped = said(started(), FinishedEvent(120, "stopped", 75.0))[7:]
     assert stopped[0] == "stopped, and everything is saved: step 120 of 300 in 1 min 15 s"
     assert stopped[1] == "  go on    normscope resume runs/tale"
 
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_has_a_first_line_again() -> None:
 
 def test_nothing_moves_the_cursor() -> None:
     nasty = "\x1b[2J\x07\x9b\u202e\r\x00"
-    text = said(*simulated_run(100), Sampled(1, nasty, nasty), Noticed(1, nasty), Finished(1, nasty, 1.0))
+    text = said(*simulated_run(100), SampleEvent(1, nasty, nasty), NoticeEvent(1, nasty), FinishedEvent(1, nasty, 1.0))
     assert all(line.isprintable() for line in text)
     assert max(map(len, text)) <= 200
 
@@ -129,11 +129,11 @@ class Terminal(io.TextIOWrapper):
 
 def test_the_display_fits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert isinstance(choose_display(io.StringIO()), PlainLines)
+    assert isinstance(choose_display(io.StringIO()), LogLines)
     assert isinstance(choose_display(Terminal()), LiveDisplay)
-    assert isinstance(choose_display(Terminal("latin-1")), PlainLines)  # which has no characters to draw with
+    assert isinstance(choose_display(Terminal("latin-1")), LogLines)  # which has no characters to draw with
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(choose_display(Terminal()), PlainLines)
+    assert isinstance(choose_display(Terminal()), LogLines)
 
 
 def test_the_floor_of_the_simulated_run_is_below_its_end() -> None:
@@ -156,7 +156,7 @@ def test_the_command_is_named_as_a_shell_finds_it(
 ) -> None:
     monkeypatch.setattr("sys.argv", [called, "train"])
     monkeypatch.setattr("shutil.which", lambda _: found)
-    assert dict(what_next("runs/tale", Finished(9, "stopped", 1.0))) == {
+    assert dict(next_commands("runs/tale", FinishedEvent(9, "stopped", 1.0))) == {
         "go on": f"{name} resume runs/tale",
         "sample": f"{name} sample runs/tale",
         "report": "runs/tale/report.html",

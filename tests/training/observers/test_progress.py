@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.runs.events import ThreadsChanged
-from normscope.training.observers.progress import History, Progress, Smoothed
+from normscope.runs.events import ThreadsEvent
+from normscope.training.observers.progress import LossHistory, RunningMean, RunProgress
 from tests.training.observers.simulated import FLOOR, Clock, started, stepped, validated
 
 seeded = settings(derandomize=True, deadline=None)
@@ -16,14 +16,14 @@ seeded = settings(derandomize=True, deadline=None)
 @seeded
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=50), st.floats(0, 50))
 def test_a_smoothed_value_is_among_the_values(values: list[float], steps: float) -> None:
-    mean = Smoothed(steps)
+    mean = RunningMean(steps)
     for value in values:
         mean.add(value)
     assert min(values) - 1e-9 <= mean.value <= max(values) + 1e-9
 
 
 def test_a_smoothed_value_forgets_and_skips_what_is_not_finite() -> None:
-    mean = Smoothed(5)
+    mean = RunningMean(5)
     assert math.isnan(mean.value)
     for value in [100.0, math.nan, math.inf] + [1.0] * 100:
         mean.add(value)
@@ -33,7 +33,7 @@ def test_a_smoothed_value_forgets_and_skips_what_is_not_finite() -> None:
 @seeded
 @given(st.integers(1, 6), st.lists(st.floats(-10, 10), max_size=300))
 def test_a_history_keeps_its_room_and_its_mean(half: int, values: list[float]) -> None:
-    history = History(room=2 * half)
+    history = LossHistory(room=2 * half)
     for value in values:
         history.add(value)
     assert len(history.values) <= 2 * half
@@ -48,12 +48,12 @@ def test_a_history_keeps_its_room_and_its_mean(half: int, values: list[float]) -
 
 def test_time_left_counts_steps_and_what_is_between_them() -> None:
     clock = Clock()
-    progress = Progress(clock)
-    progress.see(started(steps=100))
+    progress = RunProgress(clock)
+    progress.on_event(started(steps=100))
     assert math.isnan(progress.seconds_left)
     for step in range(1, 21):
         clock.now += 0.5
-        progress.see(stepped(step, seconds=0.5))
+        progress.on_event(stepped(step, seconds=0.5))
     assert progress.seconds_left == pytest.approx(80 * 0.5)
     clock.now += 10  # a validation, say
     assert progress.seconds_left == pytest.approx(80 * (0.5 + 10 / 17))  # the first three steps do not count
@@ -63,59 +63,59 @@ def test_time_left_counts_steps_and_what_is_between_them() -> None:
 def test_the_first_steps_tell_no_time() -> None:
     """They load and compile for minutes: no word of hours, neither then nor later."""
     clock = Clock()
-    progress = Progress(clock)
-    progress.see(started(steps=500))
+    progress = RunProgress(clock)
+    progress.on_event(started(steps=500))
     for step, seconds in enumerate([60.0, 9.0, 1.0, 0.1, 0.1], 1):
         clock.now += seconds + 5 * (step == 1)  # and before the first of them
-        progress.see(stepped(step, seconds=seconds))
+        progress.on_event(stepped(step, seconds=seconds))
         assert math.isnan(progress.seconds_left)
         assert progress.tokens_per_second == pytest.approx(2048 / seconds)
     for step in range(6, 11):
         clock.now += 0.1
-        progress.see(stepped(step, seconds=0.1))
+        progress.on_event(stepped(step, seconds=0.1))
         assert progress.seconds_left == pytest.approx(0.1 * (500 - step))
     clock.now += 30
-    progress.see(stepped(11, seconds=30.0))  # a single slow one changes no speed
+    progress.on_event(stepped(11, seconds=30.0))  # a single slow one changes no speed
     assert progress.tokens_per_second == pytest.approx(20480)
 
 
 def test_speed_follows_the_last_steps() -> None:
-    progress = Progress(Clock())
-    progress.see(started(steps=1000))
+    progress = RunProgress(Clock())
+    progress.on_event(started(steps=1000))
     for step in range(1, 401):
-        progress.see(stepped(step, seconds=1.0 if step < 200 else 0.1))
+        progress.on_event(stepped(step, seconds=1.0 if step < 200 else 0.1))
     assert progress.tokens_per_second == pytest.approx(20480, rel=0.01)
 
 
 @pytest.mark.parametrize(("bits", "share"), [(5.0, 0.0), (0.5, 1.0), (FLOOR, 1.0), (math.nan, None)])
 def test_the_way_to_the_floor(bits: float, share: float | None) -> None:
-    progress = Progress(Clock())
-    progress.see(started())
+    progress = RunProgress(Clock())
+    progress.on_event(started())
     assert progress.learnt is None
-    progress.see(validated(5, bits * math.log(2) * 1.5))
+    progress.on_event(validated(5, bits * math.log(2) * 1.5))
     assert progress.learnt == share
 
 
 def test_half_of_the_way() -> None:
-    progress = Progress(Clock())
-    progress.see(started())
+    progress = RunProgress(Clock())
+    progress.on_event(started())
     assert progress.guessing * math.log(2) * 1.5 == pytest.approx(math.log(65))  # as a blind guess costs ln(vocabulary)
-    progress.see(validated(5, (progress.guessing + FLOOR) / 2 * math.log(2) * 1.5))
+    progress.on_event(validated(5, (progress.guessing + FLOOR) / 2 * math.log(2) * 1.5))
     assert progress.learnt == pytest.approx(0.5)
 
 
 def test_the_best_is_the_one_that_was_called_so() -> None:
-    progress = Progress(Clock())
-    progress.see(validated(5, 2.0, best=False))  # a run that goes on had a better one before
+    progress = RunProgress(Clock())
+    progress.on_event(validated(5, 2.0, best=False))  # a run that goes on had a better one before
     first = progress.best
     good, worse = validated(6, 1.5), validated(7, 1.7, best=False)
-    progress.see(good)
-    progress.see(worse)
+    progress.on_event(good)
+    progress.on_event(worse)
     assert (first, progress.best, progress.validation) == (None, good, worse)
 
 
 def test_before_the_start_nothing_is_known() -> None:
-    progress = Progress(Clock())
+    progress = RunProgress(Clock())
     assert (progress.step, progress.steps, progress.floor, progress.learnt) == (0, 0, None, None)
     assert math.isnan(progress.loss)
     assert math.isnan(progress.guessing)
@@ -123,8 +123,8 @@ def test_before_the_start_nothing_is_known() -> None:
 
 
 def test_a_busy_machine_is_known_as_long_as_it_is_busy() -> None:
-    progress = Progress(Clock())
+    progress = RunProgress(Clock())
     for step, threads, busy in ((3, 1, True), (5, 4, True), (9, 4, False)):
-        event = ThreadsChanged(step, threads, most=4, busy=busy)
-        progress.see(event)
+        event = ThreadsEvent(step, threads, max_threads=4, busy=busy)
+        progress.on_event(event)
         assert progress.threads == (event if busy else None)

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.runs.events import Event, Noticed, Sampled
+from normscope.runs.events import NoticeEvent, RunEvent, SampleEvent
 from normscope.training.observers.tensorboard import TensorBoard
 from normscope.training.observers.tracker_metrics import import_tracker
 from tests.training.observers.simulated import simulated_run, started, stepped, validated
 
 
-def watch(folder: Path, events: Iterable[Event]) -> None:
+def watch(folder: Path, events: Iterable[RunEvent]) -> None:
     board = TensorBoard(folder)
     for event in events:
-        board.see(event)
+        board.on_event(event)
     board.close()
 
 
@@ -36,7 +36,7 @@ def test_a_run_is_read_back(tmp_path: Path) -> None:
     found = read(tmp_path / "board")
     wanted = [event.loss for event in told if event.kind == "step"]  # type: ignore[attr-defined]
     assert [event.value for event in found.Scalars("training/loss")] == pytest.approx(wanted)
-    for name in ("gradient_norm", "rate", "epoch", "tokens_per_second"):
+    for name in ("grad_norm", "lr_scale", "epoch", "tokens_per_second"):
         assert steps(found, f"training/{name}") == list(range(1, 101))
     assert steps(found, "validation/loss") == steps(found, "validation/bits_per_byte") == [50, 100]
     (sample,) = found.Tensors("sample/text_summary")
@@ -57,13 +57,13 @@ def test_a_run_that_goes_on_hides_what_came_after(tmp_path: Path) -> None:
 def test_a_run_that_goes_back_does_so_here(tmp_path: Path) -> None:
     steps_then = [stepped(step, loss=1.0) for step in range(1, 11)]
     steps_again = [stepped(step, loss=2.0) for step in range(6, 9)]
-    watch(tmp_path, [started(), *steps_then, Noticed(5, "back at step 5"), *steps_again])
+    watch(tmp_path, [started(), *steps_then, NoticeEvent(5, "back at step 5"), *steps_again])
     found = [(event.step, event.value) for event in read(tmp_path).Scalars("training/loss")]
     assert found == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0), (6, 2.0), (7, 2.0), (8, 2.0)]
 
 
-@pytest.mark.parametrize("again", [Noticed(0, "back at step 0"), started()])
-def test_from_the_beginning_again_all_is_hidden(tmp_path: Path, again: Event) -> None:
+@pytest.mark.parametrize("again", [NoticeEvent(0, "back at step 0"), started()])
+def test_from_the_beginning_again_all_is_hidden(tmp_path: Path, again: RunEvent) -> None:
     watch(tmp_path, [started(), *(stepped(step, loss=1.0) for step in range(1, 7)), again, stepped(1, loss=2.0)])
     assert [(event.step, event.value) for event in read(tmp_path).Scalars("training/loss")] == [(1, 2.0)]
 
@@ -71,7 +71,7 @@ def test_from_the_beginning_again_all_is_hidden(tmp_path: Path, again: Event) ->
 def test_closing_twice_and_before_anything_was_seen(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     board.close()
-    board.see(Sampled(1, "a", "b"))
+    board.on_event(SampleEvent(1, "a", "b"))
     board.close()
     board.close()
 

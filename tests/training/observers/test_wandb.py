@@ -58,7 +58,7 @@ def all_logs(path: Path, count: int) -> list[dict[str, str]]:
 def test_an_offline_run(tmp_path: Path) -> None:
     watcher = WeightsAndBiases(tmp_path, name="tale", config={"depth": 4})
     for event in simulated_run(100):
-        watcher.see(event)
+        watcher.on_event(event)
     watcher.close()
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     found = all_logs(file, count=100 + 2 + 1)
@@ -72,8 +72,8 @@ def test_an_offline_run(tmp_path: Path) -> None:
     name = (tmp_path / "wandb-id.txt").read_text(encoding="utf-8")
     time.sleep(1)  # wandb names its folders by the second
     again = WeightsAndBiases(tmp_path)
-    again.see(started(step=50))
-    again.see(stepped(51))
+    again.on_event(started(step=50))
+    again.on_event(stepped(51))
     again.close()
     files = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert [path.name for path in files] == [f"run-{name}.wandb"] * 2

@@ -9,7 +9,7 @@ from torch import nn
 
 from normscope.errors import ConfigError
 from normscope.training.optimizers.muon import Muon
-from normscope.training.optimizers.orthogonalize import orthogonalise
+from normscope.training.optimizers.orthogonalize import orthogonalize
 from tests.support import randn
 
 
@@ -22,7 +22,7 @@ def by_the_formula(
         direction = momentum * memory + (1 - momentum) * gradient
         rows, columns = weight.shape
         lying = direction if rows <= columns else direction.T
-        update = orthogonalise(lying[None])[0]
+        update = orthogonalize(lying[None])[0]
         update = update if rows <= columns else update.T
         weight = weight - lr * decay * weight - lr * max(1, rows / columns) ** 0.5 * update
     return weight
@@ -33,10 +33,10 @@ def test_three_steps_follow_the_formula(shape: tuple[int, int]) -> None:
     start = randn(*shape, seed=0).double()
     gradients = [randn(*shape, seed=i).double() for i in (1, 2, 3)]
     weight = nn.Parameter(start.clone())
-    optimiser = Muon([weight], lr=0.03, momentum=0.9, weight_decay=0.1)
+    optimizer = Muon([weight], lr=0.03, momentum=0.9, weight_decay=0.1)
     for gradient in gradients:
         weight.grad = gradient.clone()
-        optimiser.step()
+        optimizer.step()
     torch.testing.assert_close(weight.detach(), by_the_formula(start, gradients, 0.03, 0.9, 0.1))
 
 
@@ -65,28 +65,28 @@ def test_a_weight_without_a_gradient_stays() -> None:
 
 def test_its_state_goes_through_torch_state_dict() -> None:
     weight = nn.Parameter(randn(3, 4, seed=0))
-    optimiser = Muon([weight])
+    optimizer = Muon([weight])
     weight.grad = randn(3, 4, seed=1)
-    optimiser.step()
+    optimizer.step()
     other = nn.Parameter(weight.detach().clone())
     again = Muon([other])
-    again.load_state_dict(copy.deepcopy(optimiser.state_dict()))
-    for parameter, team in ((weight, optimiser), (other, again)):
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for parameter, chosen in ((weight, optimizer), (other, again)):
         parameter.grad = randn(3, 4, seed=2)
-        team.step()
+        chosen.step()
     assert torch.equal(weight, other)
 
 
 def test_a_closure_is_called_with_gradients_on() -> None:
     weight = nn.Parameter(randn(3, 3, seed=0))
-    optimiser = Muon([weight])
+    optimizer = Muon([weight])
 
     def closure() -> torch.Tensor:
         loss = weight.square().sum()
         loss.backward()
         return loss
 
-    assert optimiser.step(closure) > 0
+    assert optimizer.step(closure) > 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalise
+from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalize
 from tests.support import randn
 
 
@@ -18,7 +18,7 @@ def test_it_is_near_the_polar_factor(shape: tuple[int, ...]) -> None:
     matrices = randn(*shape, seed=1)
     expected = torch.stack([polar(matrix) for matrix in matrices])
     # A polynomial cannot bring the smallest directions of a square matrix all the way to one.
-    assert (orthogonalise(matrices) - expected).norm() < 0.2 * expected.norm()
+    assert (orthogonalize(matrices) - expected).norm() < 0.2 * expected.norm()
 
 
 def test_it_equals_the_same_polynomials_of_the_singular_values() -> None:
@@ -27,20 +27,20 @@ def test_it_equals_the_same_polynomials_of_the_singular_values() -> None:
     s = s / (matrix.norm() * 1.02)
     for a, b, c in POLAR_EXPRESS:
         s = a * s + b * s**3 + c * s**5
-    torch.testing.assert_close(orthogonalise(matrix)[0], u @ s.diag() @ vt)
+    torch.testing.assert_close(orthogonalize(matrix)[0], u @ s.diag() @ vt)
 
 
 def test_each_matrix_of_a_stack_is_by_itself() -> None:
     matrices = randn(4, 5, 9, seed=3)
-    alone = torch.cat([orthogonalise(matrix[None]) for matrix in matrices])
-    torch.testing.assert_close(orthogonalise(matrices), alone)
+    alone = torch.cat([orthogonalize(matrix[None]) for matrix in matrices])
+    torch.testing.assert_close(orthogonalize(matrices), alone)
 
 
 def test_zeros_stay_zeros() -> None:
-    assert not orthogonalise(torch.zeros(1, 3, 4)).any()
+    assert not orthogonalize(torch.zeros(1, 3, 4)).any()
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
 def test_the_scale_of_a_gradient_does_not_matter(scale: float) -> None:
     matrix = randn(1, 8, 12, seed=4)
-    torch.testing.assert_close(orthogonalise(matrix * scale), orthogonalise(matrix), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(orthogonalize(matrix * scale), orthogonalize(matrix), rtol=1e-4, atol=1e-5)

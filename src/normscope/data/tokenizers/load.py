@@ -9,7 +9,7 @@ from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import LARGE, parse_json, raised_as
+from normscope.storage.json_files import LARGE_FILE_BYTES, parse_json, reraise_as
 
 _FIX = "name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
 
@@ -30,14 +30,14 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise FileError(
             f"there is no tokenizer file {path}\nfix: name a tokenizer.json, or one of: characters, bytes, bpe"
         )
-    with raised_as(FileError, _FIX), open_regular(path) as file:
-        data = read_limited(file, path, LARGE)
+    with reraise_as(FileError, _FIX), open_regular(path) as file:
+        data = read_limited(file, path, LARGE_FILE_BYTES)
     return parse_tokenizer(data, path)
 
 
 def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
     """The tokenizer in the content of a file, which was read from this path."""
-    content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, any_text=True)
+    content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, allow_any_text=True)
     if "model" in content:
         return _library_tokenizer(path, data.decode())
     return _own_tokenizer(path, content)

@@ -212,7 +212,9 @@ def add_units(
     rows = as_rows(tensor, axis)
     width = rows.shape[1]
     if accumulator is None or len(accumulator.columns.squares) != width:  # another width: it is another layer's turn
-        accumulator = UnitAccumulator(ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64))
+        accumulator = UnitAccumulator(
+            ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64)
+        )
     accumulator.columns.add(rows)
     if bounds is not None and accumulator.saturated is not None:
         accumulator.saturated += is_saturated(rows, bounds).sum(0).cpu().numpy()

@@ -17,7 +17,7 @@ from normscope.lab.trials.digits import CLASSES, SIZE, Digits, load_digits
 from normscope.lab.trials.flops import training_flops
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
-from normscope.training.schedule import Schedule
+from normscope.training.schedule import LRSchedule
 
 CHANCE = math.log(CLASSES)
 MARGIN = 0.05
@@ -112,7 +112,7 @@ def fit(
         optimiser = torch.optim.SGD(weights, lr=rate, momentum=settings.get("momentum", 0.9))
     else:
         optimiser = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    schedule = Schedule(steps, warmup=settings.get("warmup", 0.0))
+    schedule = LRSchedule(steps, warmup=settings.get("warmup", 0.0))
     losses: list[float] = []
     times: list[float] = []
     model.train()
@@ -120,7 +120,7 @@ def fit(
         start = time.perf_counter()
         images, labels = digits.batch(step, batch, seed)
         for group in optimiser.param_groups:
-            group["lr"] = rate * schedule.at(step)
+            group["lr"] = rate * schedule.lr_scale(step)
         optimiser.zero_grad()
         value = 0.0
         for part, answers in zip(images.split(at_once), labels.split(at_once), strict=True):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from normscope.data.stories import stories
 from normscope.errors import CorpusError, FileError
 from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited
-from normscope.storage.json_files import raised_as
+from normscope.storage.json_files import reraise_as
 
 STORIES = "stories"
 STORY_BYTES = 400_000
@@ -77,7 +77,7 @@ def bytes_notice(path: str | Path) -> str | None:
 
 def _read(path: str | Path) -> bytes:
     """A file that is read whole, and more than once: so neither a pipe, nor one that the memory has no room for."""
-    with raised_as(FileError, "the path of a text file"), open_regular(path) as file:
+    with reraise_as(FileError, "the path of a text file"), open_regular(path) as file:
         return read_limited(file, path, MOST_BYTES)
 
 
@@ -104,7 +104,7 @@ def _told(series: int, size: int) -> bytes:
 @cache
 def _kept(folder: str, digest: str) -> Text:
     path = Path(folder) / f"{digest}.txt"
-    with raised_as(FileError, "name the text again"), open_regular(path) as file:
+    with reraise_as(FileError, "name the text again"), open_regular(path) as file:
         content = read_limited(file, path, MOST_BYTES)
     if hashlib.sha256(content).hexdigest() != digest:
         raise FileError(f"{path} is not the text that it was\nfix: name the text again")

@@ -5,13 +5,13 @@ from typing import Any
 
 from normscope.render.chart import Chart, ChartLine
 from normscope.render.curves import drops_early, smooth
-from normscope.runs.report.record import Record, number
+from normscope.runs.report.run_record import RunRecord, number
 
 WIDE, HIGH = 1000, 330
 MOST_SIGNALS = 6
 
 
-def loss_chart(record: Record) -> Chart:
+def loss_chart(record: RunRecord) -> Chart:
     """Training loss, raw and smoothed, validation loss, and the floor."""
     raw = record.curve("step", "loss")
     smoothed = smooth(raw)
@@ -33,16 +33,16 @@ def loss_chart(record: Record) -> Chart:
     )
 
 
-def bits_chart(record: Record) -> Chart:
+def bits_chart(record: RunRecord) -> Chart:
     levels = [] if record.floor is None else [(f"floor {record.floor:.3f}", record.floor)]
     lines = [ChartLine("validation", record.curve("validation", "bits_per_byte"), "b", dots=True)]
     return Chart("Bits per byte of the validation text", "step", "bits per byte", lines, reference_lines=levels)
 
 
-def small_charts(record: Record) -> list[Chart]:
+def small_charts(record: RunRecord) -> list[Chart]:
     """What else there is of each step, a chart each, over the same steps."""
     speed = record.curve("step", "tokens_per_second")
-    norms = record.curve("step", "gradient_norm")
+    norms = record.curve("step", "grad_norm")
     smoothed = [
         ChartLine("each step", norms, "c", opacity=0.3, clip_outliers=True),
         ChartLine("smoothed", smooth(norms), "c"),
@@ -53,7 +53,7 @@ def small_charts(record: Record) -> list[Chart]:
             "Learning rate",
             "step",
             "share of the peak",
-            [ChartLine("rate", record.curve("step", "rate"), "d")],
+            [ChartLine("lr_scale", record.curve("step", "lr_scale"), "d")],
             y_from_zero=True,
         ),
         Chart(
@@ -66,13 +66,13 @@ def small_charts(record: Record) -> list[Chart]:
     ]
 
 
-def signal_charts(record: Record) -> list[Chart]:
+def signal_charts(record: RunRecord) -> list[Chart]:
     """The signal in each layer, forward and backward: a line for each of a few steps, the later the stronger."""
     events = _few([event for event in record.kind("signal") if event.get("layers")])
     if not events:
         return []
     names = [str(layer.get("name", "")).replace("blocks.", "block ") for layer in events[0]["layers"]]
-    kinds = [("rms", "Signal of each layer, forward", "a"), ("gradient_rms", "Gradient of each layer, backward", "b")]
+    kinds = [("rms", "Signal of each layer, forward", "a"), ("grad_rms", "Gradient of each layer, backward", "b")]
     return [
         Chart(
             title,

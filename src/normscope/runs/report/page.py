@@ -13,10 +13,10 @@ from normscope.render.chart import draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.formatting import format_count, format_duration
 from normscope.render.html_page import html_document, html_text
-from normscope.runs.events import REASONS
+from normscope.runs.events import END_REASONS
 from normscope.runs.report.curves import bits_chart, loss_chart, signal_charts, small_charts
-from normscope.runs.report.record import Record, number, read_record
-from normscope.storage.safe_folder import OwnFolder
+from normscope.runs.report.run_record import RunRecord, number, read_run_record
+from normscope.storage.safe_folder import SafeFolder
 
 OPEN_SAMPLES = 3
 """How many of the newest samples are seen at once; the others unfold."""
@@ -29,26 +29,26 @@ def write_report(run_folder: str | Path) -> Path:
         The path of the report.
     """
     path = as_path(run_folder, "a run") / "report.html"
-    OwnFolder(run_folder).write(path.name, report_html(read_record(run_folder)).encode())
+    SafeFolder(run_folder).write(path.name, report_html(read_run_record(run_folder)).encode())
     return path
 
 
-def report_html(record: Record) -> str:
+def report_html(record: RunRecord) -> str:
     """The page of a run."""
     body = [*_head(record), *_charts(record), *_notices(record), *_samples(record), *_config(record)]
     return html_document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
 
 
-def _head(record: Record) -> list[str]:
+def _head(record: RunRecord) -> list[str]:
     start, step = record.start, max((event["step"] for event in record.kind("step")), default=0)
     model = record.config.get("model")
     words = [describe_model(model)] if isinstance(model, Mapping) else []
     if "parameters" in start:
         words.append(f"{format_count(start['parameters'])} parameters")
     reason = str(record.end.get("reason", ""))
-    state = REASONS.get(reason, reason) or "not at its end"
-    facts = start.get("facts")
-    device = facts.get("device", "") if isinstance(facts, Mapping) else ""
+    state = END_REASONS.get(reason, reason) or "not at its end"
+    info = start.get("info")
+    device = info.get("device", "") if isinstance(info, Mapping) else ""
     when = [
         f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}"
         f"{f' on {device}' if device else ''}, validations included"
@@ -69,7 +69,7 @@ def _head(record: Record) -> list[str]:
     ]
 
 
-def _results(record: Record, step: int) -> list[tuple[str, str]]:
+def _results(record: RunRecord, step: int) -> list[tuple[str, str]]:
     results = []
     if record.best is not None:
         bits = number(record.best.get("bits_per_byte"))
@@ -86,7 +86,7 @@ def _results(record: Record, step: int) -> list[tuple[str, str]]:
     return results
 
 
-def _charts(record: Record) -> list[str]:
+def _charts(record: RunRecord) -> list[str]:
     if not record.kind("step"):
         return ["<section><p>There are no steps yet.</p></section>"]
     small = [*([bits_chart(record)] if record.kind("validation") else []), *small_charts(record)]
@@ -99,7 +99,7 @@ def _charts(record: Record) -> list[str]:
     return sections
 
 
-def _notices(record: Record) -> list[str]:
+def _notices(record: RunRecord) -> list[str]:
     notices = record.kind("notice")
     if not notices:
         return []
@@ -107,7 +107,7 @@ def _notices(record: Record) -> list[str]:
     return ["<h2>Notices</h2>", "<ul>", *items, "</ul>"]
 
 
-def _samples(record: Record) -> list[str]:
+def _samples(record: RunRecord) -> list[str]:
     """The newest first: it is what the model can do."""
     samples = record.kind("sample")[::-1]
     lines = ["<h2>Samples</h2>"] if samples else []
@@ -120,7 +120,7 @@ def _samples(record: Record) -> list[str]:
     return [*lines, "</details>"] if len(samples) > OPEN_SAMPLES else lines
 
 
-def _config(record: Record) -> list[str]:
+def _config(record: RunRecord) -> list[str]:
     parts = {name: value for name, value in record.config.items() if isinstance(value, Mapping)}
     rest = {name: value for name, value in record.config.items() if name not in parts}
     lines = ["<h2>Config</h2>", '<section class="grid config">']

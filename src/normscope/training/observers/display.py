@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from normscope.runs.events import Observer
-from normscope.training.observers.log_lines import PlainLines
+from normscope.training.observers.log_lines import LogLines
 
 
 def choose_display(stream: TextIO) -> Observer:
@@ -14,10 +14,10 @@ def choose_display(stream: TextIO) -> Observer:
     'PlainLines'
     """
     if not stream.isatty():
-        return PlainLines(stream)
+        return LogLines(stream)
     from normscope.render.console import SafeConsole
     from normscope.training.observers.live import LiveDisplay
 
     console = SafeConsole(file=stream)
     can_draw = not console.is_dumb_terminal and console.encoding.startswith("utf")
-    return LiveDisplay(console) if can_draw else PlainLines(stream)
+    return LiveDisplay(console) if can_draw else LogLines(stream)

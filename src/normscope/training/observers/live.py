@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.text import Text
 
 from normscope.render.formatting import printable
-from normscope.runs.events import Event, Finished, Noticed, Signalled, Stepped
+from normscope.runs.events import FinishedEvent, NoticeEvent, RunEvent, SignalEvent, StepEvent
 from normscope.training.observers.live_panel import panel
-from normscope.training.observers.progress import Progress
+from normscope.training.observers.progress import RunProgress
 
 ECHO = 4
 """Columns that stay free beside the panel: the terminal writes ^C where the cursor is, at its end, and twice if Ctrl-C
@@ -32,26 +32,26 @@ class LiveDisplay:
 
     def __init__(self, console: Console, every: float = 0.2, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._every, self._clock = console, every, clock
-        self._progress = Progress(clock)
+        self._progress = RunProgress(clock)
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
         self._next = -math.inf
 
-    def see(self, event: Event) -> None:
-        self._progress.see(event)
-        if isinstance(event, Noticed):
+    def on_event(self, event: RunEvent) -> None:
+        self._progress.on_event(event)
+        if isinstance(event, NoticeEvent):
             note = Text.assemble((f"step {event.step} ", "dim"), (printable(event.text), "yellow"))
             self._console.print(note)
-        elif not isinstance(event, Signalled) and self._is_due(event):
+        elif not isinstance(event, SignalEvent) and self._is_due(event):
             self._draw()
-        if isinstance(event, Finished):
+        if isinstance(event, FinishedEvent):
             self._live.stop()
 
     def close(self) -> None:
         """Leave the panel as it was last drawn, and give the cursor back."""
         self._live.stop()
 
-    def _is_due(self, event: Event) -> bool:
-        if isinstance(event, Stepped) and self._clock() < self._next:
+    def _is_due(self, event: RunEvent) -> bool:
+        if isinstance(event, StepEvent) and self._clock() < self._next:
             return False
         self._next = self._clock() + self._every
         return True

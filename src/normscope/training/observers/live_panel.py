@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.render.formatting import format_bytes, format_count, format_duration, format_fixed, printable
-from normscope.runs.events import REASONS
-from normscope.runtime.memory import memory_now, memory_peak
-from normscope.training.observers.log_lines import what_next
-from normscope.training.observers.progress import Progress
+from normscope.runs.events import END_REASONS
+from normscope.runtime.memory import current_memory, peak_memory
+from normscope.training.observers.log_lines import next_commands
+from normscope.training.observers.progress import RunProgress
 from normscope.training.observers.sparkline import sparkline
 
 LABELS = 12  # columns for the names of the rows
@@ -19,7 +19,7 @@ FRAME = 4  # columns that the frame and its padding take
 SAMPLE_LINES = 6
 
 
-def panel(progress: Progress, width: int, height: int) -> RenderableType:
+def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     """The run at this moment, no wider and no higher than this; the sample is the first to go where room is short."""
     inner = max(20, width - FRAME)
     rows = Table.grid(padding=(0, 1, 0, 0))
@@ -33,7 +33,7 @@ def panel(progress: Progress, width: int, height: int) -> RenderableType:
     if progress.sample is not None and lines > 0:
         parts.append(_sample(progress, inner, lines))
     start = progress.start
-    title = "normscope" if start is None else printable(start.facts.get("model", "training"))
+    title = "normscope" if start is None else printable(start.info.get("model", "training"))
     title += "" if start is None else f", {format_count(start.parameters)} parameters"
     heading = Text(title, style="bold")
     heading.truncate(inner - 2, overflow="ellipsis")
@@ -50,7 +50,7 @@ def panel(progress: Progress, width: int, height: int) -> RenderableType:
     )
 
 
-def _rows(progress: Progress, room: int) -> list[tuple[str, Text]]:
+def _rows(progress: RunProgress, room: int) -> list[tuple[str, Text]]:
     rows = [("step", _steps(progress, room)), ("loss", _loss(progress, room))]
     if progress.validation is not None:
         rows.append(("validation", _validation(progress)))
@@ -58,18 +58,18 @@ def _rows(progress: Progress, room: int) -> list[tuple[str, Text]]:
     if progress.last is not None:
         rows.append(("speed", _speed(progress)))
         rows.append(("learning", _learning(progress)))
-    rows.append(("memory", Text(f"{format_bytes(memory_now())} now, {format_bytes(memory_peak())} at most")))
+    rows.append(("memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} at most")))
     if progress.saved is not None:
         rows.append(("saved", Text(f"step {progress.saved.step}")))
     if progress.end is not None and progress.start is not None:
-        rows += [(word, Text(what, style="bold")) for word, what in what_next(progress.start.folder, progress.end)]
+        rows += [(word, Text(what, style="bold")) for word, what in next_commands(progress.start.folder, progress.end)]
     return rows
 
 
-def _steps(progress: Progress, room: int) -> Text:
+def _steps(progress: RunProgress, room: int) -> Text:
     done, steps = progress.step, max(1, progress.steps)
     if progress.end is not None:
-        why = REASONS.get(progress.end.reason, printable(progress.end.reason))
+        why = END_REASONS.get(progress.end.reason, printable(progress.end.reason))
         return Text(f"{done} of {steps}, {why}, in {format_duration(progress.end.seconds)}", style="bold")
     left = "" if math.isnan(progress.seconds_left) else f"{format_duration(progress.seconds_left)} left"
     before = f"{done:{len(str(steps))}d} of {steps} "
@@ -77,7 +77,7 @@ def _steps(progress: Progress, room: int) -> Text:
     return Text.assemble((before, "bold"), _bar(done / steps, room - len(before) - len(after), "cyan"), after)
 
 
-def _loss(progress: Progress, room: int) -> Text:
+def _loss(progress: RunProgress, room: int) -> Text:
     number = f"{progress.loss:.4f}" if math.isfinite(progress.loss) else "..."
     # The logarithm, or the fall of the first steps would leave no height for all the others.
     logs = [math.log(max(loss, 1e-9)) for loss in progress.losses.values]
@@ -86,7 +86,7 @@ def _loss(progress: Progress, room: int) -> Text:
     return Text.assemble((f"{number:<9}", "bold"), (f"{upper}\n", "cyan"), " " * 9, (lower, "cyan"))
 
 
-def _validation(progress: Progress) -> Text:
+def _validation(progress: RunProgress) -> Text:
     now, best = progress.validation, progress.best
     if now is None:
         return Text()
@@ -98,7 +98,7 @@ def _validation(progress: Progress) -> Text:
     return text
 
 
-def _bits(progress: Progress, room: int) -> Text:
+def _bits(progress: RunProgress, room: int) -> Text:
     """Bits per byte; and where the floor is known, how far down to it the model has come."""
     if progress.validation is None:
         return Text()
@@ -113,22 +113,22 @@ def _bits(progress: Progress, room: int) -> Text:
     return Text.assemble(text, (before, "dim"), bar, after)
 
 
-def _speed(progress: Progress) -> Text:
+def _speed(progress: RunProgress) -> Text:
     speed = f"{format_count(progress.tokens_per_second)} tokens/s"
     if progress.threads is not None and progress.end is None:
-        speed += f" with {progress.threads.threads} of {progress.threads.most} threads, the machine is busy"
+        speed += f" with {progress.threads.threads} of {progress.threads.max_threads} threads, the machine is busy"
     # The end is told in the time of the whole run, of which this may be a part.
     return Text(speed if progress.end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
 
 
-def _learning(progress: Progress) -> Text:
+def _learning(progress: RunProgress) -> Text:
     last = progress.last
     if last is None:
         return Text()
-    return Text(f"rate {last.rate:.2f}, gradient {format_fixed(last.gradient_norm)}, epoch {last.epoch:.2f}")
+    return Text(f"rate {last.lr_scale:.2f}, gradient {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}")
 
 
-def _sample(progress: Progress, inner: int, lines: int) -> Panel:
+def _sample(progress: RunProgress, inner: int, lines: int) -> Panel:
     sample = progress.sample
     prompt, words = ("", "") if sample is None else (printable(sample.prompt), printable(sample.text))
     text = Text.assemble((prompt.lstrip(), "dim"), words.rstrip())

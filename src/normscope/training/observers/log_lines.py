@@ -10,13 +10,23 @@ from pathlib import Path
 from typing import TextIO
 
 from normscope.render.formatting import format_count, format_duration, format_fixed, printable, quote
-from normscope.runs.events import REASONS, Event, Finished, Noticed, Sampled, Saved, Started, Stepped, Validated
-from normscope.training.observers.progress import Progress
+from normscope.runs.events import (
+    END_REASONS,
+    CheckpointEvent,
+    FinishedEvent,
+    NoticeEvent,
+    RunEvent,
+    SampleEvent,
+    StartedEvent,
+    StepEvent,
+    ValidationEvent,
+)
+from normscope.training.observers.progress import RunProgress
 
 """Why a run ended, in words."""
 
 
-class PlainLines:
+class LogLines:
     """Tells a run in lines that can be read in a log file: no colours, nothing that moves the cursor.
 
     The first and the last step have a line, and between them those that come `every` so many seconds; in a long run
@@ -28,19 +38,19 @@ class PlainLines:
         clock: seconds, from any moment on.
 
     >>> import sys
-    >>> from normscope.runs.events import Validated
-    >>> lines = PlainLines(sys.stdout)
-    >>> lines.see(Validated(step=20, loss=1.5, bits_per_byte=1.25, best=True, seconds=0.2))
+    >>> from normscope.runs.events import ValidationEvent
+    >>> lines = LogLines(sys.stdout)
+    >>> lines.on_event(ValidationEvent(step=20, loss=1.5, bits_per_byte=1.25, best=True, seconds=0.2))
       validation at step 20: loss 1.5000, 1.250 bits per byte, the best so far
     """
 
     def __init__(self, stream: TextIO, every: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._every, self._clock = stream, every, clock
-        self._progress = Progress(clock)
+        self._progress = RunProgress(clock)
         self._next = -math.inf
 
-    def see(self, event: Event) -> None:
-        self._progress.see(event)
+    def on_event(self, event: RunEvent) -> None:
+        self._progress.on_event(event)
         for line in self._lines(event):
             self._stream.write(f"{line}\n")
         self._stream.flush()
@@ -48,40 +58,40 @@ class PlainLines:
     def close(self) -> None:
         self._stream.flush()
 
-    def _lines(self, event: Event) -> list[str]:
+    def _lines(self, event: RunEvent) -> list[str]:
         match event:
-            case Started():
+            case StartedEvent():
                 self._next = -math.inf
                 return _start(event)
-            case Stepped():
+            case StepEvent():
                 return [self._step(event)] if self._is_due(event) else []
-            case Validated():
+            case ValidationEvent():
                 return [f"  {_validation(event, self._progress.floor)}"]
-            case Sampled():
+            case SampleEvent():
                 return [f"  sample at step {event.step}: {quote(event.prompt + event.text)}"]
-            case Saved():
+            case CheckpointEvent():
                 return [f"  saved step {event.step}"]
-            case Noticed():
+            case NoticeEvent():
                 return [f"  note at step {event.step}: {line}" for line in printable(event.text).splitlines()]
-            case Finished():
+            case FinishedEvent():
                 return self._end(event)
         return []  # the report shows the signal
 
-    def _is_due(self, event: Stepped) -> bool:
+    def _is_due(self, event: StepEvent) -> bool:
         now = self._clock()
         if now < self._next and event.step != self._progress.steps:
             return False
         self._next = now + max(self._every, min(60.0, self._progress.elapsed / 100))
         return True
 
-    def _step(self, event: Stepped) -> str:
+    def _step(self, event: StepEvent) -> str:
         progress = self._progress
         width = len(str(progress.steps))
         parts = [
             f"step {event.step:{width}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
-            f"gradient {format_fixed(event.gradient_norm):>7}",
-            f"rate {event.rate:.2f}",
+            f"gradient {format_fixed(event.grad_norm):>7}",
+            f"rate {event.lr_scale:.2f}",
             f"epoch {event.epoch:.2f}",
             f"{format_count(progress.tokens_per_second)} tokens/s",
         ]
@@ -89,20 +99,22 @@ class PlainLines:
             parts.append(f"{format_duration(progress.seconds_left)} left")
         return "  ".join(parts)
 
-    def _end(self, event: Finished) -> list[str]:
-        lines = [f"{REASONS.get(event.reason, printable(event.reason))}: step {event.step} of {self._progress.steps}"]
+    def _end(self, event: FinishedEvent) -> list[str]:
+        lines = [
+            f"{END_REASONS.get(event.reason, printable(event.reason))}: step {event.step} of {self._progress.steps}"
+        ]
         lines[0] += f" in {format_duration(event.seconds)}"
         if self._progress.best is not None:
             lines.append(f"  best {_validation(self._progress.best, self._progress.floor, praise=False)}")
         if self._progress.start is not None:
-            lines += [f"  {words:<9}{command}" for words, command in what_next(self._progress.start.folder, event)]
+            lines += [f"  {words:<9}{command}" for words, command in next_commands(self._progress.start.folder, event)]
         return lines
 
 
-def what_next(folder: str, event: Finished) -> list[tuple[str, str]]:
+def next_commands(folder: str, event: FinishedEvent) -> list[tuple[str, str]]:
     """What the user can do after the end: words, and a command or a file.
 
-    >>> what_next("runs/tale", Finished(step=9, reason="done", seconds=1.0))
+    >>> next_commands("runs/tale", FinishedEvent(step=9, reason="done", seconds=1.0))
     [('sample', 'normscope sample runs/tale'), ('report', 'runs/tale/report.html')]
     """
     word, normscope = shlex.quote(printable(folder)), command_name()
@@ -117,11 +129,11 @@ def command_name() -> str:
     return "normscope" if is_found else shlex.quote(str(called))
 
 
-def _start(event: Started) -> list[str]:
+def _start(event: StartedEvent) -> list[str]:
     begins = "training" if event.step == 0 else f"going on from step {event.step}:"
-    what = printable(event.facts.get("model", "a model"))
+    what = printable(event.info.get("model", "a model"))
     lines = [f"{begins} {what}, {format_count(event.parameters)} parameters"]
-    lines += [f"  {name:<12}{printable(words)}" for name, words in event.facts.items() if name != "model"]
+    lines += [f"  {name:<12}{printable(words)}" for name, words in event.info.items() if name != "model"]
     lines.append(f"  {'steps':<12}{event.steps} of {format_count(event.batch_tokens)} tokens each")
     lines.append(f"  {'vocabulary':<12}{event.vocab_size} tokens, {event.bytes_per_token:.2f} bytes each")
     if event.floor is not None:
@@ -130,7 +142,7 @@ def _start(event: Started) -> list[str]:
     return lines
 
 
-def _validation(event: Validated, floor: float | None, praise: bool = True) -> str:
+def _validation(event: ValidationEvent, floor: float | None, praise: bool = True) -> str:
     words = f"validation at step {event.step}: loss {event.loss:.4f}, {event.bits_per_byte:.3f} bits per byte"
     if floor is not None:
         words += f" ({event.bits_per_byte - floor:.3f} above the floor of {floor:.3f})"

@@ -6,7 +6,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from normscope.runs.events import Event, Finished, Sampled, Saved, Started, Stepped, ThreadsChanged, Validated
+from normscope.runs.events import (
+    CheckpointEvent,
+    FinishedEvent,
+    RunEvent,
+    SampleEvent,
+    StartedEvent,
+    StepEvent,
+    ThreadsEvent,
+    ValidationEvent,
+)
 
 WARM_UP = 3
 """How many steps are not like the others: they load and compile."""
@@ -14,10 +23,10 @@ FEWEST_TIMED, RECENT = 3, 20
 """How many steps after those it takes to tell the speed, and how many of the last ones tell it."""
 
 
-class Smoothed:
+class RunningMean:
     """A running mean that forgets: each value counts for about so many steps.
 
-    >>> mean = Smoothed(steps=2)
+    >>> mean = RunningMean(steps=2)
     >>> for value in (4.0, 4.0, 2.0):
     ...     mean.add(value)
     >>> round(mean.value, 2)
@@ -39,10 +48,10 @@ class Smoothed:
         return self._sum / self._weight if self._weight else math.nan
 
 
-class History:
+class LossHistory:
     """The values of a whole run in limited room: when it is full, each two become one.
 
-    >>> history = History(room=4)
+    >>> history = LossHistory(room=4)
     >>> for value in range(8):
     ...     history.add(value)
     >>> history.values
@@ -67,7 +76,7 @@ class History:
         self._waiting = []
 
 
-class Progress:
+class RunProgress:
     """The state of a run, from what was told.
 
     Args:
@@ -77,45 +86,45 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.began = clock()
-        self.start: Started | None = None
-        self.last: Stepped | None = None
-        self.validation: Validated | None = None
-        self.best: Validated | None = None
-        self.sample: Sampled | None = None
-        self.saved: Saved | None = None
-        self.end: Finished | None = None
-        self.threads: ThreadsChanged | None = None  # while the machine is busy with other work
-        self.losses = History()
+        self.start: StartedEvent | None = None
+        self.last: StepEvent | None = None
+        self.validation: ValidationEvent | None = None
+        self.best: ValidationEvent | None = None
+        self.sample: SampleEvent | None = None
+        self.saved: CheckpointEvent | None = None
+        self.end: FinishedEvent | None = None
+        self.threads: ThreadsEvent | None = None  # while the machine is busy with other work
+        self.losses = LossHistory()
         self._be_ready(steps=1)
 
     def _be_ready(self, steps: int) -> None:
         memory = min(max(steps / 50, 5), 100)  # long enough to calm the curve, short enough to follow it
-        self._loss = Smoothed(memory)
+        self._loss = RunningMean(memory)
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._warming, self._warm = 0, self._clock()
         self._in_steps, self._timed = 0.0, 0
 
-    def see(self, event: Event) -> None:
+    def on_event(self, event: RunEvent) -> None:
         match event:
-            case Started():
+            case StartedEvent():
                 self.start, self.began, self.end = event, self._clock(), None
                 self._be_ready(event.steps)
-            case Stepped():
+            case StepEvent():
                 self._step(event)
-            case Validated():
+            case ValidationEvent():
                 self.validation = event
                 if event.best:
                     self.best = event
-            case Sampled():
+            case SampleEvent():
                 self.sample = event
-            case Saved():
+            case CheckpointEvent():
                 self.saved = event
-            case ThreadsChanged():
+            case ThreadsEvent():
                 self.threads = event if event.busy else None
-            case Finished():
+            case FinishedEvent():
                 self.end = event
 
-    def _step(self, event: Stepped) -> None:
+    def _step(self, event: StepEvent) -> None:
         self.last = event
         self._loss.add(event.loss)
         if self._warming < WARM_UP:

@@ -4,8 +4,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from normscope.runs.events import Event, Sampled, Started
-from normscope.training.observers.tracker_metrics import import_tracker, tracked_numbers
+from normscope.runs.events import RunEvent, SampleEvent, StartedEvent
+from normscope.training.observers.tracker_metrics import import_tracker, tracked_metrics
 
 
 class TensorBoard:
@@ -24,13 +24,13 @@ class TensorBoard:
         self._writer: Any = None
         self._step = 0
 
-    def see(self, event: Event) -> None:
-        if isinstance(event, Started) or event.step < self._step or self._writer is None:
+    def on_event(self, event: RunEvent) -> None:
+        if isinstance(event, StartedEvent) or event.step < self._step or self._writer is None:
             self._open(event.step)
         self._step = event.step
-        for name, value in tracked_numbers(event).items():
+        for name, value in tracked_metrics(event).items():
             self._writer.add_scalar(name, value, event.step)
-        if isinstance(event, Sampled):
+        if isinstance(event, SampleEvent):
             # Four spaces make it a block of code, in which nothing is taken for Markdown.
             self._writer.add_text("sample", textwrap.indent(event.prompt + event.text, "    "), event.step)
 

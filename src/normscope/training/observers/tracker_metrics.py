@@ -4,20 +4,20 @@ import importlib
 from types import ModuleType
 
 from normscope.errors import ConfigError
-from normscope.runs.events import Event, Stepped, Validated
+from normscope.runs.events import RunEvent, StepEvent, ValidationEvent
 
 
-def tracked_numbers(event: Event) -> dict[str, float]:
+def tracked_metrics(event: RunEvent) -> dict[str, float]:
     """The numbers of a step or a validation by name; nothing for other events.
 
-    >>> tracked_numbers(Validated(step=5, loss=1.5, bits_per_byte=1.2, best=True, seconds=0.1))
+    >>> tracked_metrics(ValidationEvent(step=5, loss=1.5, bits_per_byte=1.2, best=True, seconds=0.1))
     {'validation/loss': 1.5, 'validation/bits_per_byte': 1.2}
     """
     match event:
-        case Stepped():
-            names = ("loss", "gradient_norm", "rate", "epoch", "tokens_per_second")
+        case StepEvent():
+            names = ("loss", "grad_norm", "lr_scale", "epoch", "tokens_per_second")
             return {f"training/{name}": getattr(event, name) for name in names}
-        case Validated():
+        case ValidationEvent():
             return {"validation/loss": event.loss, "validation/bits_per_byte": event.bits_per_byte}
     return {}
 

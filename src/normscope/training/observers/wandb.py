@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from normscope.errors import ConfigError
-from normscope.runs.events import Event, Sampled
+from normscope.runs.events import RunEvent, SampleEvent
 from normscope.storage.files import write_atomically
-from normscope.training.observers.tracker_metrics import import_tracker, tracked_numbers
+from normscope.training.observers.tracker_metrics import import_tracker, tracked_metrics
 
-Mode = Literal["offline", "online"]
+WandbMode = Literal["offline", "online"]
 
 
 class WeightsAndBiases:
@@ -30,13 +30,13 @@ class WeightsAndBiases:
     def __init__(
         self,
         folder: str | Path,
-        mode: Mode = "offline",
+        mode: WandbMode = "offline",
         project: str = "normscope",
         name: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ConfigError(f"mode={mode!r}: choose one of {', '.join(get_args(Mode))}")
+        if mode not in get_args(WandbMode):
+            raise ConfigError(f"mode={mode!r}: choose one of {', '.join(get_args(WandbMode))}")
         self._wandb = import_tracker("wandb", "wandb")
         Path(folder).mkdir(parents=True, exist_ok=True)
         try:
@@ -56,9 +56,9 @@ class WeightsAndBiases:
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
-    def see(self, event: Event) -> None:
-        values: dict[str, Any] = dict(tracked_numbers(event))
-        if isinstance(event, Sampled):
+    def on_event(self, event: RunEvent) -> None:
+        values: dict[str, Any] = dict(tracked_metrics(event))
+        if isinstance(event, SampleEvent):
             values["sample"] = self._wandb.Html(f"<pre>{escape(event.prompt + event.text)}</pre>", inject=False)
         if values:
             self._run.log({"step": event.step, **values})

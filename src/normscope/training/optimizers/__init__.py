@@ -1,1 +1,1 @@
-"""How weights learn: Muon for matrices, AdamW for the rest."""
+"""Optimizers: Muon for matrices, AdamW for everything else."""

@@ -1,7 +1,7 @@
-"""torch's optimisers without the weight of its compiler.
+"""torch's optimizers without importing torch._dynamo.
 
-torch.optim marks some methods as not to be compiled, and the mark loads torch._dynamo at the first call: a second,
-of the eight of a short run. What is marked is the method inside, which works as well without.
+torch.optim wraps some methods in a decorator that disables compilation, and the first call of the wrapper imports
+torch._dynamo, which takes a second. Calling the wrapped method directly avoids that.
 """
 
 from collections.abc import Callable
@@ -11,31 +11,31 @@ import torch
 from torch.optim import Optimizer
 
 
-def unmarked(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method inside the mark; the method itself in a torch that does not mark it."""
-    inner: Callable[..., Any] = getattr(method, "__wrapped__", method)
-    return inner
+def unwrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method inside the decorator; the method itself if it has none."""
+    wrapped: Callable[..., Any] = getattr(method, "__wrapped__", method)
+    return wrapped
 
 
-class Light(Optimizer):
-    """An optimiser whose making does not load the compiler."""
+class LightOptimizer(Optimizer):
+    """Base class of optimizers whose construction does not import torch._dynamo."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        unmarked(Optimizer.add_param_group)(self, param_group)
+        unwrapped(Optimizer.add_param_group)(self, param_group)
 
 
-class AdamW(Light, torch.optim.AdamW):
-    """torch.optim.AdamW, the same in all but that.
+class AdamW(LightOptimizer, torch.optim.AdamW):
+    """torch.optim.AdamW, with identical results.
 
     >>> import sys
     >>> weight = torch.nn.Parameter(torch.ones(3))
-    >>> optimiser = AdamW([weight], lr=0.1, fused=True)
+    >>> optimizer = AdamW([weight], lr=0.1, fused=True)
     >>> weight.sum().backward()
-    >>> optimiser.step()
+    >>> optimizer.step()
     >>> [round(x, 2) for x in weight.tolist()]
     [0.9, 0.9, 0.9]
     """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        return unmarked(torch.optim.AdamW.step)(self, closure)
+        return unwrapped(torch.optim.AdamW.step)(self, closure)

@@ -1,4 +1,4 @@
-"""Muon: momentum whose every direction has the same weight."""
+"""The Muon optimizer: momentum SGD with orthogonalized updates."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -9,37 +9,37 @@ from torch import Tensor
 
 from normscope.checks import check_flags, check_positive_number, is_integer, is_number, short_repr
 from normscope.errors import ConfigError, DtypeError
-from normscope.training.optimizers.lazy_torch import Light
-from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalise
+from normscope.training.optimizers.lazy_torch import LightOptimizer
+from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalize
 
 _LARGEST = torch.finfo(torch.float32).max
-"""Of what weights are multiplied by: torch refuses more, and weights that are not finite are told of by name later."""
+"""Bound of the factors passed to torch, which rejects larger ones; overflowing weights are reported later, by name."""
 
 
-class Muon(Light):
-    r"""Stochastic gradient descent with Nesterov momentum, whose step is made orthogonal. For matrices only.
+class Muon(LightOptimizer):
+    r"""SGD with Nesterov momentum and orthogonalized updates, for matrices only.
 
     Formula:
         m = momentum m + (1 - momentum) g;   u = orthogonal(momentum m + (1 - momentum) g)
         W = W - lr weight_decay W - lr sqrt(max(1, rows / columns)) u
 
-    torch.optim.Muon multiplies in bfloat16, which some CPUs cannot do at all and most do slowly, and takes one
-    matrix at a time. Here the products are in the weights' own type, and matrices of one size go together.
+    torch.optim.Muon multiplies in bfloat16, which is slow or unsupported on most CPUs, and handles one matrix at a
+    time. This implementation multiplies in the dtype of the weights and batches matrices of equal shape.
 
     Args:
-        params: matrices, or groups of them as torch's optimisers take.
-        lr: the learning rate, the size of a step in every direction.
-        momentum: how much of the past stays in the direction.
-        nesterov: look one step ahead.
-        weight_decay: how much of a weight goes in each step, times the learning rate.
-        steps: how many polynomials make the step orthogonal; 3 are cheaper and nearly as good.
+        params: Matrices, or parameter groups of them.
+        lr: Learning rate: the size of the update in every direction.
+        momentum: Momentum factor.
+        nesterov: Use Nesterov momentum.
+        weight_decay: Decoupled weight decay, multiplied by the learning rate.
+        steps: Number of polynomial iterations of the orthogonalization; 3 are cheaper and nearly as good.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(3))
-        >>> optimiser = Muon([weight], lr=0.1)
-        >>> weight.grad = torch.diag(torch.tensor([1.0, 0.1, 0.01]))  # directions of very different size ...
-        >>> optimiser.step()
-        >>> [round(x, 2) for x in weight.diagonal().tolist()]  # ... all go the same way
+        >>> optimizer = Muon([weight], lr=0.1)
+        >>> weight.grad = torch.diag(torch.tensor([1.0, 0.1, 0.01]))  # directions of very different size
+        >>> optimizer.step()
+        >>> [round(x, 2) for x in weight.diagonal().tolist()]  # get updates of the same size
         [0.9, 0.9, 0.9]
 
     Papers:
@@ -76,7 +76,7 @@ class Muon(Light):
             raise DtypeError(f"Muon takes matrices, but got {short_repr(params)}\nfix: Muon([layer.weight, ...])")
         try:
             super().__init__(params, defaults)
-        except ValueError as error:  # torch says what is wrong
+        except ValueError as error:
             raise ConfigError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
         except (TypeError, RuntimeError) as error:
             raise DtypeError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
@@ -90,13 +90,13 @@ class Muon(Light):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; returns what the closure returns, if there is one."""
+        """Perform one optimizer step; returns the closure's loss, if there is a closure."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for weights in _of_one_size(group["params"]):
+            for weights in _group_by_shape(group["params"]):
                 self._step(weights, **{name: value for name, value in group.items() if name in self.defaults})
         return loss
 
@@ -104,46 +104,45 @@ class Muon(Light):
         self, weights: list[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float, steps: int
     ) -> None:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        memories = [self._memory(weight) for weight in weights]
-        torch._foreach_lerp_(memories, gradients, 1 - momentum)
-        directions = torch._foreach_lerp(gradients, memories, momentum) if nesterov else memories
+        buffers = [self._momentum_buffer(weight) for weight in weights]
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        directions = torch._foreach_lerp(gradients, buffers, momentum) if nesterov else buffers
         updates = _updates(directions, steps)
         if weight_decay:
             torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
         for weight, update in zip(weights, updates.unbind(), strict=True):
             rows, columns = weight.shape
-            rate = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
-            weight.add_(update if _lies(weight) else update.T, alpha=-rate)
+            scaled_lr = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
+            weight.add_(update if _is_wide(weight) else update.T, alpha=-scaled_lr)
 
     @torch.no_grad()
-    def directions(self) -> Iterator[Tensor]:
-        """The updates that the gradients alone would give, without momentum; nothing is changed."""
+    def updates(self) -> Iterator[Tensor]:
+        """The updates for the current gradients without momentum; changes nothing."""
         for group in self.param_groups:
-            for weights in _of_one_size(group["params"]):
+            for weights in _group_by_shape(group["params"]):
                 yield _updates([weight.grad for weight in weights if weight.grad is not None], group["steps"])
 
-    def _memory(self, weight: Tensor) -> Tensor:
+    def _momentum_buffer(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(weight)
-        memory: Tensor = state["momentum"]
-        return memory
+        buffer: Tensor = state["momentum"]
+        return buffer
 
 
 def _updates(directions: Iterable[Tensor], steps: int) -> Tensor:
-    """Matrices of one size, laid down where they are high, and made orthogonal: (k, n, m)."""
-    return orthogonalise(torch.stack([matrix if _lies(matrix) else matrix.T for matrix in directions]), steps)
+    """Stack matrices of equal size, transposing tall ones, and orthogonalize them: (k, n, m)."""
+    return orthogonalize(torch.stack([matrix if _is_wide(matrix) else matrix.T for matrix in directions]), steps)
 
 
-def _lies(matrix: Tensor) -> bool:
-    """Whether it is at least as wide as high."""
+def _is_wide(matrix: Tensor) -> bool:
     return matrix.shape[0] <= matrix.shape[1]
 
 
-def _of_one_size(weights: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Those that have a gradient, sorted into lists whose members can be stacked once the high ones are laid down."""
-    found: dict[Any, list[Tensor]] = {}
+def _group_by_shape(weights: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Group the weights that have a gradient by shape (up to transposition), device and dtype."""
+    groups: dict[Any, list[Tensor]] = {}
     for weight in weights:
         if weight.grad is not None:
-            found.setdefault((*sorted(weight.shape), weight.device, weight.dtype), []).append(weight)
-    return list(found.values())
+            groups.setdefault((*sorted(weight.shape), weight.device, weight.dtype), []).append(weight)
+    return list(groups.values())

@@ -1,4 +1,4 @@
-"""The nearest matrix whose singular values are all one, by products alone.
+"""Orthogonalize matrices (set all singular values to about one) with matrix products only.
 
 Axes: k matrices of one shape, each n x m with n <= m.
 """
@@ -6,8 +6,8 @@ Axes: k matrices of one shape, each n x m with n <= m.
 import torch
 from torch import Tensor
 
-# Each row (a, b, c) is a polynomial a x + b x^3 + c x^5 that pulls the singular values towards one; the rows together
-# are the composition that is nearest to it from 1e-3 up, with room for rounding. Amsel et al. 2025, "The Polar
+# Each row (a, b, c) is a polynomial a x + b x^3 + c x^5 that moves the singular values towards one; their composition
+# is the best approximation of the constant one on [1e-3, 1], with a margin for rounding. Amsel et al. 2025, "The Polar
 # Express: Optimal Matrix Sign Methods and Their Application to the Muon Algorithm", table of coefficients.
 POLAR_EXPRESS = (
     (8.156554524902461, -22.48329292557795, 15.878769915207462),
@@ -18,21 +18,20 @@ POLAR_EXPRESS = (
 )
 
 
-def orthogonalise(matrices: Tensor, steps: int = len(POLAR_EXPRESS)) -> Tensor:
-    """Matrices (k, n, m) with n <= m, each brought near U V^T of its singular value decomposition U S V^T.
+def orthogonalize(matrices: Tensor, steps: int = len(POLAR_EXPRESS)) -> Tensor:
+    """Approximate U V^T of the singular value decomposition U S V^T of each matrix (k, n, m), n <= m.
 
-    The polynomials of X all have the form P(X X^T) X, so they are multiplied up in the small space, n x n, and X is
-    touched twice only. For the 1:4 matrices of an MLP that is half the work of iterating on X itself. What rounding
-    does to the Gram matrix harms only directions that are a thousand times smaller than the largest, and those are
-    not at one after five steps in either form.
+    All polynomials of X have the form P(X X^T) X, so they are multiplied in the small n x n space and X is used only
+    twice: half the work of iterating on X for the 1:4 matrices of an MLP. Rounding errors of the Gram matrix affect
+    only directions a thousand times smaller than the largest, which five steps do not bring to one in either form.
 
-    >>> x = orthogonalise(torch.randn(1, 16, 64, generator=torch.Generator().manual_seed(0)))
+    >>> x = orthogonalize(torch.randn(1, 16, 64, generator=torch.Generator().manual_seed(0)))
     >>> sizes = torch.linalg.svdvals(x)
     >>> bool(0.8 < sizes.min()) and bool(sizes.max() < 1.2)
     True
     """
-    length = matrices.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(matrices.dtype).tiny)
-    matrices = matrices / (length * 1.02)  # all singular values below one; zeros stay zeros
+    norm = matrices.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(matrices.dtype).tiny)
+    matrices = matrices / (norm * 1.02)  # all singular values below one; zeros stay zeros
     gram = matrices @ matrices.mT  # k n n
     product = None
     for i, (a, b, c) in enumerate(POLAR_EXPRESS[:steps]):

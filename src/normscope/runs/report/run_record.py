@@ -11,13 +11,13 @@ from normscope.errors import CheckpointError
 from normscope.render.curves import Point
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.metrics import check_metrics, read_metrics
-from normscope.runs.run import read_config
+from normscope.runs.run import read_config_file
 from normscope.storage.json_files import parse_json
-from normscope.storage.safe_folder import OwnFolder
+from normscope.storage.safe_folder import SafeFolder
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """What a run left behind.
 
     Args:
@@ -81,19 +81,19 @@ class Record:
         return sum(value for value in spent if math.isfinite(value))
 
 
-def read_record(folder: str | Path) -> Record:
+def read_run_record(folder: str | Path) -> RunRecord:
     """Read a run's folder: config.json and metrics.jsonl, as they were written."""
     folder = Path(folder)
-    data = read_config(folder)
+    data = read_config_file(folder)
     config = parse_json(data, dict[str, Any], name=str(folder / "config.json"), fix="name a folder that `train` made")
     events = tuple(read_metrics(folder / "metrics.jsonl"))
     _check_prefix(folder, hashlib.sha256(data).hexdigest())
-    return Record(folder, config, events)
+    return RunRecord(folder, config, events)
 
 
 def _check_prefix(folder: Path, config: str) -> None:
     """Refuse a metrics.jsonl that lacks what the last checkpoint knows to have been in it."""
-    checkpoints = Checkpoints(OwnFolder(folder) / "checkpoints", config)
+    checkpoints = Checkpoints(SafeFolder(folder) / "checkpoints", config)
     while (last := checkpoints.last()) is not None:
         try:
             state = checkpoints.state(last)
