@@ -95,7 +95,7 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("activation", ConfigError, "no activation 'swish'", lambda: config(activation="swish")),
     ("wiring", ConfigError, "no wiring 'prenorm'", lambda: config(wiring="prenorm")),
     ("wiring-list", ConfigError, "no wiring", lambda: config(wiring=["pre"])),
-    ("init", ConfigError, "no initialisation 'he'", lambda: config(init="he")),
+    ("init", ConfigError, "no initialization 'he'", lambda: config(init="he")),
     ("dropout", ConfigError, "dropout=1.0 must be", lambda: config(dropout=1.0)),
     ("dropout-nan", ConfigError, "dropout=nan must be", lambda: config(dropout=float("nan"))),
     ("dropout-text", ConfigError, "dropout='0.1' must be", lambda: config(dropout="0.1")),

@@ -48,7 +48,7 @@ def test_all_rows_together() -> None:
 
 def test_equal_rows_have_one_start_however_they_became_equal() -> None:
     cache = unequal()
-    cache.row(1).rewind(2)
+    cache.row(1).truncate(2)
     assert cache.lengths == (2, 2, 0)
     cache.row(2).append(randn(1, 4, 2, 4), randn(1, 4, 2, 4))
     assert cache.start == cache.length == 2
@@ -61,7 +61,7 @@ def test_chosen_rows_are_copies() -> None:
     assert chosen.lengths == (5, 2, 5)
     assert torch.equal(chosen.keys, cache.keys[[1, 0, 1]])
     assert torch.equal(chosen.values, cache.values[[1, 0, 1]])
-    chosen.row(0).rewind(0)
+    chosen.row(0).truncate(0)
     chosen.keys[2] = 7.0
     assert cache.lengths == (2, 5, 0)
     assert torch.equal(cache.keys, unequal().keys)
@@ -69,7 +69,7 @@ def test_chosen_rows_are_copies() -> None:
 
 def test_rewinding_clears() -> None:
     cache = unequal()
-    cache.row(1).rewind(3)
+    cache.row(1).truncate(3)
     assert cache.lengths == (2, 3, 0)
     assert cache.keys[1, :, :3].all()
     assert not cache.keys[1, :, 3:].any()

@@ -108,7 +108,7 @@ def test_the_spread_is_right_in_every_float_type(dtype: torch.dtype) -> None:
 def test_what_is_cut_off_is_drawn_again(cut: float) -> None:
     """Not put on the border, and not left: between the borders the shape is the normal's, bin by bin."""
     weight = torch.empty(1000, 1000)
-    Initialization("cut", lambda *_: 0.5, cut=cut).fill_(weight)
+    Initialization("cut", lambda *_: 0.5, truncate_at=cut).fill_(weight)
     z = (weight / 0.5).double()
     assert z.abs().max().item() <= cut * (1 + 1e-6)
     edges = torch.linspace(-cut, cut, 21, dtype=torch.float64)
@@ -137,7 +137,7 @@ def test_the_shrinkage_is_the_integral(cut: float) -> None:
     assert truncated_normal_std(cut) == pytest.approx(variance.sqrt().item(), rel=1e-9)
 
 
-def test_an_initialisation_of_ones_own_passes_through() -> None:
+def test_an_initialization_of_ones_own_passes_through() -> None:
     def by_depth(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
         return 0.5 / depth
 
@@ -156,11 +156,11 @@ def test_initialise_draws_what_the_constructor_would() -> None:
 
 
 @every_refusal(
-    ("unknown", ConfigError, "no initialisation 'xavier'; choose one of glorot", lambda: Linear(2, 2, init="xavier")),
-    ("not-a-name", ConfigError, "no initialisation", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
+    ("unknown", ConfigError, "no initialization 'xavier'; choose one of glorot", lambda: Linear(2, 2, init="xavier")),
+    ("not-a-name", ConfigError, "no initialization", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
     ("role", ConfigError, "role='output': choose one of input", lambda: Linear(2, 2, role="output")),  # type: ignore[arg-type]
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),
-    ("cut", ConfigError, "cut=0 must be", lambda: Initialization("cut", lambda *_: 1.0, cut=0)),
+    ("cut", ConfigError, "truncate_at=0 must be", lambda: Initialization("cut", lambda *_: 1.0, truncate_at=0)),
     ("vector", ShapeError, r"got shape \(3,\)", lambda: INITIALIZATIONS["gpt2"].fill_(torch.empty(3))),
     ("list", DtypeError, "got list", lambda: INITIALIZATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
     ("whole", DtypeError, "torch.int64", lambda: INITIALIZATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),

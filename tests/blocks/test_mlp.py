@@ -134,7 +134,7 @@ def test_dropout_is_for_training_only() -> None:
 
 
 def test_the_down_projection_writes_to_the_stream() -> None:
-    """So the initialisations that treat such weights differently do so here."""
+    """So the initializations that treat such weights differently do so here."""
     mlp = MLP(8, init="nanochat")
     assert mlp.up.weight.any()
     assert not mlp.down.weight.any()

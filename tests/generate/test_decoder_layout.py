@@ -19,6 +19,7 @@ from normscope.generate.decoder import Decoder, WeightFormat, get_layout
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.ops.fused import decode_step as decoding
+from normscope.ops.statistic import STANDARDIZE
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
 from tests.generate.writers import VOCABULARY, writer
 
@@ -81,7 +82,7 @@ def _other_eps(model: Any) -> None:
 
 def _other_statistic(model: Any) -> None:
     for norm in (model.final_norm, *(norm for block in model.blocks for norm in block.norms)):
-        norm.statistic = "standardize"
+        norm.statistic = STANDARDIZE
 
 
 def _normed_heads(model: Any) -> None:

@@ -30,6 +30,7 @@ from normscope.models.gpt import GPT
 from normscope.ops import kernel_mode
 from normscope.ops.fused import decode_step as loops
 from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.statistic import STANDARDIZE
 from tests.generate.writers import FORMS, VOCABULARY, writer
 from tests.support import safe_bfloat16, scramble
 
@@ -165,7 +166,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
     "no-norm-here": lambda model: model.blocks[1].norms.__setitem__(0, NoNorm()),
     "another-norm-here": lambda model: model.blocks[1].norms.__setitem__(0, _scrambled(LayerNorm(12))),
     "eps": _set("blocks.1.norms.1.eps", lambda _: 0.3),
-    "statistic": _set("final_norm.statistic", lambda _: "standardize"),
+    "statistic": _set("final_norm.statistic", lambda _: STANDARDIZE),
     "wiring": _set("blocks.1.wiring", lambda _: WIRINGS["post"]),
     "window": _set("blocks.1.attention.window", lambda _: 2),
     "no-rotary-here": _set("blocks.1.attention.rotary", lambda _: None),
@@ -261,14 +262,14 @@ def test_surroundings_in_which_the_model_is_called(surroundings: Callable[[], Ab
 
 @pytest.fixture
 def kernels_on(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(kernel_mode, "_on", True)
+    monkeypatch.setattr(kernel_mode, "_enabled", True)
     return monkeypatch
 
 
 def test_the_switch(kernels_on: pytest.MonkeyPatch) -> None:
     model = single()
     wanted = texts(model)
-    kernels_on.setattr(kernel_mode, "_on", False)
+    kernels_on.setattr(kernel_mode, "_enabled", False)
     assert not can_decode(model)
     assert texts(model) == wanted
 

@@ -75,6 +75,6 @@ def test_a_missing_setting_is_named() -> None:
         config_from_json(settings)
 
 
-def test_an_initialisation_of_ones_own_cannot_be_written() -> None:
+def test_an_initialization_of_ones_own_cannot_be_written() -> None:
     with pytest.raises(ConfigError, match=r"^init=Initialisation\(.* is not a name, and .*\nfix: name one"):
         config_to_json(nanochat(init=get_initialization("gpt2")))

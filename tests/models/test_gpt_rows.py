@@ -68,7 +68,7 @@ def test_rows_may_leave_and_begin_anew(form: str) -> None:
         for i, length in enumerate((2, 5, 3, 4)):
             model(TOKENS[i : i + 1, :length], cache=memory.row(i))
         memory = memory.select([3, 1, 1])  # rows 0 and 2 leave, and row 1 goes two ways
-        memory.row(2).rewind(2)
+        memory.row(2).truncate(2)
         assert memory.lengths == (4, 5, 2)
         together = model(torch.stack((TOKENS[3, 4:5], TOKENS[1, 5:6], TOKENS[1, 2:3])), cache=memory)
         wanted = torch.stack((logits[3, 4:5], logits[1, 5:6], logits[1, 2:3]))
@@ -83,7 +83,7 @@ def test_what_was_forgotten_is_not_seen_even_if_it_was_no_number() -> None:
         model(TOKENS[1:2, :5], cache=memory.row(1))
         for layer in memory.layers:
             layer.values[1, :, 3] = torch.inf
-        memory.row(1).rewind(1)
+        memory.row(1).truncate(1)
         together = model(torch.stack((TOKENS[0, 6:7], TOKENS[1, 1:2])), cache=memory)
     torch.testing.assert_close(together, torch.stack((logits[0, 6:7], logits[1, 1:2])), rtol=1e-9, atol=1e-9)
 
@@ -124,9 +124,9 @@ def go_on(count: int, **options: Any) -> Any:
     ("row-before", CacheError, "no row -1", lambda: unequal()[1].row(-1)),
     ("select", CacheError, "no row 5", lambda: unequal()[1].select([0, 5])),
     ("select-none", CacheError, "none was chosen", lambda: unequal()[1].select([])),
-    ("rewind", CacheError, "rewind to length=2: a row remembers 1 tokens", lambda: unequal()[1].rewind(2)),
-    ("rewind-before", CacheError, "rewind to length=-1", lambda: unequal()[1].rewind(-1)),
-    ("rewind-half", CacheError, r"rewind to length=0\.5", lambda: unequal()[1].rewind(0.5)),
+    ("rewind", CacheError, "rewind to length=2: a row remembers 1 tokens", lambda: unequal()[1].truncate(2)),
+    ("rewind-before", CacheError, "rewind to length=-1", lambda: unequal()[1].truncate(-1)),
+    ("rewind-half", CacheError, r"rewind to length=0\.5", lambda: unequal()[1].truncate(0.5)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -17,6 +17,7 @@ from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, FutureLeakError, NormscopeError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, gpt2, llama, nanochat, preset
+from normscope.ops.statistic import RMS, STANDARDIZE
 from tests.models.tiny import CONTEXT, VOCABULARY, every_preset, tiny
 from tests.support import every_refusal, random_tokens, scramble
 
@@ -59,7 +60,7 @@ def test_gpt2_features() -> None:
     assert {m.activation.name for m in model.modules() if isinstance(m, MLP)} == {"gelu"}
     norms = [m for m in model.modules() if isinstance(m, Norm)]
     assert len(norms) == 2 * 2 + 1
-    assert all(norm.statistic == "standardize" and norm.bias is not None for norm in norms)
+    assert all(norm.statistic == STANDARDIZE and norm.bias is not None for norm in norms)
     assert all(layer.bias is not None for layer in model.modules() if isinstance(layer, Linear))
 
 
@@ -93,7 +94,7 @@ def test_nanochat_features() -> None:
     assert isinstance(model.embedding_norm, Norm)
     norms = [m for m in model.modules() if isinstance(m, Norm)]
     assert len(norms) == 1 + 2 * (2 + 2) + 1  # the embedding's, two a block and q's and k's, the last
-    assert all(norm.statistic == "rms" and not list(norm.parameters()) for norm in norms)
+    assert all(norm.statistic == RMS and not list(norm.parameters()) for norm in norms)
     assert model.config.activation == "relu2"
     assert not [name for name, _ in model.named_parameters() if "bias" in name or "norm" in name]
     assert model.head is not None
@@ -139,7 +140,7 @@ def test_llama_features() -> None:
     assert model.head is not None
     assert model.config.activation == "swiglu"
     norms = [m for m in model.modules() if isinstance(m, Norm)]
-    assert all(norm.statistic == "rms" and norm.weight is not None and norm.bias is None for norm in norms)
+    assert all(norm.statistic == RMS and norm.weight is not None and norm.bias is None for norm in norms)
     assert isinstance(model.embedding_norm, NoNorm)
 
 

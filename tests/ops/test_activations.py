@@ -11,14 +11,14 @@ from torch import Tensor
 
 from normscope.blocks.mlp import MLP
 from normscope.ops import activations
-from normscope.ops.activations import FORMULAS, activate
+from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
 from normscope.ops.fused import elementwise
 from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
 from tests.support import kept_for_backward, randn
 
 GATED = ("swiglu", "reglu", "geglu")
-every_activation = pytest.mark.parametrize("name", FORMULAS)
+every_activation = pytest.mark.parametrize("name", REFERENCE_ACTIVATIONS)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def fused(name: str) -> Callable[..., Tensor]:
 
 
 def test_the_fused_and_the_formulas_have_the_same_names() -> None:
-    from normscope.ops.fused.activations import LOOPS
+    from normscope.ops.fused.activations import KERNELS
 
-    assert list(LOOPS) == list(FORMULAS)
+    assert list(KERNELS) == list(REFERENCE_ACTIVATIONS)
 
 
 @every_activation
@@ -61,8 +61,8 @@ def test_errors_are_no_larger_than_torchs(name: str, runs: list[int]) -> None:
     given, g = inputs(name, 100, 333), randn(100, 333, seed=9, dtype=torch.float32)
     ours = results(fused(name), given, g)
     assert runs == [1, 1]
-    theirs = results(FORMULAS[name], given, g)
-    exact = results(FORMULAS[name], [x.double() for x in given], g)
+    theirs = results(REFERENCE_ACTIVATIONS[name], given, g)
+    exact = results(REFERENCE_ACTIVATIONS[name], [x.double() for x in given], g)
     for found, torchs, wanted in zip(ours, theirs, exact, strict=True):
         assert_no_less_accurate(found, torchs, wanted)
 
@@ -89,7 +89,7 @@ def test_nan_and_infinity_go_through_as_in_torch(name: str) -> None:
     for g in (1.0, torch.inf, torch.nan):
         gradient = torch.full_like(x, g)
         ours = results(fused(name), given, gradient)
-        theirs = results(FORMULAS[name], [t.double() for t in given], gradient)
+        theirs = results(REFERENCE_ACTIVATIONS[name], [t.double() for t in given], gradient)
         for found, wanted in zip(ours, theirs, strict=True):
             torch.testing.assert_close(found, wanted.float(), rtol=2e-6, atol=1e-7, equal_nan=True)
 
@@ -98,7 +98,7 @@ def test_nan_and_infinity_go_through_as_in_torch(name: str) -> None:
 def test_large_numbers(name: str) -> None:
     given = [LARGE, torch.ones_like(LARGE)][: 2 if name in GATED else 1]
     ours = results(fused(name), given, torch.ones_like(LARGE))
-    theirs = results(FORMULAS[name], [t.double() for t in given], torch.ones_like(LARGE))
+    theirs = results(REFERENCE_ACTIVATIONS[name], [t.double() for t in given], torch.ones_like(LARGE))
     for found, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, wanted.float(), rtol=1e-6, atol=1e-11)
 
@@ -109,7 +109,7 @@ def test_halves_are_computed_in_float32(name: str, dtype: torch.dtype, runs: lis
     given, g = inputs(name, 7, 33, dtype=dtype), randn(7, 33, seed=9, dtype=dtype)
     ours = results(fused(name), given, g)
     assert len(runs) == 2
-    exact = results(FORMULAS[name], [x.double() for x in given], g)
+    exact = results(REFERENCE_ACTIVATIONS[name], [x.double() for x in given], g)
     for found, wanted in zip(ours, exact, strict=True):
         assert found.dtype == dtype
         torch.testing.assert_close(found, wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-7)
@@ -135,7 +135,9 @@ def test_layouts(name: str, layout: str, mixed: bool) -> None:
         g = torch.empty_like(given[0]).copy_(g)
     elif name in GATED:
         given[1] = given[1].contiguous()
-    for found, wanted in zip(results(fused(name), given, g), results(FORMULAS[name], given, g), strict=True):
+    for found, wanted in zip(
+        results(fused(name), given, g), results(REFERENCE_ACTIVATIONS[name], given, g), strict=True
+    ):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=5e-6)
 
 
@@ -167,7 +169,7 @@ def test_second_derivatives_are_those_of_the_formula(name: str) -> None:
         firsts = torch.autograd.grad(function(*leaves).pow(3).sum(), leaves, create_graph=True)
         return list(torch.autograd.grad(sum(f.square().sum() for f in firsts), leaves))  # type: ignore[arg-type]
 
-    for one, other in zip(second(fused(name)), second(FORMULAS[name]), strict=True):
+    for one, other in zip(second(fused(name)), second(REFERENCE_ACTIVATIONS[name]), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
@@ -178,7 +180,7 @@ def test_only_the_inputs_are_kept(name: str) -> None:
         return sum(kept_for_backward(lambda: function(*given)).values())
 
     assert kept(fused(name)) == sum(x.nbytes for x in inputs(name, 6, 7))
-    assert kept(fused(name)) <= kept(FORMULAS[name])
+    assert kept(fused(name)) <= kept(REFERENCE_ACTIVATIONS[name])
 
 
 def test_only_gradients_that_were_asked_for() -> None:
@@ -246,11 +248,11 @@ def test_where_a_loop_fails_the_formula_runs_after_one_notice(name: str, monkeyp
         wanted = results(fused(name), given, g)
     leaves = [x.clone().requires_grad_() for x in given]
     y = activate(name, *leaves)
-    monkeypatch.setattr("normscope.ops.kernel_mode._on", True)  # for what follows turns it off
+    monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
     monkeypatch.setattr(activations, "_run", broken)
     with pytest.warns(RuntimeWarning, match="not available"):
         gradients = torch.autograd.grad(y, leaves, g)
-    monkeypatch.setattr("normscope.ops.kernel_mode._on", True)
+    monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)
     with pytest.warns(RuntimeWarning, match="not available"):
         torch.testing.assert_close(activate(name, *given), wanted[0])
     for found, gradient in zip(gradients, wanted[1:], strict=True):

@@ -18,7 +18,7 @@ from tests.ops.recording import recorded
 from tests.support import kept_for_backward, randn
 
 BOTH = ["forward", "backward"]
-PAYS = module._pays
+PAYS = module._is_faster
 
 
 class Case(NamedTuple):
@@ -59,9 +59,9 @@ Function = Callable[..., Tensor]
 
 
 @pytest.fixture(autouse=True)
-def _pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def _is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel runs wherever it can, not only where it is faster."""
-    monkeypatch.setattr(module, "_pays", lambda *_: True)
+    monkeypatch.setattr(module, "_is_faster", lambda *_: True)
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_what_is_left_to_torch(calls: list[str]) -> None:
 def test_it_runs_where_it_was_measured_to_pay(
     case: Case, pays: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_pays", PAYS)
+    monkeypatch.setattr(module, "_is_faster", PAYS)
     q, k, v, _ = inputs(case)
     attend(q, k, v, **case.sight)
     assert len(calls) == pays
@@ -335,7 +335,7 @@ def test_where_the_loops_fail_torch_takes_over_after_one_notice(monkeypatch: pyt
     wanted = torchs(case, *given)
     for name in ("_run_forward", "_run_backward"):
         monkeypatch.setattr(module, name, broken)
-        monkeypatch.setattr("normscope.ops.kernel_mode._on", True)  # for what follows turns it off
+        monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
         with pytest.warns(RuntimeWarning, match="not available"):
             found = results(case, *given)
         monkeypatch.undo()
@@ -348,7 +348,7 @@ def test_by_torch_takes_masks_and_other_keys() -> None:
     place = torch.arange(6)
     visible = attention_mask(place[4:, None], place, causal=True, window=3)
     assert visible.tolist() == [[False, False, True, True, True, False], [False, False, False, True, True, True]]
-    newest = sdpa(q[:, 4:], k, v, visible=visible)
+    newest = sdpa(q[:, 4:], k, v, attn_mask=visible)
     torch.testing.assert_close(newest, attend(q, k, v, causal=True, window=3)[:, 4:])
 
 
@@ -381,7 +381,7 @@ class Layer(torch.nn.Module):
 
 
 def test_export_for_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_pays", PAYS)
+    monkeypatch.setattr(module, "_is_faster", PAYS)
     x = inputs(Case())[0]
     short, long = torch.export.Dim("s", min=2, max=64), torch.export.Dim("s", min=2, max=4096)
     for length, name in ((short, "normscope.attend"), (long, "scaled_dot_product_attention")):

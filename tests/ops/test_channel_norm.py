@@ -38,7 +38,7 @@ every_format = pytest.mark.parametrize("memory", FORMATS)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that ran."""
-    kinds = {"segments": segments, "columns": columns}
+    kinds = {"contiguous": segments, "channels_last": columns}
     loops = [(f"{kind} {name}", module, name) for kind, module in kinds.items() for name in ("forward", "backward")]
     return recorded(monkeypatch, loops)
 
@@ -72,7 +72,7 @@ def close(fused: list[Tensor], steps: list[Tensor], scale: float = 1.0) -> None:
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_the_kernels_run_and_give_the_steps_numbers(name: str, memory: str, training: bool, calls: list[str]) -> None:
     fused = results(made(name).train(training), image(memory))
-    kind = "segments" if memory == "contiguous" else "columns"
+    kind = "contiguous" if memory == "contiguous" else "channels_last"
     assert calls == [f"{kind} forward", f"{kind} backward"]
     with reference_kernels():
         steps = results(made(name).train(training), image(memory))
@@ -225,9 +225,11 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
     from normscope.ops.memory_layout import ChannelLayout
 
     at = (
-        ChannelLayout("segments", 6, 8, 143, 1 if name == "batch" else 2, shared=name == "batch")
+        ChannelLayout("contiguous", 6, 8, 143, 1 if name == "batch" else 2, across_batch=name == "batch")
         if memory == "contiguous"
-        else ChannelLayout("columns", 1 if name == "batch" else 6, 8, 858 if name == "batch" else 143, 1, shared=False)
+        else ChannelLayout(
+            "channels_last", 1 if name == "batch" else 6, 8, 858 if name == "batch" else 143, 1, across_batch=False
+        )
     )
     weight, bias = (randn((8,), seed, torch.float32).requires_grad_() for seed in (1, 2))
     given = (
@@ -237,7 +239,7 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
         None,
         None,
         None,
-        at.numbers(),
+        at.to_ints(),
         1e-5,
         True,
         memory != "contiguous",

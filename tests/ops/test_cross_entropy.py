@@ -1,4 +1,4 @@
-"""The fused cross-entropy against its formula in torch: values, gradients, edges, threads and memory."""
+"""The fused cross-entropy against its reference in torch: values, gradients, edges, threads and memory."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from normscope.errors import TokenError
 from normscope.models.gpt import GPT
 from normscope.ops import cross_entropy as module
-from normscope.ops.cross_entropy import cross_entropy, formula
+from normscope.ops.cross_entropy import cross_entropy, cross_entropy_reference
 from normscope.ops.fused import cross_entropy as loops
 from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
@@ -58,9 +58,9 @@ def test_errors_are_no_larger_than_torchs(
     rows: int, d: int, scale: float, cap: float | None, runs: list[tuple[int, bool]]
 ) -> None:
     logits, targets = case(rows, d, scale)
-    ours, theirs = results(cross_entropy, logits, targets, cap), results(formula, logits, targets, cap)
+    ours, theirs = results(cross_entropy, logits, targets, cap), results(cross_entropy_reference, logits, targets, cap)
     assert len(runs) == 1
-    exact = results(formula, logits.double(), targets, cap)
+    exact = results(cross_entropy_reference, logits.double(), targets, cap)
     for found, torchs, wanted in zip(ours, theirs, exact, strict=True):
         assert_no_less_accurate(found, torchs, wanted)
 
@@ -86,7 +86,7 @@ def test_nan_and_infinity_go_through_as_in_torch(bad: float, where: str, cap: fl
         logits[3] = bad
     else:
         logits[3, (int(targets[3]) + (where == "elsewhere")) % 40] = bad
-    ours, theirs = results(cross_entropy, logits, targets, cap), results(formula, logits, targets, cap)
+    ours, theirs = results(cross_entropy, logits, targets, cap), results(cross_entropy_reference, logits, targets, cap)
     for found, wanted in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
 
@@ -189,7 +189,7 @@ def test_second_and_third_derivatives_are_those_of_the_formula(cap: float | None
         (third,) = torch.autograd.grad(second.pow(3).sum(), leaf)
         return [first, second, third]
 
-    for one, other in zip(higher(cross_entropy), higher(formula), strict=True):
+    for one, other in zip(higher(cross_entropy), higher(cross_entropy_reference), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
@@ -201,7 +201,7 @@ def test_no_more_is_kept_than_in_torch(cap: float | None) -> None:
         leaf = logits.clone().requires_grad_() * 1
         return sum(kept_for_backward(lambda: loss(leaf, targets, cap)).values())
 
-    assert kept(cross_entropy) <= kept(formula)
+    assert kept(cross_entropy) <= kept(cross_entropy_reference)
 
 
 def test_what_is_left_to_the_formula(runs: list[tuple[int, bool]]) -> None:
@@ -223,14 +223,14 @@ def test_where_the_loop_fails_the_formula_runs_after_one_notice(
         raise RuntimeError("no compiler")
 
     logits, targets = case(9, 40)
-    wanted = results(formula, logits, targets, cap)
+    wanted = results(cross_entropy_reference, logits, targets, cap)
     monkeypatch.setattr(module, "_run", broken)
-    monkeypatch.setattr("normscope.ops.kernel_mode._on", True)  # for what follows turns it off
+    monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
     with pytest.warns(RuntimeWarning, match="not available"):
         found = results(cross_entropy, logits, targets, cap)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other)
-    monkeypatch.setattr("normscope.ops.kernel_mode._on", True)
+    monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)
     with pytest.warns(RuntimeWarning, match="not available"):
         torch.testing.assert_close(cross_entropy(logits, targets, cap), wanted[0])
 
@@ -272,7 +272,7 @@ def test_the_gpt_takes_it(cap: float | None, runs: list[tuple[int, bool]]) -> No
     with reference_kernels():
         torch.testing.assert_close(model.loss(tokens, tokens), loss, rtol=1e-5, atol=0)
     logits = model(tokens).flatten(0, 1)
-    torch.testing.assert_close(formula(logits, tokens.flatten()), loss, rtol=1e-5, atol=0)
+    torch.testing.assert_close(cross_entropy_reference(logits, tokens.flatten()), loss, rtol=1e-5, atol=0)
     with pytest.raises(TokenError, match=f"token id {VOCABULARY} is not in the table"):
         model.loss(tokens, torch.full_like(tokens, VOCABULARY))
 

@@ -36,8 +36,8 @@ def _linear_part(part, parts, kind, x, w, scale, bias, y, d_in, d_out):  # type:
 
 
 @uncached
-def _normalize(x, weight, bias, y, d, eps, centred):  # type: ignore[no-untyped-def]
-    few_rows.normalize(x, weight, bias, y, d, eps, centred)
+def _normalize(x, weight, bias, y, d, eps, centered):  # type: ignore[no-untyped-def]
+    few_rows.normalize(x, weight, bias, y, d, eps, centered)
 
 
 @uncached
@@ -116,16 +116,16 @@ def test_a_row_of_zeros_stays_zero() -> None:
 
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_norms(centred: bool, in_place: bool) -> None:
+def test_norms(centered: bool, in_place: bool) -> None:
     for d, weight, bias in ((1, None, None), (2, 1, None), (7, None, 2), (16, 1, 2), (67, 1, 2), (500, 1, None)):
         x = 3 * single(d, seed=d) + 5
         gain, shift = (None if seed is None else single(d, seed=seed) for seed in (weight, bias))
         wide = x.double()
-        centre = wide - wide.mean() if centred else wide
+        centre = wide - wide.mean() if centered else wide
         wanted = centre / (centre.square().mean() + 1e-5).sqrt()
         wanted = (wanted if gain is None else wanted * gain) + (0 if shift is None else shift)
         y = x if in_place else torch.full((d,), torch.nan)
-        _normalize(at(x), at(gain), at(shift), at(y), d, 1e-5, centred)
+        _normalize(at(x), at(gain), at(shift), at(y), d, 1e-5, centered)
         torch.testing.assert_close(y.double(), wanted, rtol=3 * EPS32, atol=3 * EPS32)
 
 
@@ -139,12 +139,12 @@ def test_a_norm_far_from_zero_and_beside_an_outlier() -> None:
 
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_norm_of_what_is_not_a_number(centred: bool, value: float) -> None:
+def test_a_norm_of_what_is_not_a_number(centered: bool, value: float) -> None:
     for place in (0, 5):
         x, y = single(9), torch.empty(9)
         x[place] = value
-        _normalize(at(x), 0, 0, at(y), 9, 1e-5, centred)
-        wanted = F.layer_norm(x, (9,)) if centred else F.rms_norm(x, (9,), eps=1e-5)
+        _normalize(at(x), 0, 0, at(y), 9, 1e-5, centered)
+        wanted = F.layer_norm(x, (9,)) if centered else F.rms_norm(x, (9,), eps=1e-5)
         assert torch.equal(y.isnan(), wanted.isnan())
 
 

@@ -118,9 +118,9 @@ def test_where_nothing_can_be_written_the_code_is_compiled_anew(monkeypatch: pyt
 
 def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
-    assert kernel_mode._setting()
+    assert kernel_mode._enabled_by_environment()
     monkeypatch.setenv("NORMSCOPE_KERNELS", "fused")
-    assert kernel_mode._setting()
+    assert kernel_mode._enabled_by_environment()
     code = "import normscope.ops.kernel_mode as s; print(s._on)"
     assert in_a_new_process(code, NORMSCOPE_KERNELS="reference").strip() == "False"
 
@@ -130,14 +130,14 @@ def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch
         raise numba.core.errors.TypingError("no such thing")
 
     monkeypatch.setattr(loops, "forward", broken)
-    monkeypatch.setattr(kernel_mode, "_on", True)
+    monkeypatch.setattr(kernel_mode, "_enabled", True)
     norm, x = ns.LayerNorm(64), torch.randn(5, 64, requires_grad=True)
     with pytest.warns(RuntimeWarning, match=r"not available \(TypingError: no such thing\)"):
         y = norm(x)
     y.sum().backward()
     torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (64,)))
     torch.testing.assert_close(norm(x), y)  # and no second notice, which would be an error here
-    assert not kernel_mode._on
+    assert not kernel_mode._enabled
 
 
 @pytest.mark.exhaustive

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from normscope.ops.fused import math_functions as mathematics
-from normscope.ops.fused.compiler import OPTIONS, float32_at, in_vectors
+from normscope.ops.fused.compiler import OPTIONS, float32_at, vectorize
 
 Floats = NDArray[Any]
 SMALLEST = float(np.finfo(np.float32).tiny)
@@ -25,51 +25,51 @@ def uncached(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @uncached
 def _exp(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
         float32_at(y)[i] = mathematics.exp(float32_at(x)[i])
 
 
 @uncached
 def _decay(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
-        float32_at(y)[i] = mathematics.decay(abs(float32_at(x)[i]))
+        float32_at(y)[i] = mathematics.exp_negative(abs(float32_at(x)[i]))
 
 
 @uncached
 def _tanh(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
         float32_at(y)[i] = mathematics.tanh(float32_at(x)[i])
 
 
 @uncached
 def _sigmoid(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
         float32_at(y)[i] = mathematics.sigmoid(float32_at(x)[i])
 
 
 @uncached
 def _rest_of_sigmoid(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
         float32_at(y)[i] = mathematics.sigmoids(float32_at(x)[i])[1]
 
 
 @uncached
 def _share(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
-        float32_at(y)[i] = mathematics.normal(float32_at(x)[i])[0]
+        float32_at(y)[i] = mathematics.normal_cdf_pdf(float32_at(x)[i])[0]
 
 
 @uncached
 def _density(x, y, count):  # type: ignore[no-untyped-def]
-    in_vectors()
+    vectorize()
     for i in range(count):
-        float32_at(y)[i] = mathematics.normal(float32_at(x)[i])[1]
+        float32_at(y)[i] = mathematics.normal_cdf_pdf(float32_at(x)[i])[1]
 
 
 def over(function: Any, x: Floats) -> Floats:
@@ -160,10 +160,10 @@ def test_a_number_gives_the_same_bits_wherever_it_stands(name: str) -> None:
 
 def test_the_larger_of_two_numbers_is_nan_if_either_is() -> None:
     @uncached
-    def larger(a, b):  # type: ignore[no-untyped-def]
-        return mathematics.larger(np.float32(a), np.float32(b))
+    def maximum(a, b):  # type: ignore[no-untyped-def]
+        return mathematics.maximum(np.float32(a), np.float32(b))
 
     pairs = [(1.0, 2.0), (2.0, 1.0), (-math.inf, 0.0), (math.nan, 1.0), (1.0, math.nan)]
-    found = torch.tensor([larger(a, b) for a, b in pairs])
+    found = torch.tensor([maximum(a, b) for a, b in pairs])
     wanted = torch.stack([torch.maximum(torch.tensor(a), torch.tensor(b)) for a, b in pairs])
     torch.testing.assert_close(found, wanted, equal_nan=True, check_dtype=False)

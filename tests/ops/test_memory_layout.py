@@ -13,7 +13,7 @@ def plan_and_gain(
     scope: str, affine: str | None, shape: tuple[int, ...], **sizes: int
 ) -> tuple[tuple[int, ...], str, tuple[int, ...]]:
     plan = Scope.parse(scope).bind(shape, **sizes)
-    return plan.split_shape, plan.roles, plan.along(Axes.parse(affine).names) if affine else ()
+    return plan.split_shape, plan.roles, plan.broadcast_shape(Axes.parse(affine).names) if affine else ()
 
 
 @pytest.mark.parametrize(
@@ -37,16 +37,16 @@ def test_what_is_over_rows(scope: str, affine: str | None, shape: tuple[int, ...
 @pytest.mark.parametrize(
     ("scope", "affine", "shape", "sizes", "expected"),
     [
-        ("[n] c [h w]", "c", IMAGE, {}, ChannelLayout("segments", 4, 6, 35, 1, shared=True)),
-        ("[n] c [h w]", None, IMAGE, {}, ChannelLayout("segments", 4, 6, 35, 1, shared=True)),
-        ("n c [h w]", "c", IMAGE, {}, ChannelLayout("segments", 4, 6, 35, 1, shared=False)),
-        ("n (g [c]) [h w]", "(g c)", IMAGE, {"g": 2}, ChannelLayout("segments", 4, 6, 35, 3, shared=False)),
-        ("n [c h w]", "c", IMAGE, {}, ChannelLayout("segments", 4, 6, 35, 6, shared=False)),
-        ("n c [h w]", None, IMAGE, {}, ChannelLayout("segments", 24, 1, 35, 1, shared=False)),
-        ("[n] c", "c", (9, 6), {}, ChannelLayout("columns", 1, 6, 9, 1, shared=False)),
-        ("[b s] d", "d", (2, 3, 8), {}, ChannelLayout("columns", 1, 8, 6, 1, shared=False)),
-        ("n [s] c", "c", (2, 3, 8), {}, ChannelLayout("columns", 2, 8, 3, 1, shared=False)),
-        ("n [s] (g [c])", "(g c)", (2, 3, 8), {"g": 4}, ChannelLayout("columns", 2, 8, 3, 2, shared=False)),
+        ("[n] c [h w]", "c", IMAGE, {}, ChannelLayout("contiguous", 4, 6, 35, 1, across_batch=True)),
+        ("[n] c [h w]", None, IMAGE, {}, ChannelLayout("contiguous", 4, 6, 35, 1, across_batch=True)),
+        ("n c [h w]", "c", IMAGE, {}, ChannelLayout("contiguous", 4, 6, 35, 1, across_batch=False)),
+        ("n (g [c]) [h w]", "(g c)", IMAGE, {"g": 2}, ChannelLayout("contiguous", 4, 6, 35, 3, across_batch=False)),
+        ("n [c h w]", "c", IMAGE, {}, ChannelLayout("contiguous", 4, 6, 35, 6, across_batch=False)),
+        ("n c [h w]", None, IMAGE, {}, ChannelLayout("contiguous", 24, 1, 35, 1, across_batch=False)),
+        ("[n] c", "c", (9, 6), {}, ChannelLayout("channels_last", 1, 6, 9, 1, across_batch=False)),
+        ("[b s] d", "d", (2, 3, 8), {}, ChannelLayout("channels_last", 1, 8, 6, 1, across_batch=False)),
+        ("n [s] c", "c", (2, 3, 8), {}, ChannelLayout("channels_last", 2, 8, 3, 1, across_batch=False)),
+        ("n [s] (g [c])", "(g c)", (2, 3, 8), {"g": 4}, ChannelLayout("channels_last", 2, 8, 3, 2, across_batch=False)),
         ("[n] c [h] w", "c", IMAGE, {}, None),
         ("n [c] h w", "c", IMAGE, {}, None),
     ],
@@ -63,9 +63,9 @@ def test_channels_last() -> None:
     plan = Scope.parse("n (g [c]) [h w]").bind(IMAGE, g=2)
     order = memory_order(x, plan)
     assert order == (0, 3, 4, 1, 2)
-    gain = plan.along(("g", "c"))
+    gain = plan.broadcast_shape(("g", "c"))
     found = channel_layout(plan.split_shape, plan.roles, gain, order)
-    assert found == ChannelLayout("columns", 4, 6, 35, 3, shared=False)
+    assert found == ChannelLayout("channels_last", 4, 6, 35, 3, across_batch=False)
     assert channel_dimensions(plan.split_shape, plan.roles, gain, order) == [1, 2]
     # A gain over c h w would have to be read in another order than the image lies in.
     assert channel_layout(IMAGE, "krrr", (1, *IMAGE[1:]), (0, 2, 3, 1)) is None
@@ -78,6 +78,6 @@ def test_what_does_not_lie_densely() -> None:
 
 
 def test_numbers_and_back() -> None:
-    at = ChannelLayout("columns", 2, 8, 3, 4, shared=False)
-    assert ChannelLayout.from_numbers(at.numbers()) == at
-    assert (at.groups, at.members) == (4, 4)
+    at = ChannelLayout("channels_last", 2, 8, 3, 4, across_batch=False)
+    assert ChannelLayout.from_ints(at.to_ints()) == at
+    assert (at.groups, at.planes_per_group) == (4, 4)

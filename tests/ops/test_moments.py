@@ -98,7 +98,7 @@ numbers = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
 @given(numbers, numbers)
 @settings(max_examples=60, deadline=None)
 def test_two_halves_make_the_whole(a: list[float], b: list[float]) -> None:
-    both = compute_moments(torch.tensor(a)).joined(compute_moments(torch.tensor(b)))
+    both = compute_moments(torch.tensor(a)).merge(compute_moments(torch.tensor(b)))
     whole = compute_moments(torch.tensor(a + b))
     size = max(map(abs, a + b)) + 1e-30
     assert (both.count, both.least, both.greatest, both.zeros) == (

@@ -6,6 +6,7 @@ import torch
 from normscope.errors import ShapeError
 from normscope.ops import norm_reference
 from normscope.ops.distributed import is_shared, sum_over_ranks
+from normscope.ops.statistic import STANDARDIZE
 from normscope.scope import Scope
 
 PLAN = Scope.parse("n (g [c]) [l]").bind((2, 4, 3), g=2)
@@ -13,11 +14,11 @@ PLAN = Scope.parse("n (g [c]) [l]").bind((2, 4, 3), g=2)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_the_steps_run_in_float64_on_a_cpu(dtype: torch.dtype) -> None:
-    work, real = norm_reference.prepare(torch.zeros(2, 4, 3, dtype=dtype), PLAN, None)
+    work, real = norm_reference.prepare_input(torch.zeros(2, 4, 3, dtype=dtype), PLAN, None)
     assert work.dtype == torch.float64
     assert work.shape == (2, 2, 2, 3)
     assert real is None
-    back = norm_reference.finish(work, norm_reference.Affine(), None, torch.zeros(2, 4, 3, dtype=dtype))
+    back = norm_reference.apply_affine(work, norm_reference.Affine(), None, torch.zeros(2, 4, 3, dtype=dtype))
     assert back.dtype == dtype
     assert back.shape == (2, 4, 3)
 
@@ -35,12 +36,12 @@ def test_measure_counts_what_is_real() -> None:
     x = torch.arange(24.0, dtype=torch.float64).reshape(2, 4, 3)
     mask = torch.ones(2, 4, 3, dtype=torch.bool)
     mask[0, 0] = mask[1, :2] = False
-    work, real = norm_reference.prepare(x, PLAN, mask)
-    moments = norm_reference.measure(work, PLAN, "standardize", real, sync=False)
+    work, real = norm_reference.prepare_input(x, PLAN, mask)
+    moments = norm_reference.compute_statistics(work, PLAN, STANDARDIZE, real, sync=False)
     assert moments.mean is not None
     assert moments.count.flatten().tolist() == [3, 6, 0, 6]
     assert moments.mean.flatten().tolist() == [4, 8.5, 0, 20.5]
-    assert moments.square.flatten().tolist() == pytest.approx([2 / 3, 35 / 12, 1, 35 / 12])
+    assert moments.second_moment.flatten().tolist() == pytest.approx([2 / 3, 35 / 12, 1, 35 / 12])
 
 
 def test_a_mask_is_laid_along_the_split_axes() -> None:

@@ -84,7 +84,7 @@ def test_a_compiler_sees_one_operator_each() -> None:
         x, weight = single(*SHAPE).transpose(0, 1).contiguous().transpose(0, 1), single(SHAPE[3], seed=1)
         y = function(x.requires_grad_(), weight.requires_grad_(), cos, sin)
         found.append([y, *torch.autograd.grad(y, [x, weight], single(*SHAPE, seed=2))])
-    assert graphs == [["normscope.normalize_and_turn.default", "normscope.turn.default"]]
+    assert graphs == [["normscope.rms_norm_rotary.default", "normscope.rotary.default"]]
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
 
@@ -92,7 +92,7 @@ def test_a_compiler_sees_one_operator_each() -> None:
 def test_a_traced_graph_and_fake_tensors() -> None:
     x, weight, (cos, sin) = single(2, 3, 4, 32), single(32, seed=1), tables(3, 32)
     graph = make_fx(both)(x, weight, cos, sin)
-    assert computed(graph) == ["normscope.normalize_and_turn.default", "normscope.turn.default"]
+    assert computed(graph) == ["normscope.rms_norm_rotary.default", "normscope.rotary.default"]
     assert torch.equal(graph(x, weight, cos, sin), both(x, weight, cos, sin))
     mode = FakeTensorMode()
     fakes = [mode.from_tensor(t) for t in (x.transpose(0, 1), weight, cos[:2], sin[:2])]
@@ -124,7 +124,7 @@ def test_where_a_loop_fails_the_steps_take_over(case: str, failing: list[str], m
 
     x, (cos, sin) = single(2, 3, 4, 32).bfloat16(), tables(3, 32)
     wanted = result(case, x, cos, sin)
-    monkeypatch.setattr(kernel_mode, "_on", True)  # it will be turned off, and back on after the test
+    monkeypatch.setattr(kernel_mode, "_enabled", True)  # it will be turned off, and back on after the test
     for name in failing:
         monkeypatch.setattr(loops, name, broken)
     with pytest.warns(RuntimeWarning, match="no such instruction"):

@@ -142,7 +142,7 @@ def test_many_gradients_at_once(layer: Callable[[Tensor], Tensor]) -> None:
     x = single(5, 8)
     at_once = torch.autograd.functional.jacobian(layer, x, vectorize=True)
     torch.testing.assert_close(at_once, torch.autograd.functional.jacobian(layer, x), rtol=1e-5, atol=1e-6)
-    assert kernel_mode._on
+    assert kernel_mode._enabled
 
 
 def test_a_counter_of_operations_sees_torchs_own() -> None:
@@ -201,4 +201,4 @@ def test_infinite_gains_and_inputs() -> None:
 def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NORMSCOPE_KERNELS", "off")
     with pytest.raises(ConfigError, match="NORMSCOPE_KERNELS='off' in the environment is not known; choose fused or"):
-        kernel_mode._setting()
+        kernel_mode._enabled_by_environment()

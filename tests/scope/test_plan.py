@@ -82,8 +82,8 @@ def test_batch_norm_of_vectors_has_no_other_axes() -> None:
 
 
 def test_along_lays_a_gain_along_the_split_tensor() -> None:
-    assert GROUP_NORM.along(["g", "c"]) == (1, 3, 2, 1, 1)
-    assert GROUP_NORM.along([]) == (1, 1, 1, 1, 1)
+    assert GROUP_NORM.broadcast_shape(["g", "c"]) == (1, 3, 2, 1, 1)
+    assert GROUP_NORM.broadcast_shape([]) == (1, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, LooksAtNumbers, Untidy, small_block, traced
 
 # What each wiring computes of x, with A for attention, M for the MLP and N1, N2, ... for the norms.
-FORMULAS = {
+REFERENCE_ACTIVATIONS = {
     "pre": "((x + A(N1(x))) + M(N2((x + A(N1(x))))))",
     "post": "N2((N1((x + A(x))) + M(N1((x + A(x))))))",
     "sandwich": "((x + N2(A(N1(x)))) + N4(M(N3((x + N2(A(N1(x))))))))",
@@ -49,14 +49,14 @@ def written_out(graph: DataflowGraph, index: int) -> str:
 
 
 def test_every_wiring_is_known_here() -> None:
-    assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
+    assert set(REFERENCE_ACTIVATIONS) == set(JOINS) == set(WIRINGS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
-    assert written_out(graph, graph.output.source) == FORMULAS[wiring]
+    assert written_out(graph, graph.output.source) == REFERENCE_ACTIVATIONS[wiring]
     assert len(find_joins(graph)) == JOINS[wiring]
 
 

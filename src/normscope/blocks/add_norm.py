@@ -20,14 +20,14 @@ def add_and_normalize(
     as the last two lines say, which give the same numbers.
     """
     if mask is None and _is_plain(norm) and stream.shape == branch.shape and not has_hooks(norm):
-        plan, along, is_row_norm = norm._plan_for(stream.shape)
+        plan, broadcast_shape, is_row_norm = norm._plan_for(stream.shape)
         return dispatch.add_and_normalize(
             stream,
             branch,
             plan,
             statistic=norm.statistic,
             eps=default_eps(stream) if norm.eps is None else norm.eps,
-            affine=norm._affine(along, is_row_norm),
+            affine=norm._affine(broadcast_shape, is_row_norm),
         )
     total = stream + branch
     return total, norm(total) if mask is None else norm(total, mask=mask)

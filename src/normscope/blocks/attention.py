@@ -124,7 +124,7 @@ class Attention(BaseModule):
                 q,
                 k,
                 v,
-                visible=self._visible(s, start, mask, x.device),
+                attn_mask=self._visible(s, start, mask, x.device),
                 # Without a mask of our own torch's causal flag is faster; it counts from the top left, so only at 0.
                 causal=self._plainly_causal(s, start, mask),
                 dropout=self.dropout.p if drops else 0.0,
@@ -166,11 +166,11 @@ class Attention(BaseModule):
         query = position_ids(start, s, device)[..., None]
         query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ
         key = torch.arange(total, device=device)
-        visible = attention_mask(query, key, self.causal, self.window)
+        attn_mask = attention_mask(query, key, self.causal, self.window)
         if mask is None:
-            return visible
+            return attn_mask
         # Everyone sees itself, so that padding has something to look at and stays finite.
-        return (visible & mask[:, None, None, :]) | (query == key)
+        return (attn_mask & mask[:, None, None, :]) | (query == key)
 
     def extra_repr(self) -> str:
         parts = [f"heads={self.heads}", f"head_dim={self.head_dim}", f"causal={self.causal}"]

@@ -36,7 +36,7 @@ class BlockConfig:
         bias: whether the projections have one.
         dropout: the share of each branch that is dropped in training.
         init: how the weights start.
-        depth: how many such blocks the model has, which some initialisations depend on.
+        depth: how many such blocks the model has, which some initializations depend on.
         allow_future_leak: let a norm of a causal model share statistics along time, to study what that does.
     """
 

@@ -39,8 +39,8 @@ class LayerCache:
         check_tensor(like, "a cache")
         if not like.is_floating_point():
             raise DtypeError(f"a cache holds floats, but was to be like a tensor of {like.dtype}")
-        self.keys = _room(batch, heads, capacity, head_dim, like)
-        self.values = _room(batch, heads, capacity, head_dim, like)
+        self.keys = _aligned_zeros(batch, heads, capacity, head_dim, like)
+        self.values = _aligned_zeros(batch, heads, capacity, head_dim, like)
         # The lengths of all the rows; a view of one row shares the list and knows where in it its own begins.
         self._counts, self._first = [0] * batch, 0
 
@@ -89,7 +89,7 @@ class LayerCache:
         if keys.dtype != self.keys.dtype and not autocasts(keys.device):
             raise CacheError(f"the cache was made for {self.keys.dtype}, but got {keys.dtype}; make one for this model")
         start = self.start
-        stop = self.make_room(added)
+        stop = self.reserve(added)
         if isinstance(start, tuple):
             row, place = torch.arange(batch, device=keys.device)[:, None], position_ids(start, added, keys.device)
             self.keys[row, :, place] = keys.detach().to(self.keys.dtype).transpose(1, 2)  # b s h e
@@ -99,7 +99,7 @@ class LayerCache:
             self.values[:, :, start:stop] = values.detach()
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
-    def make_room(self, added: int) -> int:
+    def reserve(self, added: int) -> int:
         """Count so many more tokens of each row, for the caller to write; returns where the longest row ends now."""
         stop = max_start(self.start) + added
         if stop > self.capacity:
@@ -130,7 +130,7 @@ class LayerCache:
             chosen.values[new, :, : lengths[row]] = self.values[row, :, : lengths[row]]
         return chosen
 
-    def rewind(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens of every row."""
         shortest, longest = min(self.lengths), max(self.lengths)
         if not is_integer(length, least=0) or length > shortest:
@@ -193,10 +193,10 @@ class KVCache:
         """How many tokens a row has room for."""
         return self.layers[0].capacity
 
-    def make_room(self, added: int) -> None:
+    def reserve(self, added: int) -> None:
         """Count so many more tokens of each row, for the caller to write."""
         for layer in self.layers:
-            layer.make_room(added)
+            layer.reserve(added)
 
     def row(self, index: int) -> "KVCache":
         """One row, as a cache for a batch of one: a view, so what it is given is in this cache as well."""
@@ -206,10 +206,10 @@ class KVCache:
         """A cache of its own with copies of these rows, in this order: without some, or with one several times."""
         return self._of([layer.select(rows) for layer in self.layers])
 
-    def rewind(self, length: int) -> None:
-        """Forget all but the first `length` tokens of every row; `cache.row(i).rewind(length)`: of one."""
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` tokens of every row; `cache.row(i).truncate(length)`: of one."""
         for layer in self.layers:
-            layer.rewind(length)
+            layer.truncate(length)
 
     def _of(self, layers: list[LayerCache]) -> "KVCache":
         other = copy.copy(self)
@@ -217,7 +217,7 @@ class KVCache:
         return other
 
 
-def _room(batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> Tensor:
+def _aligned_zeros(batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> Tensor:
     """Zeros, (batch, heads, capacity, head_dim), in which every head of every row begins at a border in memory.
 
     Libraries for matrices may add in another order where numbers lie otherwise to the borders of vectors; a text's

@@ -35,22 +35,22 @@ class Initialization:
 
     name: str
     std: Callable[[Role, int, int, int], float]
-    cut: float | None = None
+    truncate_at: float | None = None
     corrected: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.std):
             raise ConfigError(f"std={self.std!r} must be a function of role, fan_in, fan_out and depth")
-        if self.cut is not None:
-            truncated_normal_std(self.cut)  # refuses a cut that leaves nothing
+        if self.truncate_at is not None:
+            truncated_normal_std(self.truncate_at)  # refuses a cut that leaves nothing
 
     def fill_(self, weight: Tensor, role: Role = "input", depth: int = 1) -> None:
         """Draw a weight of shape (fan_out, fan_in), or (entries, width) for an embedding, in place."""
         std = self._checked_std(weight, role, depth)
-        if self.cut is not None and self.corrected:
-            std /= truncated_normal_std(self.cut)
+        if self.truncate_at is not None and self.corrected:
+            std /= truncated_normal_std(self.truncate_at)
         with torch.no_grad():
-            _draw_(weight, std, self.cut)
+            _draw_(weight, std, self.truncate_at)
 
     def _checked_std(self, weight: Tensor, role: Role, depth: int) -> float:
         check_tensor(weight, "an initialization")
@@ -68,7 +68,7 @@ class Initialization:
         return std
 
 
-def _draw_(weight: Tensor, std: float, cut: float | None) -> None:
+def _draw_(weight: Tensor, std: float, truncate_at: float | None) -> None:
     """Normal numbers; those beyond the cut are drawn again, until none is left there.
 
     This is what torch's trunc_normal_ does by way of the inverse error function, in a fraction of the time.
@@ -79,13 +79,13 @@ def _draw_(weight: Tensor, std: float, cut: float | None) -> None:
         weight.zero_()
         return
     weight.normal_(0.0, std)
-    if cut is None:
+    if truncate_at is None:
         return
-    places = (weight.abs() > cut * std).nonzero(as_tuple=True)
+    places = (weight.abs() > truncate_at * std).nonzero(as_tuple=True)
     while places[0].numel():
         drawn = torch.empty_like(places[0], dtype=weight.dtype).normal_(0.0, std)
         weight[places] = drawn
-        beyond = drawn.abs() > cut * std
+        beyond = drawn.abs() > truncate_at * std
         places = tuple(place[beyond] for place in places)
 
 
@@ -108,15 +108,15 @@ def initialize(model: nn.Module) -> None:
             reset()
 
 
-def truncated_normal_std(cut: float) -> float:
+def truncated_normal_std(truncate_at: float) -> float:
     """The standard deviation of a standard normal that is cut off beyond +-cut.
 
     >>> round(truncated_normal_std(3), 4), round(truncated_normal_std(2), 4)
     (0.9866, 0.8796)
     """
-    check_positive_number(cut=cut)
-    density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
-    return math.sqrt(1 - 2 * cut * density / math.erf(cut / math.sqrt(2)))
+    check_positive_number(truncate_at=truncate_at)
+    density = math.exp(-truncate_at * truncate_at / 2) / math.sqrt(2 * math.pi)
+    return math.sqrt(1 - 2 * truncate_at * density / math.erf(truncate_at / math.sqrt(2)))
 
 
 def _glorot(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
@@ -142,7 +142,7 @@ def _nanochat(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
     return min(1.0, math.sqrt(fan_out / fan_in)) / math.sqrt(fan_in)
 
 
-GLOROT_TRUNCATED = Initialization("glorot-truncated", _glorot, cut=3.0)
+GLOROT_TRUNCATED = Initialization("glorot-truncated", _glorot, truncate_at=3.0)
 GLOROT_CORRECTED = dataclasses.replace(GLOROT_TRUNCATED, name="glorot-corrected", corrected=True)
 GPT2 = Initialization("gpt2", _gpt2)
 NANOCHAT = Initialization("nanochat", _nanochat)

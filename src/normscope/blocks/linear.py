@@ -55,7 +55,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks".
     """
 
-    known_as = nn.Linear
+    torch_type = nn.Linear
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         Bengio et al. 2003, "A Neural Probabilistic Language Model".
     """
 
-    known_as = nn.Embedding
+    torch_type = nn.Embedding
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ def with_torch_layers(model: nn.Module) -> nn.Module:
     plain = copy.deepcopy(model)
     for module in plain.modules():
         if type(module) in (Linear, Embedding):  # a subclass may do anything
-            module.__class__ = module.known_as  # type: ignore[assignment]
+            module.__class__ = module.torch_type  # type: ignore[assignment]
     return plain
 
 

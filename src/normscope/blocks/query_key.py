@@ -33,7 +33,7 @@ def _is_rms_of_each_head(norm: nn.Module | None, x: Tensor) -> TypeGuard[Norm]:
     """Whether each head is divided by its own root mean square, with no more than a gain along its features."""
     if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may do anything
         return False
-    if norm.statistic != "rms" or norm.state is not None or norm.bias is not None:
+    if norm.statistic.centers or norm.state is not None or norm.bias is not None:
         return False
     plan, _, _ = norm._plan_for(x.shape)
     return plan.roles == "kkkr" and (norm.axes is None or norm.axes.names == plan.names[3:])

@@ -38,7 +38,7 @@ class Wiring:
         formula: what it does, with the norms N1, N2, ...
         norms: how many norms a block of it has.
         join: (stream, attention, mlp, norms) -> stream.
-        writers: the branches whose output is added to the stream; some initialisations start those small or at zero.
+        writers: the branches whose output is added to the stream; some initializations start those small or at zero.
         ends_normalized: whether the stream leaves the block normalized, so that a model needs no norm at its end.
     """
 

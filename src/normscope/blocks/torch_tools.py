@@ -52,7 +52,7 @@ class Quantizable:
     It looks layers up by their exact type, among which ours are not, and first sets each module's `qconfig`.
     """
 
-    known_as: type[nn.Module]
+    torch_type: type[nn.Module]
     """The type that it knows."""
 
     @property
@@ -66,9 +66,9 @@ class Quantizable:
     def qconfig(self, value: Any) -> None:
         self.__dict__["_qconfig"] = value
         # What is to be quantized stands in the caller, behind nn.Module.__setattr__; else it is not known.
-        asked = sys._getframe(2).f_locals.get("qconfig_dict", (self.known_as,))
-        if value is not None or self.known_as in asked:
-            name = self.known_as.__name__
+        asked = sys._getframe(2).f_locals.get("qconfig_dict", (self.torch_type,))
+        if value is not None or self.torch_type in asked:
+            name = self.torch_type.__name__
             warnings.warn(
                 f"torch.ao.quantization knows torch.nn.{name} by its exact type and leaves normscope's {name} as it is"
                 f"\nfix: quantize normscope.blocks.linear.with_torch_layers(model), which computes the same",

@@ -218,7 +218,7 @@ class Decoder:
     def advance(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Append one token to each row; return the logits (rows, vocabulary), valid until the next call."""
         self._tokens[:], self._positions[:] = tokens, self._cache.lengths
-        self._cache.make_room(1)
+        self._cache.reserve(1)
         layout, threads = self._layout, self._layout.threads()
         start = time.perf_counter()
         layout.kernel.advance(

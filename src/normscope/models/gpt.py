@@ -26,7 +26,7 @@ from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int, check_positive_number, short_repr
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
-from normscope.ops.cross_entropy import IGNORED, cap_logits, cross_entropy
+from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy
 from normscope.render.formatting import format_bytes
 from normscope.runtime.memory import available_memory
 
@@ -138,8 +138,10 @@ class GPT(BaseModule):
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
         # What a cache cannot serve; asked here, because a scope is not read again for every token.
         norms = [(as_norm(config.norm), 3), (as_norm(config.qk_norm), 4)]
-        self._learning = [norm.scope for norm, _ in norms if norm and norm.state]
-        self._looking = [norm.scope for norm, rank in norms if norm and not norm.state and norm.mixes_along(1, rank)]
+        self._stateful_norms = [norm.scope for norm, _ in norms if norm and norm.state]
+        self._norms_across_tokens = [
+            norm.scope for norm, rank in norms if norm and not norm.state and norm.mixes_along(1, rank)
+        ]
 
     def forward(
         self,
@@ -180,13 +182,13 @@ class GPT(BaseModule):
             raise ShapeError(f"targets have shape {tuple(targets.shape)}, but tokens {tuple(tokens.shape)}")
         check_same_device("the tensor of targets", targets.device, tokens.device)
         if mask is not None:
-            targets = targets.masked_fill(~mask, IGNORED)
+            targets = targets.masked_fill(~mask, IGNORE_INDEX)
         cap = self.config.logit_cap
         logits = self(tokens, mask=mask) if cap is None else self(tokens, mask=mask, capped=False)
         try:
             return cross_entropy(logits.flatten(0, 1), targets.flatten().long(), cap)
         except IndexError:
-            raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORED) from None
+            raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORE_INDEX) from None
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """An empty cache for this many sequences, with room for the whole context unless told otherwise."""
@@ -207,7 +209,7 @@ class GPT(BaseModule):
     @property
     def cacheable(self) -> bool:
         """Whether a cache can serve this model in eval mode: not if a norm shares statistics between the tokens."""
-        return not self._looking
+        return not self._norms_across_tokens
 
     def parameter_count(self) -> int:
         """How many numbers the model learns; tied weights count once."""
@@ -231,15 +233,15 @@ class GPT(BaseModule):
         if not isinstance(cache, KVCache) or len(cache.layers) != self.config.depth:
             got = f"one of {len(cache.layers)}" if isinstance(cache, KVCache) else type(cache).__name__
             raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")
-        if self._learning and self.training:
+        if self._stateful_norms and self.training:
             raise CacheError(
-                f"the norm {self._learning[0]!r} learns from every call in training, so tokens that come one by one "
-                f"are not normalized as they would be together, and cannot be cached; call eval() first"
+                f"the norm {self._stateful_norms[0]!r} updates its statistics on every call in training, so tokens "
+                f"that come one by one are normalized differently and cannot be cached\nfix: call eval() first"
             )
-        if self._looking:
+        if self._norms_across_tokens:
             raise CacheError(
-                f"the norm {self._looking[0]!r} shares statistics between tokens, so a token's numbers change with "
-                f"those after it and cannot be cached; call the model on all the tokens, or use a norm with running "
-                f"statistics in eval mode"
+                f"the norm {self._norms_across_tokens[0]!r} shares statistics between tokens, so a token's activations "
+                f"depend on later tokens and cannot be cached\nfix: call the model on all tokens at once, or use a "
+                f"norm with running statistics in eval mode"
             )
         return cache.start

@@ -29,17 +29,17 @@ def _relu2(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-def _times(act: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
+def _gated(act: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
     return act(gate) * up
 
 
-FORMULAS: Mapping[str, Callable[..., Tensor]] = {
+REFERENCE_ACTIVATIONS: Mapping[str, Callable[..., Tensor]] = {
     "relu2": _relu2,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
-    "swiglu": partial(_times, F.silu),
-    "reglu": partial(_times, F.relu),
-    "geglu": partial(_times, F.gelu),
+    "swiglu": partial(_gated, F.silu),
+    "reglu": partial(_gated, F.relu),
+    "geglu": partial(_gated, F.gelu),
 }
 """The first three take x; the others, which are gated, take gate and up. GELU by itself is one fast pass in torch."""
 
@@ -49,10 +49,10 @@ def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
     if has_torch_function((x, up)):  # someone watches torch's functions, and wants to see this one too
         watched: Tensor = handle_torch_function(activate, (x, up), name, x, up)
         return watched
-    form = select_backend(x, up)
-    if form == "reference" or not _fits(x, up):
-        return _by_formula(name, x, up)
-    if form == "operator":
+    backend = select_backend(x, up)
+    if backend == "reference" or not _is_supported(x, up):
+        return _reference(name, x, up)
+    if backend == "operator":
         y: Tensor = _operator(x, up, name)
     elif any_requires_grad(x, up):
         y = _apply(x, up, name)
@@ -61,17 +61,17 @@ def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
     return y
 
 
-def _fits(x: Tensor, up: Tensor | None) -> bool:
+def _is_supported(x: Tensor, up: Tensor | None) -> bool:
     if x.dtype not in SUPPORTED_DTYPES or x.numel() == 0:
         return False
     return up is None or (up.dtype == x.dtype and up.shape == x.shape)
 
 
-def _by_formula(name: str, x: Tensor, up: Tensor | None) -> Tensor:
-    return FORMULAS[name](x) if up is None else FORMULAS[name](x, up)
+def _reference(name: str, x: Tensor, up: Tensor | None) -> Tensor:
+    return REFERENCE_ACTIVATIONS[name](x) if up is None else REFERENCE_ACTIVATIONS[name](x, up)
 
 
-def _in_one_order(x: Tensor, *others: Tensor | None) -> bool:
+def _have_same_layout(x: Tensor, *others: Tensor | None) -> bool:
     """Whether the tensors are dense and lie in memory alike, so that a loop may run over them as they lie."""
     for other in others:
         if other is not None and other.stride() != x.stride():
@@ -79,104 +79,64 @@ def _in_one_order(x: Tensor, *others: Tensor | None) -> bool:
     return x.is_contiguous() or torch.empty_like(x).stride() == x.stride()
 
 
-def _ready(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
+def _to_kernel_layout(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
     """The tensors in float32 and in one order."""
     if all([t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (x, *others)]):  # noqa: C419 (sooner)
         return [x, *others]
-    if _in_one_order(x, *others):
+    if _have_same_layout(x, *others):
         return [None if t is None else t.float() for t in (x, *others)]
     return [None if t is None else t.float().contiguous() for t in (x, *others)]
 
 
 @lru_cache
-def _loops() -> tuple[Any, Any]:
+def _kernels() -> tuple[Any, Any]:
     from normscope.ops.fused import activations, elementwise  # brings numba, and may fail
 
-    return activations.LOOPS, elementwise
+    return activations.KERNELS, elementwise
 
 
-def _run(name: str, which: str, count: int, places: list[int]) -> None:
-    loops, elementwise = _loops()
+def _run(name: str, pass_: str, count: int, addresses: list[int]) -> None:
+    kernels, elementwise = _kernels()
     elementwise.run(
-        *thread_pool_for(count), getattr(loops[name], which).address, *places, *[0] * (5 - len(places)), count
+        *thread_pool_for(count), getattr(kernels[name], pass_).address, *addresses, *[0] * (5 - len(addresses)), count
     )
 
 
 def _forward(x: Tensor, up: Tensor | None, name: str) -> Tensor:
-    wide, other = _ready(x, up)
+    wide, other = _to_kernel_layout(x, up)
     assert wide is not None
     y = torch.empty_like(wide)
     inputs = (wide,) if other is None else (wide, other)
-    if try_kernel(
-        _run,
-        name,
-        "values",
-        x.numel(),
-        [
-            t.data_ptr()
-            for t in (
-                *inputs,
-                y,
-            )
-        ],
-    ):
+    if try_kernel(_run, name, "forward", x.numel(), [t.data_ptr() for t in (*inputs, y)]):
         return y if wide is x else y.to(x.dtype)
-    return _by_formula(name, x, up)
+    return _reference(name, x, up)
 
 
 def _backward(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of up; the second is empty where there is none."""
-    wide, other, gradient = _ready(x, up, g)
+    """Return the gradients of x and of up; the second is empty if the activation is not gated."""
+    wide, other, gradient = _to_kernel_layout(x, up, g)
     assert wide is not None
     assert gradient is not None
     dx = torch.empty_like(wide)
     if other is None:
         dup = torch.empty(0, dtype=x.dtype, device="cpu")
-        done = try_kernel(
-            _run,
-            name,
-            "slopes",
-            x.numel(),
-            [
-                t.data_ptr()
-                for t in (
-                    wide,
-                    gradient,
-                    dx,
-                )
-            ],
-        )
+        tensors = [wide, gradient, dx]
     else:
         dup = torch.empty_like(wide)
-        done = try_kernel(
-            _run,
-            name,
-            "slopes",
-            x.numel(),
-            [
-                t.data_ptr()
-                for t in (
-                    wide,
-                    other,
-                    gradient,
-                    dx,
-                    dup,
-                )
-            ],
-        )
-    if done:
+        tensors = [wide, other, gradient, dx, dup]
+    if try_kernel(_run, name, "backward", x.numel(), [t.data_ptr() for t in tensors]):
         return (dx, dup) if wide is x else (dx.to(x.dtype), dup.to(x.dtype))
     leaf, gate = x.detach().requires_grad_(), None if up is None else up.detach().requires_grad_()
-    found = _gradients_by_formula(g, leaf, gate, name)
-    dx, dup = (empty_float32(0) if f is None else f.detach() for f in found)
+    gradients = _reference_gradients(g, leaf, gate, name)
+    dx, dup = (empty_float32(0) if f is None else f.detach() for f in gradients)
     return dx, dup
 
 
-def _gradients_by_formula(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> list[Tensor | None]:
-    return reference_gradients(lambda: _by_formula(name, x, up), (x, up), g)
+def _reference_gradients(g: Tensor, x: Tensor, up: Tensor | None, name: str) -> list[Tensor | None]:
+    return reference_gradients(lambda: _reference(name, x, up), (x, up), g)
 
 
-class _Activation(torch.autograd.Function):
+class _ActivationFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, up: Tensor | None, name: str) -> Tensor:
         ctx.save_for_backward(x, up)
@@ -187,15 +147,15 @@ class _Activation(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, up = ctx.saved_tensors
         if needs_differentiable_backward(grads[0]):
-            return *_gradients_by_formula(grads[0], x, up, ctx.name), None
+            return *_reference_gradients(grads[0], x, up, ctx.name), None
         dx, dup = _backward(grads[0], x, up, ctx.name)
-        return *_wanted(dx, dup, ctx.needs_input_grad), None
+        return *_needed_gradients(dx, dup, ctx.needs_input_grad), None
 
 
-_apply = fast_apply(_Activation)
+_apply = fast_apply(_ActivationFunction)
 
 
-def _wanted(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
+def _needed_gradients(dx: Tensor, dup: Tensor, needed: tuple[bool, ...]) -> tuple[Tensor | None, Tensor | None]:
     return dx if needed[0] else None, dup if needed[1] else None
 
 
@@ -205,18 +165,18 @@ _backward_operator = as_operator("normscope::activation_backward", _backward)
 
 @_operator.register_fake
 def _(x: Tensor, up: Any, name: str) -> Tensor:
-    return _laid_out(x, up)
+    return _empty_result(x, up)
 
 
 @_backward_operator.register_fake
 def _(g: Tensor, x: Tensor, up: Any, name: str) -> tuple[Tensor, Tensor]:
-    dx = _laid_out(x, up, g)
+    dx = _empty_result(x, up, g)
     return dx, x.new_empty(0) if up is None else torch.empty_like(dx)
 
 
-def _laid_out(x: Tensor, *others: Tensor | None) -> Tensor:
+def _empty_result(x: Tensor, *others: Tensor | None) -> Tensor:
     """An empty tensor in the order that the loop leaves its results in."""
-    if _in_one_order(x, *others):
+    if _have_same_layout(x, *others):
         return torch.empty_like(x)
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
@@ -229,7 +189,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, up = ctx.saved_tensors
     dx, dup = _backward_operator(g, x, up, ctx.name)
-    return *_wanted(dx, dup, ctx.needs_input_grad), None
+    return *_needed_gradients(dx, dup, ctx.needs_input_grad), None
 
 
 _operator.register_autograd(_operator_backward, setup_context=_setup_context)

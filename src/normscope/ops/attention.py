@@ -34,15 +34,15 @@ from normscope.ops.kernel_mode import Backend, as_operator, is_function_transfor
 from normscope.ops.symbolic_sizes import is_known
 from normscope.ops.threads import ThreadPool, thread_pool_for
 
-LONGEST = 1024
+MAX_TOKENS = 1024
 """Up to so many tokens the kernel was measured to be faster than torch's function, where not all tokens are seen."""
 
-_LONGEST_BOTH_WAYS = 256  # where all is seen there is less to win
-_LONGEST_PADDED = 64  # and less still where heads are no multiple of the kernel's panels
-_FEWEST_HEADS = 2
+_MAX_TOKENS_BIDIRECTIONAL = 256  # where all is seen there is less to win
+_MAX_TOKENS_PADDED = 64  # and less still where heads are no multiple of the kernel's panels
+_MIN_HEADS = 2
 """A head of keys is one thread's, so torch's function, which shares one, is better for a single head. This does not ask
 how many threads there are: another form rounds otherwise, and a run that gets other threads must keep its bits."""
-_WORK = (
+_KEYS_PER_UNIT_OF_WORK = (
     8  # a query's work with so many keys is about that with one number in other kernels, by which threads are counted
 )
 
@@ -61,10 +61,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
         watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
         return watched
     window = None if window is None or is_known(q.shape[1] <= window) else window
-    form = select_backend(q, k, v) if _fits(q, k, v) else "reference"
-    if form == "reference" or not _pays(q, k, causal or window is not None, form):
-        return _by_torch(q, k, v, causal, window)
-    if form == "operator":
+    backend = select_backend(q, k, v) if _is_supported(q, k, v) else "reference"
+    if backend == "reference" or not _is_faster(q, k, causal or window is not None, backend):
+        return _sdpa(q, k, v, causal, window)
+    if backend == "operator":
         y = _operator(q, k, v, causal, window)
     elif any_requires_grad(q, k, v):
         y = _apply(q, k, v, causal, window)
@@ -75,7 +75,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
 
 
 def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, visible: Tensor | None = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, attn_mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
     with sdpa_kernel(SDPBackend.MATH) if is_function_transform_active() else nullcontext():
@@ -83,7 +83,7 @@ def sdpa(
             q.transpose(1, 2),
             k.transpose(1, 2),
             v.transpose(1, 2),
-            attn_mask=visible,
+            attn_mask=attn_mask,
             dropout_p=dropout,
             is_causal=causal,
             enable_gqa=not is_known(q.shape[2] == k.shape[2]),
@@ -93,14 +93,14 @@ def sdpa(
 
 def attention_mask(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
     """Whether a token at the place `query` looks at one at the place `key`."""
-    visible = key <= query if causal else torch.ones_like(key <= query)
+    attn_mask = key <= query if causal else torch.ones_like(key <= query)
     if window is not None:
         near = query - key < window
-        visible = visible & (near if causal else near & (key - query < window))
-    return visible
+        attn_mask = attn_mask & (near if causal else near & (key - query < window))
+    return attn_mask
 
 
-def _fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _is_supported(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return (
         q.dtype == k.dtype == v.dtype == torch.float32
         and k.shape == v.shape
@@ -109,20 +109,20 @@ def _fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _pays(q: Tensor, k: Tensor, hides: bool, form: Backend) -> bool:
+def _is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backend) -> bool:
     """Whether the kernel was measured to be faster; `hides` says that not all tokens are seen."""
     b, s, _, e = q.shape
-    longest = LONGEST if hides else _LONGEST_BOTH_WAYS if e % 32 == 0 else _LONGEST_PADDED
-    if form == "operator":  # a graph may be for any length, of which nothing is asked that is not known
+    longest = MAX_TOKENS if hides else _MAX_TOKENS_BIDIRECTIONAL if e % 32 == 0 else _MAX_TOKENS_PADDED
+    if backend == "operator":  # a graph may be for any length, of which nothing is asked that is not known
         return is_known(s <= longest)
-    return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _FEWEST_HEADS
+    return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
 
-def _by_torch(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     if window is None:
         return sdpa(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
     place = torch.arange(q.shape[1], device=q.device)
-    return sdpa(q, k, v, visible=attention_mask(place[:, None], place, causal, window))
+    return sdpa(q, k, v, attn_mask=attention_mask(place[:, None], place, causal, window))
 
 
 @lru_cache
@@ -140,21 +140,21 @@ def _sizes(q: Tensor, k: Tensor, causal: bool, window: int | None) -> tuple[int,
 
 
 def _pool(q: Tensor) -> ThreadPool:
-    return thread_pool_for(q.numel() * (1 + q.shape[1] // _WORK))
+    return thread_pool_for(q.numel() * (1 + q.shape[1] // _KEYS_PER_UNIT_OF_WORK))
 
 
 def _run_forward(pool: ThreadPool, inputs: list[Tensor], y: Tensor, sizes: tuple[int, ...]) -> None:
     loops = _loops()
-    needed = loops.forward_room(sizes[1], sizes[4])
-    room = empty_float32(pool.threads * needed)
-    loops.forward(*pool, *[x.data_ptr() for x in inputs], y.data_ptr(), room.data_ptr(), needed, *sizes)
+    workspace_size = loops.forward_workspace_size(sizes[1], sizes[4])
+    workspace = empty_float32(pool.threads * workspace_size)
+    loops.forward(*pool, *[x.data_ptr() for x in inputs], y.data_ptr(), workspace.data_ptr(), workspace_size, *sizes)
 
 
 def _run_backward(pool: ThreadPool, inputs: list[Tensor], results: list[Tensor], sizes: tuple[int, ...]) -> None:
     loops = _loops()
-    needed = loops.backward_room(sizes[1], sizes[4])
-    room = empty_float32(pool.threads * needed)
-    loops.backward(*pool, *[x.data_ptr() for x in (*inputs, *results)], room.data_ptr(), needed, *sizes)
+    workspace_size = loops.backward_workspace_size(sizes[1], sizes[4])
+    workspace = empty_float32(pool.threads * workspace_size)
+    loops.backward(*pool, *[x.data_ptr() for x in (*inputs, *results)], workspace.data_ptr(), workspace_size, *sizes)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
@@ -162,7 +162,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) 
     y = torch.empty_like(inputs[0])
     if try_kernel(_run_forward, _pool(q), inputs, y, _sizes(q, k, causal, window)):
         return y
-    return _by_torch(q, k, v, causal, window).contiguous()
+    return _sdpa(q, k, v, causal, window).contiguous()
 
 
 def _backward(
@@ -182,7 +182,7 @@ def _gradients_by_torch(g: Tensor, inputs: list[Tensor], causal: bool, window: i
     def readable() -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):  # which alone can be differentiated again
             q, k, v = inputs
-            return _by_torch(q, k, v, causal, window)
+            return _sdpa(q, k, v, causal, window)
 
     return reference_gradients(readable, inputs, g)
 
@@ -204,8 +204,8 @@ class _Attend(torch.autograd.Function):
 _apply = fast_apply(_Attend)
 
 
-def _wanted(found: tuple[Tensor, Tensor, Tensor], needed: tuple[bool, ...]) -> list[Tensor | None]:
-    return [gradient if wanted else None for gradient, wanted in zip(found, needed, strict=False)]
+def _wanted(found: tuple[Tensor, Tensor, Tensor], workspace_size: tuple[bool, ...]) -> list[Tensor | None]:
+    return [gradient if wanted else None for gradient, wanted in zip(found, workspace_size, strict=False)]
 
 
 _operator = as_operator("normscope::attend", _forward)

@@ -1,4 +1,4 @@
-"""The readable form of the norms of channels, on tensors as the kernels see them: dense, in the order of memory."""
+"""Reference implementation of channel norms, on tensors in the memory layout that the fused kernels take."""
 
 import torch
 from torch import Tensor
@@ -6,47 +6,49 @@ from torch import Tensor
 from normscope.ops import norm_reference
 from normscope.ops.memory_layout import ChannelLayout
 from normscope.ops.norm_reference import Affine
+from normscope.ops.statistic import Statistic
 from normscope.scope import Scope
 
-# The dimensions of `_view`, in the order of memory: samples, places, and channels in groups that share a statistic.
+# The dimensions of `_view` in memory order: n batch, s spatial positions, g groups of c channels.
 _SCOPES = {
-    ("segments", False): Scope.parse("n g [c s]"),
-    ("segments", True): Scope.parse("[n] g [c s]"),
-    ("columns", False): Scope.parse("n [s] g [c]"),
+    ("contiguous", False): Scope.parse("n g [c s]"),
+    ("contiguous", True): Scope.parse("[n] g [c s]"),
+    ("channels_last", False): Scope.parse("n [s] g [c]"),
 }
 
 
-def _view(x: Tensor, at: ChannelLayout) -> Tensor:
-    """The numbers in the order of memory, as the dimensions of `_SCOPES`."""
-    groups = at.channels // at.together
+def _view(x: Tensor, layout: ChannelLayout) -> Tensor:
+    """View the tensor in memory order, with the dimensions of `_SCOPES`."""
+    groups = layout.channels // layout.group_size
     flat = x.as_strided((x.numel(),), (1,))
-    if at.kind == "segments":
-        return flat.reshape(at.outer, groups, at.together, at.inner)
-    return flat.reshape(at.outer, at.inner, groups, at.together)
+    if layout.memory_format == "contiguous":
+        return flat.reshape(layout.batch, groups, layout.group_size, layout.spatial)
+    return flat.reshape(layout.batch, layout.spatial, groups, layout.group_size)
 
 
 def normalize_channels_reference(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    real: Tensor | None,
+    mask: Tensor | None,
     means: Tensor | None,
     squares: Tensor | None,
-    at: ChannelLayout,
+    layout: ChannelLayout,
     eps: float,
-    centred: bool,
+    centered: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    work = _view(x, at)
-    plan = _SCOPES[at.kind, at.shared].bind(work.shape)
-    affine = Affine(weight, bias, plan.along(("g", "c")))
-    mask = None if real is None else real.reshape(plan.along(("n", "s")))
+    """Return the result and the means, second moments and counts. Given `squares`, normalize with given statistics."""
+    work = _view(x, layout)
+    plan = _SCOPES[layout.memory_format, layout.across_batch].bind(work.shape)
+    affine = Affine(weight, bias, plan.broadcast_shape(("g", "c")))
+    mask = None if mask is None else mask.reshape(plan.broadcast_shape(("n", "s")))
     if squares is None:
-        statistic: norm_reference.Statistic = "standardize" if centred else "rms"
-        y, moments = norm_reference.normalize_with_batch_statistics(
-            work, plan, statistic=statistic, eps=eps, affine=affine, mask=mask
+        y, statistics = norm_reference.normalize_with_batch_statistics(
+            work, plan, statistic=Statistic.which(centers=centered), eps=eps, affine=affine, mask=mask
         )
-        squares, counts = moments.square.flatten(), moments.count.expand_as(moments.square).flatten()
-        means = torch.zeros_like(squares) if moments.mean is None else moments.mean.flatten()
+        squares = statistics.second_moment.flatten()
+        counts = statistics.count.expand_as(statistics.second_moment).flatten()
+        means = torch.zeros_like(squares) if statistics.mean is None else statistics.mean.flatten()
     else:
         assert means is not None
         each = plan.statistics_broadcast_shape()

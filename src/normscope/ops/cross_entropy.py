@@ -23,7 +23,7 @@ from normscope.ops.buffers import (
 from normscope.ops.kernel_mode import as_operator, select_backend, try_kernel
 from normscope.ops.threads import thread_pool_for
 
-IGNORED = -1
+IGNORE_INDEX = -1
 """The target of a row that does not count."""
 
 
@@ -31,8 +31,8 @@ def cap_logits(logits: Tensor, cap: float | None) -> Tensor:
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def formula(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
-    return F.cross_entropy(cap_logits(logits, cap), targets, ignore_index=IGNORED)
+def cross_entropy_reference(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
+    return F.cross_entropy(cap_logits(logits, cap), targets, ignore_index=IGNORE_INDEX)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
@@ -44,13 +44,13 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
         watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
         return watched
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    form = select_backend(logits, targets)
-    if form == "reference" or not _fits(logits, targets):
-        return formula(logits, targets, cap)
-    learns = any_requires_grad(logits)
-    if form == "operator":
-        loss, _ = _operator(logits, targets, cap, learns)
-    elif learns:
+    backend = select_backend(logits, targets)
+    if backend == "reference" or not _is_supported(logits, targets):
+        return cross_entropy_reference(logits, targets, cap)
+    needs_grad = any_requires_grad(logits)
+    if backend == "operator":
+        loss, _ = _operator(logits, targets, cap, needs_grad)
+    elif needs_grad:
         loss, _ = _apply(logits, targets, cap)
     else:
         loss, _ = _forward(logits, targets, cap, False)
@@ -58,7 +58,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
     return result
 
 
-def _fits(logits: Tensor, targets: Tensor) -> bool:
+def _is_supported(logits: Tensor, targets: Tensor) -> bool:
     return (
         logits.dtype == torch.float32
         and targets.dtype == torch.int64
@@ -68,21 +68,21 @@ def _fits(logits: Tensor, targets: Tensor) -> bool:
     )
 
 
-def _forward(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
+def _forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
     """The loss; and the gradient of the logits, empty if it is not wanted."""
     rows, d = logits.shape
-    z, places, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
-    gradient = empty_float32(rows if learns else pool.threads, d)
-    losses, loss, wrong = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
+    z, targets_int64, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
+    gradient = empty_float32(rows if needs_grad else pool.threads, d)
+    losses, loss, invalid = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
     done = try_kernel(
-        _run, *pool, z.data_ptr(), places.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
-        wrong.data_ptr(), rows, d, IGNORED, float(cap or 0.0), learns,
+        _run, *pool, z.data_ptr(), targets_int64.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
+        invalid.data_ptr(), rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad,
     )  # fmt: skip
     if not done:
-        return _forward_by_formula(logits, targets, cap, learns)
-    if (place := int(wrong)) >= 0:
-        raise IndexError(f"Target {int(places[place])} is out of bounds.")
-    return loss, gradient if learns else gradient.new_empty(0)
+        return _reference_forward(logits, targets, cap, needs_grad)
+    if (row := int(invalid)) >= 0:
+        raise IndexError(f"Target {int(targets_int64[row])} is out of bounds.")
+    return loss, gradient if needs_grad else gradient.new_empty(0)
 
 
 def _run(*arguments: Any) -> None:
@@ -91,15 +91,15 @@ def _run(*arguments: Any) -> None:
     loops.forward(*arguments)
 
 
-def _forward_by_formula(logits: Tensor, targets: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
-    with torch.set_grad_enabled(learns):
-        leaf = logits.detach().requires_grad_(learns)
-        loss = formula(leaf, targets, cap)
-        gradient = torch.autograd.grad(loss, leaf)[0] if learns else loss.new_empty(0)
+def _reference_forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
+    with torch.set_grad_enabled(needs_grad):
+        leaf = logits.detach().requires_grad_(needs_grad)
+        loss = cross_entropy_reference(leaf, targets, cap)
+        gradient = torch.autograd.grad(loss, leaf)[0] if needs_grad else loss.new_empty(0)
     return loss.detach(), gradient
 
 
-class _CrossEntropy(torch.autograd.Function):
+class _CrossEntropyFunction(torch.autograd.Function):
     """Gives the loss and its gradient. The gradient is a function of the logits as well: so there are second ones."""
 
     @staticmethod
@@ -117,42 +117,46 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.is_shared |= needs_differentiable_backward(
             g
         )  # a graph of second derivatives will hold the gradient as well
-        found = None if g is None else _scaled(gradient, g, ctx.is_shared or _will_run_again())
+        found = None if g is None else _scale_gradient(gradient, g, ctx.is_shared or _keeps_graph())
         if v is not None:  # what was differentiated is the gradient
-            bend = _bend(gradient, targets, v) if logits is None else _capped_bend(logits, targets, ctx.cap, v)
-            found = bend if found is None else found + bend
+            second = (
+                _hessian_product(gradient, targets, v)
+                if logits is None
+                else _capped_hessian_product(logits, targets, ctx.cap, v)
+            )
+            found = second if found is None else found + second
         return found, None, None
 
 
-_apply = fast_apply(_CrossEntropy)
+_apply = fast_apply(_CrossEntropyFunction)
 
 
-def _scaled(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:
+def _scale_gradient(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:
     """The gradient times g; in its own memory, if nobody else will ask for it."""
     if is_shared:
         return gradient * g
     return gradient if g.item() == 1.0 else gradient.mul_(g)
 
 
-def _will_run_again() -> bool:
+def _keeps_graph() -> bool:
     asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # not in every torch
     return asked is None or bool(asked())
 
 
-def _bend(gradient: Tensor, targets: Tensor, v: Tensor) -> Tensor:
+def _hessian_product(gradient: Tensor, targets: Tensor, v: Tensor) -> Tensor:
     """The second derivative along v: (p v - p sum(p v)) / count, with p = softmax(logits) from the gradient."""
-    counts = (targets != IGNORED)[:, None]
+    counts = (targets != IGNORE_INDEX)[:, None]
     count = counts.sum()
     at_target = F.one_hot(targets.clamp(min=0), gradient.shape[1]) * counts
     p = gradient * count + at_target
     return p * (v - (p * v).sum(-1, keepdim=True)) / count
 
 
-def _capped_bend(logits: Tensor, targets: Tensor, cap: float, v: Tensor) -> Tensor:
+def _capped_hessian_product(logits: Tensor, targets: Tensor, cap: float, v: Tensor) -> Tensor:
     further = torch.is_grad_enabled()
     with torch.enable_grad():
         z = logits if further else logits.detach().requires_grad_()
-        (first,) = torch.autograd.grad(formula(z, targets, cap), z, create_graph=True)
+        (first,) = torch.autograd.grad(cross_entropy_reference(z, targets, cap), z, create_graph=True)
         (second,) = torch.autograd.grad(first, z, v, create_graph=further)
     return second
 
@@ -161,8 +165,8 @@ _operator = as_operator("normscope::cross_entropy", _forward)
 
 
 @_operator.register_fake
-def _(logits: Tensor, targets: Tensor, cap: Any, learns: bool) -> tuple[Tensor, Tensor]:
-    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if learns else logits.new_empty(0)
+def _(logits: Tensor, targets: Tensor, cap: Any, needs_grad: bool) -> tuple[Tensor, Tensor]:
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if needs_grad else logits.new_empty(0)
     return logits.new_empty(()), gradient
 
 

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from normscope.errors import ConfigError, TransformError
 
-_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
+_TRACING_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
 
 Backend = Literal["reference", "fused", "operator"]
 """The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
@@ -30,28 +30,28 @@ SUPPORTED_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """What the kernels take. They compute in float32 and more; the halves are widened first."""
 
 
-def _setting() -> bool:
+def _enabled_by_environment() -> bool:
     chosen = os.environ.get("NORMSCOPE_KERNELS", "fused")
     if chosen not in ("fused", "reference"):
         raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose fused or reference")
     return chosen == "fused"
 
 
-_on = _setting()
-_held = 0  # how many `reference_kernels` there are, in all threads
+_enabled = _enabled_by_environment()
+_reference_depth = 0  # how many `reference_kernels` there are, in all threads
 _lock = threading.Lock()
 
 
 def select_backend(*tensors: Tensor | None) -> Backend:
     """How an operation on these tensors is to be computed. Asked before every small layer, so it is short."""
-    if not _on or _held:
+    if not _enabled or _reference_depth:
         return "reference"
     compiling = torch.compiler.is_dynamo_compiling()
     for x in tensors:
         if x is None:
             continue
         kind = type(x)
-        if kind is not Tensor and kind is not nn.Parameter and not _is_stand_in(x, compiling):
+        if kind is not Tensor and kind is not nn.Parameter and not _is_fake_tensor(x, compiling):
             return "reference"
         if not x.is_cpu:
             return "reference"
@@ -62,7 +62,7 @@ def select_backend(*tensors: Tensor | None) -> Backend:
     if compiling:
         return "operator"
     if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
-        return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACERS) else "reference"
+        return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACING_MODES) else "reference"
     return "fused"
 
 
@@ -86,7 +86,7 @@ def is_exporting_or_tracing() -> bool:
     return torch._C._get_tracing_state() is not None or (exports is not None and exports())
 
 
-def _is_stand_in(x: Tensor, compiling: bool) -> bool:
+def _is_fake_tensor(x: Tensor, compiling: bool) -> bool:
     """Whether it stands for a plain tensor; what is no tensor at all the readable form will refuse."""
     return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
 
@@ -112,14 +112,14 @@ def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
 @contextmanager
 def reference_kernels() -> Iterator[None]:
     """Within this, no fused kernel runs, in any thread."""
-    global _held
+    global _reference_depth
     with _lock:
-        _held += 1
+        _reference_depth += 1
     try:
         yield
     finally:
         with _lock:
-            _held -= 1
+            _reference_depth -= 1
 
 
 def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:
@@ -134,11 +134,11 @@ def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:
 
 def disable_kernels(error: Exception) -> None:
     """Turn the kernels off, and say so once."""
-    global _on
+    global _enabled
     if isinstance(error, MemoryError):
         raise error
-    if _on:
-        _on = False
+    if _enabled:
+        _enabled = False
         warnings.warn(
             f"the fused kernels are not available ({type(error).__name__}: {error}); the same results are computed "
             f"in plain torch, more slowly",

@@ -1,8 +1,8 @@
-"""What a norm's scope means for memory: which numbers that share a statistic lie one after the other.
+"""Map a norm's scope to a memory layout that a fused kernel supports.
 
-The dimensions are taken in the order of memory, each with a letter, and neighbours with the same letter are one:
-k (kept: it has statistics of its own) and r (reduced), in capitals where a gain lies along it. So a LayerNorm is "kR",
-a BatchNorm of images "rKr", and channels-last "rK"; a GroupNorm is "kKRr".
+The dimensions, in memory order, are written as a pattern of letters: "k" for kept dimensions (each index has its own
+statistics), "r" for reduced ones, uppercase where the gain varies along the dimension. Adjacent equal letters are
+merged. LayerNorm is "kR", BatchNorm of images "rKr" or, channels-last, "rK"; GroupNorm is "kKRr".
 """
 
 from collections.abc import Callable, Sequence
@@ -17,49 +17,54 @@ from normscope.scope import Plan
 
 R = TypeVar("R")
 
-_COLUMNS = ("rK", "rR", "rKR", "krK", "krR", "krKR")
-_SEGMENTS = tuple(samples + channels + places for samples in ("", "k", "r") for channels in ("K", "R", "KR")
-                  for places in ("", "r"))  # fmt: skip
+_CHANNELS_LAST_PATTERNS = ("rK", "rR", "rKR", "krK", "krR", "krKR")
+_CONTIGUOUS_PATTERNS = tuple(
+    batch + channels + spatial for batch in ("", "k", "r") for channels in ("K", "R", "KR") for spatial in ("", "r")
+)
 
 
 class ChannelLayout(NamedTuple):
-    """Numbers as samples (`outer`), channels, and the places inside of a channel (`inner`).
+    """A tensor as (batch, channels, spatial), or (batch, spatial, channels) for channels_last.
 
-    "segments": a channel's places lie together. "columns": the channels of a place do.
+    Args:
+        memory_format: "contiguous" if the spatial positions of a channel are adjacent in memory, "channels_last" if
+            the channels of a position are.
+        batch, channels, spatial: the sizes.
+        group_size: the number of adjacent channels that share statistics.
+        across_batch: whether all samples of the batch share statistics.
     """
 
-    kind: Literal["segments", "columns"]
-    outer: int
+    memory_format: Literal["contiguous", "channels_last"]
+    batch: int
     channels: int
-    inner: int
-    together: int
-    """How many neighbouring channels share a statistic."""
-    shared: bool
-    """Whether all samples share it."""
+    spatial: int
+    group_size: int
+    across_batch: bool
 
-    def numbers(self) -> list[int]:
-        """As plain numbers, which is all that an operator takes."""
-        shared = 1 if self.shared else 0
-        return [1 if self.kind == "segments" else 0, self.outer, self.channels, self.inner, self.together, shared]
+    def to_ints(self) -> list[int]:
+        """Convert to a list of ints, which a torch operator takes as an argument."""
+        flags = (1 if self.memory_format == "contiguous" else 0), (1 if self.across_batch else 0)
+        return [flags[0], self.batch, self.channels, self.spatial, self.group_size, flags[1]]
 
     @classmethod
-    def from_numbers(cls, numbers: Sequence[int]) -> "ChannelLayout":
-        kind, outer, channels, inner, together, shared = numbers
-        return cls("segments" if kind else "columns", outer, channels, inner, together, bool(shared))
+    def from_ints(cls, ints: Sequence[int]) -> "ChannelLayout":
+        is_contiguous, batch, channels, spatial, group_size, across_batch = ints
+        memory_format: Literal["contiguous", "channels_last"] = "contiguous" if is_contiguous else "channels_last"
+        return cls(memory_format, batch, channels, spatial, group_size, bool(across_batch))
 
     @property
-    def members(self) -> int:
-        """How many segments share a statistic."""
-        return self.together * (self.outer if self.shared else 1)
+    def planes_per_group(self) -> int:
+        """The number of planes (the spatial positions of one channel of one sample) that share statistics."""
+        return self.group_size * (self.batch if self.across_batch else 1)
 
     @property
     def groups(self) -> int:
-        """How many statistics there are."""
-        return self.channels // self.together * (1 if self.shared else self.outer)
+        """The number of groups of values that share statistics."""
+        return self.channels // self.group_size * (1 if self.across_batch else self.batch)
 
 
 def memory_order(x: Tensor, plan: Plan) -> tuple[int, ...] | None:
-    """The plan's dimensions in the order of memory; None if the numbers do not lie densely in an order known here."""
+    """Return the plan's dimensions in memory order, or None if x is neither contiguous nor channels-last."""
     rank = len(plan.split_shape)
     if x.is_contiguous():
         return tuple(range(rank))
@@ -70,94 +75,99 @@ def memory_order(x: Tensor, plan: Plan) -> tuple[int, ...] | None:
     return 0, *range(2 + extra, rank), *range(1, 2 + extra)
 
 
-def remembered(function: Callable[..., R]) -> Callable[..., R]:
-    """Remember what a function gave for earlier shapes; not while torch.compile looks, which warns of such a memory."""
-    known = lru_cache(maxsize=4096)(function)
+def cached(function: Callable[..., R]) -> Callable[..., R]:
+    """Cache results by shape, except under torch.compile, which warns about caches."""
+    cache = lru_cache(maxsize=4096)(function)
 
     @wraps(function)
-    def recall(*args: Any) -> R:
+    def lookup(*args: Any) -> R:
         if torch.compiler.is_compiling():
             return function(*args)
         try:
-            return known(*args)
-        except TypeError:  # a traced model's sizes are symbols, which have no hash
+            return cache(*args)
+        except TypeError:  # symbolic sizes of a traced model are not hashable
             return function(*args)
 
-    return recall
+    return lookup
 
 
-@remembered
-def is_row_norm(sizes: tuple[int, ...], roles: str, along: tuple[int, ...]) -> bool:
-    """Whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
-    letters = _runs(sizes, roles, along, tuple(range(len(sizes)))).letters
-    # A gain of one number has no letter: it lies along the row only where the row is one number too.
-    return letters in (("", "k", "R", "kR") if len(along) else ("", "k", "r", "kr"))
+@cached
+def is_row_norm(sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...]) -> bool:
+    """Return whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
+    pattern = _merge_dimensions(sizes, roles, affine_shape, tuple(range(len(sizes)))).pattern
+    # A gain of a single number has no letter: it fits only if the row is a single number too.
+    return pattern in (("", "k", "R", "kR") if len(affine_shape) else ("", "k", "r", "kr"))
 
 
-@remembered
+@cached
 def channel_layout(
-    sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]
+    sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...], order: tuple[int, ...]
 ) -> ChannelLayout | None:
-    """The tensor as samples, channels and places; None if it is not of that kind.
+    """Return the layout as (batch, channels, spatial), or None if the norm does not have this form.
 
     >>> channel_layout((32, 64, 56, 56), "rkrr", (1, 64, 1, 1), (0, 1, 2, 3))  # BatchNorm
-    ChannelLayout(kind='segments', outer=32, channels=64, inner=3136, together=1, shared=True)
-    >>> channel_layout((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).together  # GroupNorm
+    ChannelLayout(memory_format='contiguous', batch=32, channels=64, spatial=3136, group_size=1, across_batch=True)
+    >>> channel_layout((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).group_size  # GroupNorm
     2
     """
-    gain = [i for i in order if len(along) and not is_known(along[i] == 1)]
-    if gain != sorted(gain):  # the gain would have to be read in another order than the input
+    gain = [i for i in order if len(affine_shape) and not is_known(affine_shape[i] == 1)]
+    if gain != sorted(gain):  # the gain's memory order differs from the input's
         return None
-    letters, counts, _ = _runs(sizes, roles, along, order)
-    size = dict(zip(letters, counts, strict=True))
-    channels, together = size.get("K", 1) * size.get("R", 1), size.get("R", 1)
-    if letters in ("r", "kr"):
-        return ChannelLayout("segments", size.get("k", 1), 1, size["r"], 1, shared=False)
-    if letters in _COLUMNS:
-        return ChannelLayout("columns", size.get("k", 1), channels, size["r"], together, shared=False)
-    if letters in _SEGMENTS:
-        outer = counts[0] if letters[0] in "kr" else 1
-        inner = counts[-1] if letters[-1] == "r" else 1
-        return ChannelLayout("segments", outer, channels, inner, together, shared=letters[0] == "r")
+    pattern, counts, _ = _merge_dimensions(sizes, roles, affine_shape, order)
+    size = dict(zip(pattern, counts, strict=True))
+    channels, group_size = size.get("K", 1) * size.get("R", 1), size.get("R", 1)
+    if pattern in ("r", "kr"):
+        return ChannelLayout("contiguous", size.get("k", 1), 1, size["r"], 1, across_batch=False)
+    if pattern in _CHANNELS_LAST_PATTERNS:
+        return ChannelLayout("channels_last", size.get("k", 1), channels, size["r"], group_size, across_batch=False)
+    if pattern in _CONTIGUOUS_PATTERNS:
+        batch = counts[0] if pattern[0] in "kr" else 1
+        spatial = counts[-1] if pattern[-1] == "r" else 1
+        return ChannelLayout("contiguous", batch, channels, spatial, group_size, across_batch=pattern[0] == "r")
     return None
 
 
-def channel_dimensions(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
-    """Those of the dimensions that are channels."""
-    letters, _, dims = _runs(sizes, roles, along, order)
-    return [i for letter, run in zip(letters, dims, strict=True) for i in run if letter in "KR"]
+def channel_dimensions(
+    sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...], order: tuple[int, ...]
+) -> list[int]:
+    """Return the dimensions that are channels."""
+    pattern, _, dims = _merge_dimensions(sizes, roles, affine_shape, order)
+    return [i for letter, run in zip(pattern, dims, strict=True) for i in run if letter in "KR"]
 
 
-class _Runs(NamedTuple):
-    """Neighbouring dimensions of one letter, taken together."""
+class _MergedDimensions(NamedTuple):
+    """Adjacent dimensions with the same letter, merged."""
 
-    letters: str
+    pattern: str
     counts: list[int]
-    """How many numbers there are along each."""
+    """The size of each merged dimension."""
     dims: list[list[int]]
 
 
-def _runs(sizes: tuple[int, ...], roles: str, along: tuple[int, ...], order: tuple[int, ...]) -> _Runs:
-    """The letters of the file's head. Of the sizes nothing is asked but which are 1, and so of no account.
+def _merge_dimensions(
+    sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...], order: tuple[int, ...]
+) -> _MergedDimensions:
+    """Compute the pattern described at the top of this file. Dimensions of size 1 are dropped.
 
-    What a dimension does comes as text: in a list of numbers torch.compile may not find a number that is there.
+    Nothing else is asked about the sizes, so that a compiled graph holds for all of them. Roles are a string because
+    torch.compile may miss an element of a list of ints.
     """
-    letters = ""
+    pattern = ""
     counts: list[int] = []
     dims: list[list[int]] = []
     for i in order:
         if is_known(sizes[i] == 1):
             continue
         letter = roles[i]
-        if len(along) and not is_known(along[i] == 1):
+        if len(affine_shape) and not is_known(affine_shape[i] == 1):
             letter = letter.upper()
-        if letters.endswith(letter):
-            counts[-1] = counts[-1] * sizes[i]  # not *=: torch.jit.trace has sizes that are tensors
+        if pattern.endswith(letter):
+            counts[-1] = counts[-1] * sizes[i]  # not *=: under torch.jit.trace sizes are tensors
             dims[-1].append(i)
         else:
-            letters += letter
+            pattern += letter
             counts.append(sizes[i])
             dims.append([i])
-    if len(along) == 0:  # nothing has a gain: what is kept behind the first dimension is taken for the channels
-        letters = letters[:1] + letters[1:].replace("k", "K")
-    return _Runs(letters, counts, dims)
+    if len(affine_shape) == 0:  # no gain: kept dimensions after the first are the channels
+        pattern = pattern[:1] + pattern[1:].replace("k", "K")
+    return _MergedDimensions(pattern, counts, dims)

@@ -26,7 +26,7 @@ class Moments:
     Two of them can be put together, as if all the numbers had been measured at once:
 
     >>> a, b = compute_moments(torch.tensor([1.0, 2.0])), compute_moments(torch.tensor([3.0, math.inf]))
-    >>> both = a.joined(b)
+    >>> both = a.merge(b)
     >>> both.mean, both.variance, both.greatest, both.unreal
     (2.0, 0.6666666666666666, 3.0, 1)
 
@@ -63,7 +63,7 @@ class Moments:
         square = self.variance * self.variance
         return self.fourth / self.count / square if square > 0 else 0.0
 
-    def joined(self, other: "Moments") -> "Moments":
+    def merge(self, other: "Moments") -> "Moments":
         """The moments of the numbers of both."""
         m, n, total = self.count, other.count, self.count + other.count
         zeros, unreal = self.zeros + other.zeros, self.unreal + other.unreal
@@ -96,19 +96,19 @@ class Moments:
 
 def compute_moments(x: Tensor) -> Moments:
     """The moments of all numbers of a real tensor."""
-    x = _countable(x)
+    x = _to_supported_dtype(x)
     if x.numel() == 0:
         return Moments()
     if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
-        numbers = _in_memory(x.float())
+        numbers = _to_dense(x.float())
         count = numbers.numel()
         blocks = min(_BLOCKS, -(-count // _SMALLEST))
         found: Any = np.zeros((blocks, 9))
         found[:, 5], found[:, 6] = math.inf, -math.inf
         if try_kernel(_run, *thread_pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
-            return _as_moments(found[0].tolist())
+            return _from_row(found[0].tolist())
     numbers = x.contiguous().reshape(-1)
-    return _union([_by_torch(part) for part in numbers.split(_PART)])
+    return _merge_all([_moments_reference(part) for part in numbers.split(_PART)])
 
 
 def _run(*arguments: Any) -> None:
@@ -117,13 +117,13 @@ def _run(*arguments: Any) -> None:
     loops.measure(*arguments)
 
 
-def _countable(x: Tensor) -> Tensor:
+def _to_supported_dtype(x: Tensor) -> Tensor:
     """The same numbers in a type that torch can count with: not so those of eight bits."""
     x = x.detach()
     return x.float() if x.is_floating_point() and x.element_size() == 1 else x
 
 
-def _in_memory(x: Tensor) -> Tensor:
+def _to_dense(x: Tensor) -> Tensor:
     """The tensor's numbers one after the other; in which order does not matter here."""
     return x if x.is_contiguous() or _is_dense(x) else x.contiguous()
 
@@ -133,19 +133,19 @@ def _is_dense(x: Tensor) -> bool:
     return dense
 
 
-def _as_moments(row: list[float]) -> Moments:
+def _from_row(row: list[float]) -> Moments:
     count, mean, second, third, fourth, least, greatest, zeros, unreal = row
     return Moments(int(count), mean, second, third, fourth, least, greatest, int(zeros), int(unreal))
 
 
-def _union(parts: list[Moments]) -> Moments:
+def _merge_all(parts: list[Moments]) -> Moments:
     total = Moments()
     for part in parts:
-        total = total.joined(part)
+        total = total.merge(part)
     return total
 
 
-def _by_torch(x: Tensor) -> Moments:
+def _moments_reference(x: Tensor) -> Moments:
     """The readable form, of one part."""
     finite = torch.isfinite(x)
     count, zeros = int(finite.sum()), int((x == 0).sum())
@@ -179,15 +179,15 @@ class ColumnStatistics:
 
     def add(self, x: Tensor) -> None:
         """Add a matrix, (rows, d)."""
-        x = _countable(x)
+        x = _to_supported_dtype(x)
         rows, d = x.shape
         self.rows += rows
         if not x.numel():
             return
         if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
             numbers, active = x.float().contiguous(), np.zeros(d, dtype=np.float32)
-            places = (array.ctypes.data for array in (self.squares, self.largest, active))
-            if try_kernel(_run_columns, numbers.data_ptr(), rows, d, *places):
+            addresses = (array.ctypes.data for array in (self.squares, self.largest, active))
+            if try_kernel(_run_columns, numbers.data_ptr(), rows, d, *addresses):
                 self.active += active
                 return
         sizes = x.abs().float()

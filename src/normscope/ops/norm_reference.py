@@ -8,131 +8,134 @@ squared, a small variance around a large mean keeps its digits, and only the fin
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from normscope.checks import short_repr
-from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.errors import DtypeError, ShapeError
 from normscope.ops.distributed import sum_over_ranks
+from normscope.ops.statistic import Statistic
 from normscope.scope import Plan
-
-Statistic = Literal["standardize", "rms"]
-"""What is divided out: the standard deviation after centring, or the root mean square with no centring."""
 
 
 @dataclass(frozen=True)
 class NormStatistics:
-    """What a norm knows of its input, laid out to broadcast over it.
+    """The statistics of a norm's input, in a shape that broadcasts over it.
 
-    `mean` is None for the rms statistic; `square` is then the mean square, else the variance.
-    `count` is how many real values each statistic saw, on all ranks together.
+    Args:
+        mean: the mean, or None if the statistic does not center.
+        second_moment: the (biased) variance, or the mean square if the statistic does not center.
+        count: the number of unmasked values behind each statistic, over all ranks.
     """
 
     mean: Tensor | None
-    square: Tensor
+    second_moment: Tensor
     count: Tensor
 
 
 class Affine(NamedTuple):
-    """A gain and a bias, each of which may be missing, and the shape that lays them along the input."""
+    """The optional gain and bias of a norm, and the shape in which they broadcast over the input."""
 
     weight: Tensor | None = None
     bias: Tensor | None = None
-    along: tuple[int, ...] = ()
+    broadcast_shape: tuple[int, ...] = ()
     is_row_norm: bool | None = None
-    """Whether statistics are over rows that the gain lies along; None if nobody has looked yet."""
+    """Whether `memory_layout.is_row_norm` holds; None if not yet determined."""
 
 
 def normalize_with_batch_statistics(
     x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine: Affine, mask: Tensor | None, sync: bool = False
 ) -> tuple[Tensor, NormStatistics]:
-    """Normalize by the input's own moments, which are returned beside the result."""
-    work, real = prepare(x, plan, mask)
-    moments = measure(work, plan, statistic, real, sync, refine=work.dtype == x.dtype)
-    y = _standardize(work, moments.mean, moments.square, eps, real)
-    return finish(y, affine, real, x), moments
+    """Normalize with statistics computed from the input. Returns the result and the statistics."""
+    work, mask = prepare_input(x, plan, mask)
+    statistics = compute_statistics(work, plan, statistic, mask, sync, refine=work.dtype == x.dtype)
+    y = _standardize(work, statistics.mean, statistics.second_moment, eps, mask)
+    return apply_affine(y, affine, mask, x), statistics
 
 
 def normalize_with_running_statistics(
     x: Tensor,
     plan: Plan,
     mean: Tensor | None,
-    square: Tensor,
+    second_moment: Tensor,
     *,
     eps: float,
     affine: Affine,
     mask: Tensor | None,
 ) -> Tensor:
-    """Normalize by moments that were remembered, laid out to broadcast over the plan's axes."""
-    work, real = prepare(x, plan, mask)
+    """Normalize with given statistics, whose shape broadcasts over the plan's axes."""
+    work, mask = prepare_input(x, plan, mask)
     mean = None if mean is None else mean.to(work.dtype)
-    return finish(_standardize(work, mean, square.to(work.dtype), eps, real), affine, real, x)
+    return apply_affine(_standardize(work, mean, second_moment.to(work.dtype), eps, mask), affine, mask, x)
 
 
-def prepare(x: Tensor, plan: Plan, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The input in the working type and the plan's shape, zero at padding; and the mask beside it."""
-    work = x.to(working_dtype(x)).reshape(plan.split_shape)
+def prepare_input(x: Tensor, plan: Plan, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Cast the input to the compute dtype and the plan's split shape, with padding zeroed; expand the mask."""
+    work = x.to(compute_dtype(x)).reshape(plan.split_shape)
     if mask is None:
         return work, None
-    real = expand_mask(mask, plan)
-    return work.where(real, 0.0), real
+    mask = expand_mask(mask, plan)
+    return work.where(mask, 0.0), mask
 
 
-def measure(
-    x: Tensor, plan: Plan, statistic: Statistic, real: Tensor | None, sync: bool, *, refine: bool = False
+def compute_statistics(
+    x: Tensor, plan: Plan, statistic: Statistic, mask: Tensor | None, sync: bool, *, refine: bool = False
 ) -> NormStatistics:
-    """Steps one and two: the mean and the variance (or the mean square alone) over the scope.
+    """Compute the mean (if the statistic centers) and the second moment over the plan's reduced axes.
 
-    `x` is in the plan's split shape and zero where `real` is False. `refine` adds to the mean what is left after
-    centring, for inputs that have no more digits than the working type.
+    Args:
+        x: the input in the plan's split shape, zero where `mask` is False.
+        refine: add the mean of the centered values to the mean, a second pass that recovers its low digits. Needed
+            if the input has as many digits as the compute dtype.
     """
     dims = plan.reduced
-    seen = x.new_full(plan.along(()), plan.count) if real is None else real.sum(dims, keepdim=True).to(x.dtype)
+    seen = (
+        x.new_full(plan.broadcast_shape(()), plan.count) if mask is None else mask.sum(dims, keepdim=True).to(x.dtype)
+    )
     count = sum_over_ranks(seen, sync)
-    divisor = count.clamp(min=1)  # a mean over padding alone is zero, and not a number less
+    divisor = count.clamp(min=1)  # the mean over padding alone is 0, not NaN
     mean = None
-    if statistic == "standardize":
+    if statistic.centers:
         mean = sum_over_ranks(x.sum(dims, keepdim=True), sync) / divisor
         if refine:
-            mean = mean + sum_over_ranks(_centre(x, mean, real).sum(dims, keepdim=True), sync) / divisor
-    square = sum_over_ranks(_centre(x, mean, real).square().sum(dims, keepdim=True), sync) / divisor
-    if real is not None:  # what saw padding alone is divided by one, and not by zero where eps is zero
-        square = square.where(count > 0, 1.0)
-    return NormStatistics(mean, square, count)
+            mean = mean + sum_over_ranks(_center(x, mean, mask).sum(dims, keepdim=True), sync) / divisor
+    second_moment = sum_over_ranks(_center(x, mean, mask).square().sum(dims, keepdim=True), sync) / divisor
+    if mask is not None:  # padding alone: divide by 1, also if eps is 0
+        second_moment = second_moment.where(count > 0, 1.0)
+    return NormStatistics(mean, second_moment, count)
 
 
-def _centre(x: Tensor, mean: Tensor | None, real: Tensor | None) -> Tensor:
+def _center(x: Tensor, mean: Tensor | None, mask: Tensor | None) -> Tensor:
     if mean is None:
         return x
-    centred = x - mean
-    return centred if real is None else centred.where(real, 0.0)
+    centered = x - mean
+    return centered if mask is None else centered.where(mask, 0.0)
 
 
-def _standardize(x: Tensor, mean: Tensor | None, square: Tensor, eps: float, real: Tensor | None) -> Tensor:
-    """Step three: centre, and divide by the root of variance + eps."""
-    return _centre(x, mean, real) * torch.rsqrt(square + eps)
+def _standardize(x: Tensor, mean: Tensor | None, second_moment: Tensor, eps: float, mask: Tensor | None) -> Tensor:
+    """Center, and divide by sqrt(second_moment + eps)."""
+    return _center(x, mean, mask) * torch.rsqrt(second_moment + eps)
 
 
-def finish(y: Tensor, affine: Affine, real: Tensor | None, like: Tensor) -> Tensor:
-    """Step four, the gain and the bias; then the shape and the type of the input.
+def apply_affine(y: Tensor, affine: Affine, mask: Tensor | None, like: Tensor) -> Tensor:
+    """Apply gain and bias, zero the padding, and restore the shape and dtype of the input.
 
-    Padding becomes zero here, which also keeps the gradients that come back from it away from the parameters.
+    Zeroing the padding also keeps its gradients out of the parameters.
     """
     if affine.weight is not None:
-        y = y * affine.weight.to(y.dtype).reshape(affine.along)
+        y = y * affine.weight.to(y.dtype).reshape(affine.broadcast_shape)
     if affine.bias is not None:
-        y = y + affine.bias.to(y.dtype).reshape(affine.along)
-    if real is not None:
-        y = y.where(real, 0.0)
+        y = y + affine.bias.to(y.dtype).reshape(affine.broadcast_shape)
+    if mask is not None:
+        y = y.where(mask, 0.0)
     return y.reshape(like.shape).to(like.dtype)
 
 
 def expand_mask(mask: Tensor, plan: Plan) -> Tensor:
-    """A mask of real positions, laid out along the plan's axes.
+    """Expand a mask (True at real positions) to the plan's split shape.
 
-    It has either the tensor's rank, with 1 where it does not vary, or just the tensor's leading dimensions.
+    The mask has the tensor's leading dimensions, or the tensor's rank with size 1 where it does not vary.
     """
     if not isinstance(mask, Tensor):
         raise DtypeError(f"a mask is a boolean tensor, True at real positions, but got {type(mask).__name__}")
@@ -148,28 +151,20 @@ def expand_mask(mask: Tensor, plan: Plan) -> Tensor:
     return mask.reshape(full).expand(plan.shape).reshape(plan.split_shape)
 
 
-def working_dtype(x: Tensor) -> torch.dtype:
-    """The type that the steps run in: float64 on a CPU, where exactness comes first, else never less than float32."""
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of the reference implementation: float64 on the CPU, otherwise at least float32."""
     if x.dtype == torch.float64 or x.device.type == "cpu":
         return torch.float64
     return torch.float32
 
 
 def default_eps(x: Tensor) -> float:
-    """The eps of torch's RMSNorm where none is given: the spacing of float32, or of float64 for its own."""
+    """Return the default eps of torch.nn.RMSNorm: machine epsilon of float32, or of float64 for float64 inputs."""
     return torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
 
 
-def check_statistic(statistic: str) -> Statistic:
-    if not isinstance(statistic, str) or statistic not in get_args(Statistic):
-        raise ConfigError(
-            f"statistic={short_repr(statistic)} is not known; choose one of {', '.join(get_args(Statistic))}"
-        )
-    return cast(Statistic, statistic)
-
-
 def check_dense(x: Tensor, use: object) -> None:
-    """Refuse what has no memory of its own for every number: sparse and nested tensors."""
+    """Reject sparse and nested tensors."""
     if x.layout is torch.strided and not x.is_nested:
         return
     kind, fix = f"a tensor of layout {x.layout}", "convert it with x.to_dense()"
@@ -179,6 +174,7 @@ def check_dense(x: Tensor, use: object) -> None:
 
 
 def check_floating(x: Tensor) -> None:
+    """Reject anything but a dense floating-point tensor."""
     if type(x) is Tensor and x.is_floating_point() and x.layout is torch.strided and not x.is_nested:
         return
     if not isinstance(x, Tensor):

@@ -23,7 +23,7 @@ def kernels(name: str) -> ModuleType | None:
     return _loaded[name]
 
 
-def are_compiled() -> bool:
+def has_compiled_kernels() -> bool:
     """Whether numba has kept compiled kernels from an earlier process, so that the first call takes no time."""
     beside = Path(__file__).parent / "fused" / "__pycache__"
     places = [Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [beside]

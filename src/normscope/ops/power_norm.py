@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from normscope.ops.distributed import sum_over_ranks
-from normscope.ops.norm_reference import Affine, NormStatistics, finish, measure, prepare
+from normscope.ops.norm_reference import Affine, NormStatistics, apply_affine, compute_statistics, prepare_input
+from normscope.ops.statistic import RMS
 from normscope.scope import Plan
 
 
@@ -34,51 +35,51 @@ class PowerNormState:
     batches: Tensor
     momentum: float
 
-    def move_psi(self, moments: NormStatistics) -> None:
+    def update_psi(self, statistics: NormStatistics) -> None:
         """One step of psi^2 towards the batch's; a statistic that saw no real value stays."""
-        step = self.momentum * (moments.count > 0).to(moments.square.dtype)
-        old = self.psi_square.to(moments.square.dtype).reshape(moments.square.shape)
-        self.psi_square.copy_(((1 - step) * old + step * moments.square).reshape(self.psi_square.shape))
-        self.batches.add_((moments.count > 0).any().to(self.batches.dtype))
+        step = self.momentum * (statistics.count > 0).to(statistics.second_moment.dtype)
+        old = self.psi_square.to(statistics.second_moment.dtype).reshape(statistics.second_moment.shape)
+        self.psi_square.copy_(((1 - step) * old + step * statistics.second_moment).reshape(self.psi_square.shape))
+        self.batches.add_((statistics.count > 0).any().to(self.batches.dtype))
 
 
 def power_norm_step(
-    x: Tensor, plan: Plan, memory: PowerNormState, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
+    x: Tensor, plan: Plan, state: PowerNormState, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
 ) -> Tensor:
     """Normalize by the running quadratic mean of the batches before, and remember this one."""
-    work, real = prepare(x, plan, mask)
+    work, mask = prepare_input(x, plan, mask)
     with torch.no_grad():
-        moments = measure(work, plan, "rms", real, sync)
-        psi = (memory.psi_square.to(work.dtype).reshape(moments.square.shape) + eps).sqrt()
-    y = cast(Tensor, _PowerStep.apply(work, psi, memory, moments, plan, sync))
+        statistics = compute_statistics(work, plan, RMS, mask, sync)
+        psi = (state.psi_square.to(work.dtype).reshape(statistics.second_moment.shape) + eps).sqrt()
+    y = cast(Tensor, _PowerNormFunction.apply(work, psi, state, statistics, plan, sync))
     if not y.requires_grad:  # there will be no backward pass
         with torch.no_grad():
-            memory.move_psi(moments)
-    return finish(y, affine, real, x)
+            state.update_psi(statistics)
+    return apply_affine(y, affine, mask, x)
 
 
-class _PowerStep(torch.autograd.Function):
+class _PowerNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, psi: Tensor, memory: PowerNormState, moments: NormStatistics, plan: Plan, sync: bool
+        ctx: Any, x: Tensor, psi: Tensor, state: PowerNormState, statistics: NormStatistics, plan: Plan, sync: bool
     ) -> Tensor:
         xhat = x / psi
         ctx.save_for_backward(xhat, psi)
-        ctx.memory, ctx.moments, ctx.plan, ctx.sync = memory, moments, plan, sync
+        ctx.state, ctx.statistics, ctx.plan, ctx.sync = state, statistics, plan, sync
         return xhat
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # the backward pass is no gradient, so it has none of its own
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         xhat, psi = ctx.saved_tensors
-        memory, moments, dims = ctx.memory, ctx.moments, ctx.plan.reduced
-        divisor = moments.count.clamp(min=1)
+        state, statistics, dims = ctx.state, ctx.statistics, ctx.plan.reduced
+        divisor = statistics.count.clamp(min=1)
         # Padding is zero in xhat, so it adds nothing to either mean.
         power = sum_over_ranks(xhat.square().sum(dims, keepdim=True), ctx.sync) / divisor
-        pull = sum_over_ranks((grads[0] * xhat).sum(dims, keepdim=True), ctx.sync) / divisor
-        nu = memory.nu.to(xhat.dtype).reshape(psi.shape)
+        dot = sum_over_ranks((grads[0] * xhat).sum(dims, keepdim=True), ctx.sync) / divisor
+        nu = state.nu.to(xhat.dtype).reshape(psi.shape)
         dx = (grads[0] - nu * xhat) / psi
-        moved = nu * (1 - memory.momentum * power) + memory.momentum * pull
-        memory.nu.copy_(moved.reshape(memory.nu.shape))
-        memory.move_psi(moments)
+        new_nu = nu * (1 - state.momentum * power) + state.momentum * dot
+        state.nu.copy_(new_nu.reshape(state.nu.shape))
+        state.update_psi(statistics)
         return dx, *(None,) * 5

@@ -27,9 +27,9 @@ from normscope.ops.kernel_mode import Backend, as_operator, try_kernel
 from normscope.ops.threads import thread_pool_for
 
 
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, form: Backend) -> Tensor:
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, backend: Backend) -> Tensor:
     """Turn x (b, s, heads, e) by the angles of its places, whose tables are (s, 1, e/2)."""
-    if form == "operator":
+    if backend == "operator":
         y = _rotary_operator(x, cos, sin, False)
     elif any_requires_grad(x):
         y = _apply_rotary(x, cos, sin, False)
@@ -39,9 +39,9 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, form: Backend) -> Tensor:
     return result
 
 
-def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, form: Backend) -> Tensor:
+def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, backend: Backend) -> Tensor:
     """Take each head over its root mean square, times a gain along e, and turn it."""
-    if form == "operator":
+    if backend == "operator":
         y = _operator(x, weight, cos, sin, eps)
     elif any_requires_grad(x, weight):
         y = _apply(x, weight, cos, sin, eps)
@@ -57,31 +57,31 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int]:
     return b * s, s, heads, e // 2
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     wide = to_contiguous_float32(x)
     y = torch.empty_like(wide)
     done = try_kernel(
         loops.apply_rotary, *thread_pool_for(wide.numel()), wide.data_ptr(), cos.data_ptr(), sin.data_ptr(),
-        y.data_ptr(), *_sizes(wide), back,
+        y.data_ptr(), *_sizes(wide), inverse,
     )  # fmt: skip
     if done:
         return y.to(x.dtype)
-    return rotary_dispatch.apply_rotary_reference(wide, cos, -sin if back else sin).to(x.dtype)
+    return rotary_dispatch.apply_rotary_reference(wide, cos, -sin if inverse else sin).to(x.dtype)
 
 
 class _RotaryFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        ctx.back = back
-        return _rotate(x, cos, sin, back)
+        ctx.inverse = inverse
+        return _rotate(x, cos, sin, inverse)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         if needs_differentiable_backward(grads[0]):
-            return rotary_dispatch.apply_rotary_reference(grads[0], cos, sin if ctx.back else -sin), None, None, None
-        return _rotate(grads[0], cos, sin, not ctx.back), None, None, None
+            return rotary_dispatch.apply_rotary_reference(grads[0], cos, sin if ctx.inverse else -sin), None, None, None
+        return _rotate(grads[0], cos, sin, not ctx.inverse), None, None, None
 
 
 _apply_rotary = fast_apply(_RotaryFunction)
@@ -98,23 +98,23 @@ def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: fl
 
 
 def _backward(
-    g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, learns: bool
+    g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, needs_grad: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the input and of the gain; that one is empty if it is not learnt."""
     wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(g)
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # a number that depends on the tokens alone, so that the bits do as well
-    sums = empty_float64(blocks * e if learns else 0)
-    dx, dweight = torch.empty_like(wide), empty_float32(e if learns else 0)
+    sums = empty_float64(blocks * e if needs_grad else 0)
+    dx, dweight = torch.empty_like(wide), empty_float32(e if needs_grad else 0)
     done = try_kernel(
         loops.rms_norm_rotary_backward, *thread_pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(),
         cos.data_ptr(), sin.data_ptr(), g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), sums.data_ptr(), blocks,
-        *_sizes(wide), eps, learns,
+        *_sizes(wide), eps, needs_grad,
     )  # fmt: skip
     if done:
         return dx.to(x.dtype), dweight
     with torch.enable_grad():
-        learnt = weight.detach().requires_grad_() if weight is not None and learns else weight
+        learnt = weight.detach().requires_grad_() if weight is not None and needs_grad else weight
         found = _reference_gradients(g, x.detach().requires_grad_(), learnt, cos, sin, eps)
     dx, dweight = (empty_float32(0) if f is None else f.detach().contiguous() for f in found)
     return dx, dweight.float()
@@ -132,9 +132,9 @@ class _NormRotaryFunction(torch.autograd.Function):
         x, weight, cos, sin = ctx.saved_tensors
         if needs_differentiable_backward(grads[0]):
             return *_reference_gradients(grads[0], x, weight, cos, sin, ctx.eps), None, None, None
-        learns = ctx.needs_input_grad[1]
-        dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, learns)
-        return dx, dweight.to(weight.dtype) if learns else None, None, None, None
+        needs_grad = ctx.needs_input_grad[1]
+        dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, needs_grad)
+        return dx, dweight.to(weight.dtype) if needs_grad else None, None, None, None
 
 
 _apply = fast_apply(_NormRotaryFunction)
@@ -158,7 +158,7 @@ _backward_operator = as_operator("normscope::rms_norm_rotary_backward", _backwar
 
 
 @_rotary_operator.register_fake
-def _(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+def _(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     return x.new_empty(x.shape)
 
 
@@ -168,17 +168,19 @@ def _(x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
 
 
 @_backward_operator.register_fake
-def _(g: Tensor, x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float, learns: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape[-1] if learns else 0, dtype=torch.float32)
+def _(
+    g: Tensor, x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float, needs_grad: bool
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[-1] if needs_grad else 0, dtype=torch.float32)
 
 
 def _setup_rotary_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, cos, sin, ctx.back = inputs
+    _, cos, sin, ctx.inverse = inputs
     ctx.save_for_backward(cos, sin)
 
 
 def _rotary_operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    return _rotary_operator(g, *ctx.saved_tensors, not ctx.back), None, None, None
+    return _rotary_operator(g, *ctx.saved_tensors, not ctx.inverse), None, None, None
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -188,9 +190,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, cos, sin = ctx.saved_tensors
-    learns = ctx.needs_input_grad[1]
-    dx, dweight = _backward_operator(g, x, weight, cos, sin, ctx.eps, learns)
-    return dx, dweight.to(weight.dtype) if learns else None, None, None, None
+    needs_grad = ctx.needs_input_grad[1]
+    dx, dweight = _backward_operator(g, x, weight, cos, sin, ctx.eps, needs_grad)
+    return dx, dweight.to(weight.dtype) if needs_grad else None, None, None, None
 
 
 _rotary_operator.register_autograd(_rotary_operator_backward, setup_context=_setup_rotary_context)

@@ -18,9 +18,10 @@ from normscope.ops import kernel_mode, norm_reference
 from normscope.ops.kernel_mode import Backend
 from normscope.ops.norm_reference import Affine
 from normscope.ops.numba_loader import kernels
+from normscope.ops.statistic import RMS
 from normscope.scope import Scope
 
-LONGEST = 1024
+MAX_HEAD_DIM = 1024
 """The largest e that the kernels have room for."""
 
 _HEADS = Scope.parse("b s h [e]")
@@ -30,11 +31,11 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head."""
     if cos.dim() == 4:
         return apply_rotary(*_flatten_batch(x, cos, sin)).reshape(x.shape)
-    form = _form(x, None, cos, sin)
-    fused = None if form == "reference" else kernels("rotary")
+    backend = _select_backend(x, None, cos, sin)
+    fused = None if backend == "reference" else kernels("rotary")
     if fused is None:
         return apply_rotary_reference(x, cos, sin)
-    y: Tensor = fused.apply_rotary(x, cos, sin, form)
+    y: Tensor = fused.apply_rotary(x, cos, sin, backend)
     return y
 
 
@@ -43,11 +44,11 @@ def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, 
     if cos.dim() == 4:
         x_in_line, cos, sin = _flatten_batch(x, cos, sin)
         return rms_norm_rotary(x_in_line, weight, cos, sin, eps).reshape(x.shape)
-    form = _form(x, weight, cos, sin)
-    fused = None if form == "reference" else kernels("rotary")
+    backend = _select_backend(x, weight, cos, sin)
+    fused = None if backend == "reference" else kernels("rotary")
     if fused is None:
         return rms_norm_rotary_reference(x, weight, cos, sin, eps)
-    y: Tensor = fused.rms_norm_rotary(x, weight, cos, sin, eps, form)
+    y: Tensor = fused.rms_norm_rotary(x, weight, cos, sin, eps, backend)
     return y
 
 
@@ -56,7 +57,7 @@ def _flatten_batch(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor,
     return x.flatten(0, 1)[None], cos.flatten(0, 1), sin.flatten(0, 1)
 
 
-def _form(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend:
+def _select_backend(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend:
     """How it is to be computed: the steps, wherever the kernels do not fit."""
     fits = (
         x.dtype in kernel_mode.SUPPORTED_DTYPES
@@ -66,7 +67,7 @@ def _form(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend
         and cos.is_contiguous()
         and sin.is_contiguous()
         and not (cos.requires_grad or sin.requires_grad)
-        and x.shape[-1] <= LONGEST
+        and x.shape[-1] <= MAX_HEAD_DIM
         and x.numel() > 0
     )
     return kernel_mode.select_backend(x, weight, cos, sin) if fits else "reference"
@@ -82,6 +83,6 @@ def rms_norm_rotary_reference(x: Tensor, weight: Tensor | None, cos: Tensor, sin
     """The readable form: first the one, then the other."""
     affine = Affine(weight, None, (1, 1, 1, x.shape[-1]))
     y, _ = norm_reference.normalize_with_batch_statistics(
-        x, _HEADS.bind(x.shape), statistic="rms", eps=eps, affine=affine, mask=None
+        x, _HEADS.bind(x.shape), statistic=RMS, eps=eps, affine=affine, mask=None
     )
     return apply_rotary_reference(y, cos, sin)

@@ -29,6 +29,7 @@ from normscope.ops.fused import row_norm as loops
 from normscope.ops.fused import row_norm_backward as rows_backward
 from normscope.ops.kernel_mode import Backend, as_operator, disable_kernels
 from normscope.ops.norm_reference import Affine, NormStatistics
+from normscope.ops.statistic import Statistic
 from normscope.ops.threads import thread_pool_for
 from normscope.scope import Scope
 
@@ -39,33 +40,33 @@ class RowNormConfig(NamedTuple):
     d: int
     """The length of a row."""
     eps: float
-    centred: bool
+    centered: bool
 
 
 def normalize(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, real: Tensor | None, setting: RowNormConfig, form: Backend
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, config: RowNormConfig, backend: Backend
 ) -> Tensor:
     """Normalize contiguous rows of d numbers, with a gain and a bias along the row and a mask of rows."""
-    if form == "operator":
-        _, y, _ = _operator(x, None, weight, bias, real, *setting)
+    if backend == "operator":
+        _, y, _ = _operator(x, None, weight, bias, mask, *config)
     elif any_requires_grad(x, weight, bias):
-        y = _apply(x, None, weight, bias, real, setting)
+        y = _apply(x, None, weight, bias, mask, config)
     else:
-        _, y, _ = _forward(x, None, weight, bias, real, *setting)
+        _, y, _ = _forward(x, None, weight, bias, mask, *config)
     result: Tensor = y
     return result
 
 
 def add_and_normalize(
-    x: Tensor, branch: Tensor, weight: Tensor | None, bias: Tensor | None, setting: RowNormConfig, form: Backend
+    x: Tensor, branch: Tensor, weight: Tensor | None, bias: Tensor | None, config: RowNormConfig, backend: Backend
 ) -> tuple[Tensor, Tensor]:
     """x + branch, which are float32 and of one shape; and the rows of the sum normalized."""
-    if form == "operator":
-        total, y, _ = _operator(x, branch, weight, bias, None, *setting)
+    if backend == "operator":
+        total, y, _ = _operator(x, branch, weight, bias, None, *config)
     elif any_requires_grad(x, branch, weight, bias):
-        total, y = _apply(x, branch, weight, bias, None, setting)
+        total, y = _apply(x, branch, weight, bias, None, config)
     else:
-        total, y, _ = _forward(x, branch, weight, bias, None, *setting)
+        total, y, _ = _forward(x, branch, weight, bias, None, *config)
     assert total is not None
     return total, y
 
@@ -75,20 +76,20 @@ def _forward(
     branch: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
-    real: Tensor | None,
+    mask: Tensor | None,
     d: int,
     eps: float,
-    centred: bool,
+    centered: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
     """The sum with the branch (if there is one), the result, and the mean of each row (if it is centred)."""
     wide, gain, shift = to_float32(x), _gain(weight, d), constant_vector(0.0, d) if bias is None else to_float32(bias)
     total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
-    means = empty_float64(rows) if centred else None
+    means = empty_float64(rows) if centered else None
     try:
         loops.forward(
             *thread_pool_for(wide.numel()), wide.data_ptr(), address(branch), address(total), gain.data_ptr(),
-            shift.data_ptr(), address(real), y.data_ptr(), address(means), rows, d, eps, centred, real is not None,
+            shift.data_ptr(), address(mask), y.data_ptr(), address(means), rows, d, eps, centered, mask is not None,
             branch is not None, bias is not None,
         )  # fmt: skip
         return total, y if wide is x else y.to(x.dtype), means
@@ -96,57 +97,57 @@ def _forward(
         disable_kernels(error)
     if branch is not None:
         total = x = x + branch
-    y, moments = _by_steps(x, weight, bias, real, RowNormConfig(d, eps, centred))
-    return total, y, None if moments.mean is None else moments.mean.flatten()
+    y, statistics = _by_steps(x, weight, bias, mask, RowNormConfig(d, eps, centered))
+    return total, y, None if statistics.mean is None else statistics.mean.flatten()
 
 
 def _backward(
-    past: Tensor | None,
+    residual_grad: Tensor | None,
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
-    real: Tensor | None,
+    mask: Tensor | None,
     means: Tensor | None,
     d: int,
     eps: float,
-    centred: bool,
-    learns_weight: bool,
-    learns_bias: bool,
+    centered: bool,
+    needs_weight_grad: bool,
+    needs_bias_grad: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The gradients of the input, and of the gain and the bias if they are learnt.
 
-    `past` is the gradient of a sum that also flows past the norm.
+    `residual_grad` is the gradient of a sum that also flows past the norm.
     """
     wide, gain, g = to_float32(x), _gain(weight, d), to_contiguous_float32(g)
-    past = None if past is None else to_contiguous_float32(past)
+    residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
     dx, rows, pool = torch.empty_like(wide), wide.numel() // d, thread_pool_for(wide.numel())
-    dweight, dbias = empty_float32(d) if learns_weight else None, empty_float32(d) if learns_bias else None
+    dweight, dbias = empty_float32(d) if needs_weight_grad else None, empty_float32(d) if needs_bias_grad else None
     arrays = (
-        wide.data_ptr(), gain.data_ptr(), address(real), address(means), g.data_ptr(), address(past), dx.data_ptr(),
-        address(dweight), address(dbias),
+        wide.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
+        dx.data_ptr(), address(dweight), address(dbias),
     )  # fmt: skip
-    flags = centred, learns_weight, learns_bias, real is not None, past is not None
+    flags = centered, needs_weight_grad, needs_bias_grad, mask is not None, residual_grad is not None
     try:
         if d >= long_rows.LONG:
-            room, sums = (empty_float64(size) for size in long_rows.room_needed(pool.threads, rows))
-            long_rows.backward(*pool, *arrays, room.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
+            workspace, sums = (empty_float64(size) for size in long_rows.workspace_sizes(pool.threads, rows))
+            long_rows.backward(*pool, *arrays, workspace.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
         else:
             blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
-            sums = empty_float64((2 * blocks + 1) * d if learns_weight or learns_bias else 0)
+            sums = empty_float64((2 * blocks + 1) * d if needs_weight_grad or needs_bias_grad else 0)
             rows_backward.backward(*pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     except Exception as error:
         disable_kernels(error)
     learnt = None if weight is None else weight.detach().requires_grad_()
-    shift = empty_float32(d).zero_().requires_grad_() if learns_bias else None
+    shift = empty_float32(d).zero_().requires_grad_() if needs_bias_grad else None
     found = _reference_gradients(
-        past, g, x.detach().requires_grad_(), learnt, shift, real, RowNormConfig(d, eps, centred)
+        residual_grad, g, x.detach().requires_grad_(), learnt, shift, mask, RowNormConfig(d, eps, centered)
     )
     assert found[0] is not None
     return found[0], found[1], found[2]
 
 
-class _Rows(torch.autograd.Function):
+class _RowNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -154,12 +155,12 @@ class _Rows(torch.autograd.Function):
         branch: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
-        real: Tensor | None,
-        setting: RowNormConfig,
+        mask: Tensor | None,
+        config: RowNormConfig,
     ) -> Any:
-        total, y, means = _forward(x, branch, weight, bias, real, *setting)
-        ctx.save_for_backward(x if branch is None else total, weight, bias, real, means)
-        ctx.setting = setting
+        total, y, means = _forward(x, branch, weight, bias, mask, *config)
+        ctx.save_for_backward(x if branch is None else total, weight, bias, mask, means)
+        ctx.config = config
         ctx.set_materialize_grads(False)
         if branch is not None and not (x.requires_grad or branch.requires_grad):  # only the gain learns
             ctx.mark_non_differentiable(total)
@@ -167,21 +168,21 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        past, g = grads if len(grads) == 2 else (None, grads[0])
-        x, weight, bias, real, means = ctx.saved_tensors
+        residual_grad, g = grads if len(grads) == 2 else (None, grads[0])
+        x, weight, bias, mask, means = ctx.saved_tensors
         if g is None:  # the result was not used
-            return past, past, None, None, None, None
+            return residual_grad, residual_grad, None, None, None, None
         needs = ctx.needs_input_grad
         if needs_differentiable_backward(g):
-            dx, dweight, dbias = _reference_gradients(past, g, x, weight, bias, real, ctx.setting)
+            dx, dweight, dbias = _reference_gradients(residual_grad, g, x, weight, bias, mask, ctx.config)
         else:
-            d, eps, centred = ctx.setting
-            found = _backward(past, g, x, weight, real, means, d, eps, centred, needs[2], needs[3])
+            d, eps, centered = ctx.config
+            found = _backward(residual_grad, g, x, weight, mask, means, d, eps, centered, needs[2], needs[3])
             dx, dweight, dbias = _as_given(found, weight, bias)
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
 
 
-_apply = fast_apply(_Rows)
+_apply = fast_apply(_RowNormFunction)
 
 
 def _as_given(
@@ -203,32 +204,32 @@ def _gain(weight: Tensor | None, d: int) -> Tensor:
 
 
 def _by_steps(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, real: Tensor | None, setting: RowNormConfig
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, config: RowNormConfig
 ) -> tuple[Tensor, NormStatistics]:
-    rows = x.reshape(-1, setting.d)
-    y, moments = norm_reference.normalize_with_batch_statistics(
+    rows = x.reshape(-1, config.d)
+    y, statistics = norm_reference.normalize_with_batch_statistics(
         rows,
         _ROWS.bind(rows.shape),
-        statistic="standardize" if setting.centred else "rms",
-        eps=setting.eps,
-        affine=Affine(weight, bias, (1, setting.d)),
-        mask=None if real is None else real.reshape(-1),
+        statistic=Statistic.which(centers=config.centered),
+        eps=config.eps,
+        affine=Affine(weight, bias, (1, config.d)),
+        mask=None if mask is None else mask.reshape(-1),
     )
-    return y.reshape(x.shape), moments
+    return y.reshape(x.shape), statistics
 
 
 def _reference_gradients(
-    past: Tensor | None,
+    residual_grad: Tensor | None,
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    real: Tensor | None,
-    setting: RowNormConfig,
+    mask: Tensor | None,
+    config: RowNormConfig,
 ) -> list[Tensor | None]:
-    result = reference_gradients(lambda: _by_steps(x, weight, bias, real, setting)[0], (x, weight, bias), g)
-    if past is not None:
-        result[0] = past if result[0] is None else result[0] + past
+    result = reference_gradients(lambda: _by_steps(x, weight, bias, mask, config)[0], (x, weight, bias), g)
+    if residual_grad is not None:
+        result[0] = residual_grad if result[0] is None else result[0] + residual_grad
     return result
 
 
@@ -240,64 +241,83 @@ def _operator(
     branch: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
-    real: Tensor | None,
+    mask: Tensor | None,
     d: int,
     eps: float,
-    centred: bool,
+    centered: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, branch, weight, bias, real = all_contiguous(x, branch, weight, bias, real)
-    total, y, means = _forward(x, branch, weight, bias, real, d, eps, centred)
+    x, branch, weight, bias, mask = all_contiguous(x, branch, weight, bias, mask)
+    total, y, means = _forward(x, branch, weight, bias, mask, d, eps, centered)
     return empty_float32(0) if total is None else total, y, empty_float64(0) if means is None else means
 
 
 @partial(as_operator, "normscope::norm_rows_backward")
 def _backward_operator(
-    past: Tensor | None,
+    residual_grad: Tensor | None,
     g: Tensor,
     x: Tensor,
     weight: Tensor | None,
-    real: Tensor | None,
+    mask: Tensor | None,
     means: Tensor,
     d: int,
     eps: float,
-    centred: bool,
-    learns_weight: bool,
-    learns_bias: bool,
+    centered: bool,
+    needs_weight_grad: bool,
+    needs_bias_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight, real = all_contiguous(x, weight, real)
-    dx, dweight, dbias = _backward(past, g, x, weight, real, means, d, eps, centred, learns_weight, learns_bias)
+    x, weight, mask = all_contiguous(x, weight, mask)
+    dx, dweight, dbias = _backward(
+        residual_grad, g, x, weight, mask, means, d, eps, centered, needs_weight_grad, needs_bias_grad
+    )
     return dx, empty_float32(0) if dweight is None else dweight, empty_float32(0) if dbias is None else dbias
 
 
 @_operator.register_fake
 def _(
-    x: Tensor, branch: Any, weight: Any, bias: Any, real: Any, d: int, eps: float, centred: bool
+    x: Tensor, branch: Any, weight: Any, bias: Any, mask: Any, d: int, eps: float, centered: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     total = x.new_empty(0, dtype=torch.float32) if branch is None else x.new_empty(x.shape)
-    return total, x.new_empty(x.shape), x.new_empty(x.numel() // d if centred else 0, dtype=torch.float64)
+    return total, x.new_empty(x.shape), x.new_empty(x.numel() // d if centered else 0, dtype=torch.float64)
 
 
 @_backward_operator.register_fake
 def _(
-    past: Any, g: Tensor, x: Tensor, weight: Any, real: Any, means: Any, d: int, eps: Any, centred: Any, *learns: bool
+    residual_grad: Any,
+    g: Tensor,
+    x: Tensor,
+    weight: Any,
+    mask: Any,
+    means: Any,
+    d: int,
+    eps: Any,
+    centered: Any,
+    *needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    dweight, dbias = (x.new_empty(d if learnt else 0, dtype=torch.float32) for learnt in learns)
+    dweight, dbias = (x.new_empty(d if learnt else 0, dtype=torch.float32) for learnt in needs_grad)
     return x.new_empty(x.shape), dweight, dbias
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, branch, weight, bias, real, *setting = inputs
-    ctx.save_for_backward(x if branch is None else output[0], weight, bias, real, output[2])
-    ctx.setting, ctx.added = RowNormConfig(*setting), branch is not None
+    x, branch, weight, bias, mask, *config = inputs
+    ctx.save_for_backward(x if branch is None else output[0], weight, bias, mask, output[2])
+    ctx.config, ctx.has_residual = RowNormConfig(*config), branch is not None
 
 
-def _operator_backward(ctx: Any, past: Tensor, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, bias, real, means = ctx.saved_tensors
-    _, second, learns_weight, learns_bias, *_ = ctx.needs_input_grad
+def _operator_backward(ctx: Any, residual_grad: Tensor, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, mask, means = ctx.saved_tensors
+    _, second, needs_weight_grad, needs_bias_grad, *_ = ctx.needs_input_grad
     dx, dweight, dbias = _backward_operator(
-        past if ctx.added else None, g, x, weight, real, means, *ctx.setting, learns_weight, learns_bias
+        residual_grad if ctx.has_residual else None,
+        g,
+        x,
+        weight,
+        mask,
+        means,
+        *ctx.config,
+        needs_weight_grad,
+        needs_bias_grad,
     )
-    learnt = dweight if learns_weight else None, dbias if learns_bias else None
+    learnt = dweight if needs_weight_grad else None, dbias if needs_bias_grad else None
     dx, dweight, dbias = _as_given((dx, *learnt), weight, bias)
     return dx, dx if second else None, dweight, dbias, None, None, None, None
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-_WORTH_SHARING = 1 << 15
+_MIN_PARALLEL_SIZE = 1 << 15
 """Below so many numbers, sharing the work takes longer than doing it."""
 
 
@@ -31,28 +31,28 @@ def _openmp() -> tuple[int, int, int] | None:
     return (fork, number, team) if fork and number and team else None
 
 
-_functions = _openmp()
-_alone = ThreadPool(1, 0, 0, 0)
+_openmp_functions = _openmp()
+_single_thread = ThreadPool(1, 0, 0, 0)
 
 
-def _note_the_fork() -> None:
-    global _functions
-    _functions = None
+def _disable_threads_after_fork() -> None:
+    global _openmp_functions
+    _openmp_functions = None
 
 
 # A forked child (a DataLoader's worker, say) inherits a pool of threads that no longer run.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_the_fork)
+    os.register_at_fork(after_in_child=_disable_threads_after_fork)
 
 
-def thread_pool_for(numbers: int, most: int | None = None) -> ThreadPool:
+def thread_pool_for(numbers: int, max_threads: int | None = None) -> ThreadPool:
     """The threads for a kernel over so many numbers: as many as torch has, or at most so many."""
-    if numbers < _WORTH_SHARING or _functions is None:
-        return _alone
+    if numbers < _MIN_PARALLEL_SIZE or _openmp_functions is None:
+        return _single_thread
     threads = torch.get_num_threads()
-    return _pool(threads if most is None else min(threads, most), _functions)
+    return _pool(threads if max_threads is None else min(threads, max_threads), _openmp_functions)
 
 
 @lru_cache(maxsize=64)
 def _pool(threads: int, functions: tuple[int, int, int]) -> ThreadPool:
-    return _alone if threads == 1 else ThreadPool(threads, *functions)
+    return _single_thread if threads == 1 else ThreadPool(threads, *functions)

@@ -29,7 +29,7 @@ class Plan:
     roles: str
     """What each dimension does, in order: "k" for kept, "r" for reduced."""
 
-    def along(self, names: Sequence[str]) -> tuple[int, ...]:
+    def broadcast_shape(self, names: Sequence[str]) -> tuple[int, ...]:
         """The shape that lays a tensor over these axes alone along the whole tensor: 1 everywhere else."""
         return tuple(size if name in names else 1 for name, size in zip(self.names, self.split_shape, strict=True))
 

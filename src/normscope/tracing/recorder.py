@@ -20,7 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DtypeError, NormscopeError
-from normscope.ops.activations import FORMULAS, activate
+from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
 from normscope.ops.kernel_mode import reference_kernels
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY, function_name
 from normscope.tracing.preserve_state import preserve_module_state, preserve_plain_tensors
@@ -165,7 +165,7 @@ class TraceRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is activate:  # ours, and known by its formula
             with self:
-                return FORMULAS[args[0]](*(tensor for tensor in args[1:] if tensor is not None))
+                return REFERENCE_ACTIVATIONS[args[0]](*(tensor for tensor in args[1:] if tensor is not None))
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         before = [(self._value(tensor), tensor._version) for tensor in tensors]
         result = func(*args, **kwargs)

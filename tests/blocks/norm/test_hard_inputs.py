@@ -156,6 +156,6 @@ def _fractions(x: Tensor, groups: list[Tensor], eps: float = 1e-5) -> Tensor:
         square = sum(((v - mean) ** 2 for v in values), Fraction(0)) / len(values)
         root = Decimal((square + Fraction(eps)).numerator) / Decimal((square + Fraction(eps)).denominator)
         for place, value in zip(places.tolist(), values, strict=True):
-            centred = Decimal((value - mean).numerator) / Decimal((value - mean).denominator)
-            out[place] = float(centred / root.sqrt())
+            centered = Decimal((value - mean).numerator) / Decimal((value - mean).denominator)
+            out[place] = float(centered / root.sqrt())
     return out.reshape(x.shape)

@@ -46,8 +46,8 @@ def test_batch_norm_of_one_sample_is_instance_norm(x: Tensor) -> None:
 @fixed
 @given(x=texts)
 def test_rms_norm_of_centred_input_is_layer_norm(x: Tensor) -> None:
-    centred = x - x.mean(-1, keepdim=True)
-    _same(ns.rms_norm(centred, eps=1e-5), ns.layer_norm(x, eps=1e-5))
+    centered = x - x.mean(-1, keepdim=True)
+    _same(ns.rms_norm(centered, eps=1e-5), ns.layer_norm(x, eps=1e-5))
 
 
 @fixed

@@ -13,7 +13,7 @@ from torch import Tensor
 import normscope as ns
 from normscope.blocks.norm.checks import NormState
 from normscope.errors import DtypeError, NormscopeError, ShapeError
-from normscope.ops.norm_reference import Statistic
+from normscope.ops.statistic import StatisticName
 from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes
 
@@ -108,7 +108,7 @@ def test_padding_changes_nothing(name: str, extra: int) -> None:
     data=st.data(),
 )
 def test_padding_changes_nothing_in_any_scope(
-    scope: RandomScope, statistic: Statistic, state: NormState | None, data: st.DataObject
+    scope: RandomScope, statistic: StatisticName, state: NormState | None, data: st.DataObject
 ) -> None:
     assume(state is None or scope.count > 1 or statistic == "rms")
     free = [i for i, axes in enumerate(scope.dims) if len(axes) == 1]

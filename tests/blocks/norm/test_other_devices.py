@@ -26,6 +26,6 @@ def test_parity_with_float32_steps(case: Case, dtype: torch.dtype) -> None:
 
 def test_the_working_type_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert norm_reference.working_dtype(torch.empty(1, dtype=torch.bfloat16)) == torch.float64
-    assert norm_reference.working_dtype(torch.empty(1, dtype=torch.bfloat16, device="meta")) == torch.float32
-    assert norm_reference.working_dtype(torch.empty(1, dtype=torch.float64, device="meta")) == torch.float64
+    assert norm_reference.compute_dtype(torch.empty(1, dtype=torch.bfloat16)) == torch.float64
+    assert norm_reference.compute_dtype(torch.empty(1, dtype=torch.bfloat16, device="meta")) == torch.float32
+    assert norm_reference.compute_dtype(torch.empty(1, dtype=torch.float64, device="meta")) == torch.float64

@@ -63,7 +63,7 @@ class _ChannelNorm(Norm):
             )
 
     def _check_plan(self, plan: Plan) -> None:
-        if self.state is None or not self._uses_memory():
+        if self.state is None or not self._uses_running_stats():
             self._check_count(plan)
 
 
@@ -103,7 +103,7 @@ class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for 
         self._check_rank(input)
         return super().forward(input, mask)
 
-    def _updates_memory(self) -> bool:
+    def _updates_running_stats(self) -> bool:
         return self.track_running_stats  # as torch's: turned off on a finished layer, training leaves the memory alone
 
 
@@ -179,7 +179,7 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
             return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
         return super().forward(input, mask)
 
-    def _uses_memory(self) -> bool:
+    def _uses_running_stats(self) -> bool:
         return self.track_running_stats and not self.training  # as torch's, if it is turned off on a finished layer
 
 

@@ -11,6 +11,7 @@ from normscope.blocks.checks import check_mask_tensor
 from normscope.checks import check_flags, is_integer, is_number
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
 from normscope.ops.kernel_mode import is_exporting_or_tracing, is_function_transform_active
+from normscope.ops.statistic import Statistic
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import dimensions
@@ -19,15 +20,19 @@ NormState = Literal["running", "power"]
 """What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
 
 
-def check_settings(statistic: str, state: str | None, momentum: float | None, warmup: int, eps: float | None) -> None:
+def check_settings(
+    statistic: Statistic, state: str | None, momentum: float | None, warmup: int, eps: float | None
+) -> None:
     """Refuse settings that no norm can have, whatever the sizes."""
     check_eps(eps)
     if state is not None and state not in get_args(NormState):
         raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(NormState))}")
     if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
-    if state == "power" and (statistic != "rms" or momentum is None):
-        raise ConfigError(f"state='power' needs statistic='rms' and a momentum, but got {statistic!r} and {momentum}")
+    if state == "power" and (statistic.centers or momentum is None):
+        raise ConfigError(
+            f"state='power' needs statistic='rms' and a momentum, but got {statistic.name!r} and {momentum}"
+        )
     if not is_integer(warmup, least=0):
         raise ConfigError(f"warmup={warmup!r} must be a whole number, zero or more: how many batches it lasts")
     if warmup and state != "power":

@@ -6,7 +6,8 @@ from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops import dispatch, norm_reference
-from normscope.ops.norm_reference import Affine, Statistic
+from normscope.ops.norm_reference import Affine
+from normscope.ops.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Plan, Scope
 
 # Read once: torch.compile cannot follow the reading of text.
@@ -18,7 +19,7 @@ def normalize(
     scope: str | Scope,
     /,
     *,
-    statistic: Statistic = "standardize",
+    statistic: StatisticName = "standardize",
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     affine: str | Axes | None = None,
@@ -43,7 +44,7 @@ def normalize(
     return dispatch.normalize(
         x,
         plan,
-        statistic=norm_reference.check_statistic(statistic),
+        statistic=Statistic.named(statistic),
         eps=norm_reference.default_eps(x) if eps is None else eps,
         affine=_check_affine(x, scope, plan, affine, weight, bias),
         mask=mask,
@@ -74,7 +75,7 @@ def _check_affine(
                 f"the {name} has shape {tuple(parameter.shape)}, but the axes {axes.text!r} of a tensor of shape "
                 f"{plan.shape} need {wanted}"
             )
-    return Affine(weight, bias, plan.along(axes.names))
+    return Affine(weight, bias, plan.broadcast_shape(axes.names))
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:

@@ -72,5 +72,5 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those 
 
     def _check_plan(self, plan: Plan) -> None:
         # torch refuses only this: the whole tensor, batch included, has one value for each group.
-        if is_known(math.prod(plan.shape) == math.prod(plan.along(("g",)))):
+        if is_known(math.prod(plan.shape) == math.prod(plan.broadcast_shape(("g",)))):
             self._check_count(plan)

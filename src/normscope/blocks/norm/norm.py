@@ -14,8 +14,9 @@ from normscope.errors import ShapeError
 from normscope.ops import dispatch, norm_reference
 from normscope.ops.distributed import is_shared
 from normscope.ops.memory_layout import is_row_norm
-from normscope.ops.norm_reference import Affine, NormStatistics, Statistic
+from normscope.ops.norm_reference import Affine, NormStatistics
 from normscope.ops.power_norm import PowerNormState, power_norm_step
+from normscope.ops.statistic import STANDARDIZE, Statistic, StatisticName
 from normscope.ops.symbolic_sizes import is_known
 from normscope.runtime.devices import check_device
 from normscope.scope import Axes, Plan, Scope
@@ -94,7 +95,7 @@ class Norm(BaseModule):
         scope: ScopeText,
         /,
         *,
-        statistic: Statistic = "standardize",
+        statistic: StatisticName = "standardize",
         state: NormState | None = None,
         affine: str | None = None,
         bias: bool = True,
@@ -111,7 +112,7 @@ class Norm(BaseModule):
         self.scope = Scope.parse(scope)
         checks.check_names(self.scope)
         self.scope.check_sizes(**sizes)
-        self.statistic = norm_reference.check_statistic(statistic)
+        self.statistic = Statistic.named(statistic)
         checks.check_settings(self.statistic, state, momentum, warmup, eps)
         check_flags(bias=bias)
         self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
@@ -127,7 +128,7 @@ class Norm(BaseModule):
         check_device(device)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
-        self._layouts: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
+        self._plans: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -140,9 +141,9 @@ class Norm(BaseModule):
     def _make_buffers(self, device: Device, dtype: torch.dtype | None) -> None:
         shape = tuple(self.sizes[name] for name in self.tracked)
         names = {
-            None: [],
-            "running": ["running_mean", "running_var"] if self.statistic == "standardize" else ["running_square"],
-            "power": ["running_square", "running_nu"],
+            None: (),
+            "running": self.statistic.running_buffers,
+            "power": ("running_square", "running_nu"),
         }[self.state]
         for name in names:
             self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
@@ -174,34 +175,32 @@ class Norm(BaseModule):
         if is_fx_proxy(input):
             return self._fx_call(input, mask)
         norm_reference.check_floating(input)
-        plan, along, is_row_norm = self._plan_for(input.shape)
+        plan, broadcast_shape, is_row_norm = self._plan_for(input.shape)
         if mask is not None:
             checks.check_mask_axes(mask, input, self.scope, plan, self.features)
         eps = norm_reference.default_eps(input) if self.eps is None else self.eps
-        affine = self._affine(along, is_row_norm)
+        affine = self._affine(broadcast_shape, is_row_norm)
         if self.state is None and not (self.sync and is_shared(True)):
             return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
         square = self.running_var if self.running_square is None else self.running_square
-        if square is not None and self._uses_memory():
-            along = plan.along(self.tracked)
-            mean = None if self.running_mean is None else self.running_mean.reshape(along)
+        if square is not None and self._uses_running_stats():
+            broadcast_shape = plan.broadcast_shape(self.tracked)
+            mean = None if self.running_mean is None else self.running_mean.reshape(broadcast_shape)
             return dispatch.normalize_with_running_statistics(
-                input, plan, mean, square.reshape(along), eps=eps, affine=affine, mask=mask
+                input, plan, mean, square.reshape(broadcast_shape), eps=eps, affine=affine, mask=mask
             )
         if self.state == "power":
             checks.check_custom_backward()
-        power = self._power_memory()
+        power = self._power_state()
         if power is not None:
             return power_norm_step(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        measure = (
-            partial(norm_reference.normalize_with_batch_statistics, sync=True)
-            if is_shared(self.sync)
-            else dispatch.normalize_with_statistics
-        )
-        y, moments = measure(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
-        if square is not None and self._updates_memory():
-            self._remember(moments, plan, masked=mask is not None)
+        normalize = dispatch.normalize_with_statistics
+        if is_shared(self.sync):
+            normalize = partial(norm_reference.normalize_with_batch_statistics, sync=True)
+        y, statistics = normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+        if square is not None and self._updates_running_stats():
+            self._update_running_stats(statistics, plan, masked=mask is not None)
         return y
 
     def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
@@ -211,22 +210,22 @@ class Norm(BaseModule):
         """
         traced = torch.compiler.is_dynamo_compiling() or torch._C._get_tracing_state() is not None
         try:
-            found = None if traced else self._layouts.get(shape)
+            found = None if traced else self._plans.get(shape)
         except TypeError:  # sizes that are symbols have no hash
             found, traced = None, True
         if found is None:
             plan = self.scope.bind(shape, **self.sizes)
             if self.state is None:
                 self._check_plan(plan)
-            along = plan.along(self.axes.names) if self.axes else ()
-            found = plan, along, is_row_norm(plan.split_shape, plan.roles, along)
+            broadcast_shape = plan.broadcast_shape(self.axes.names) if self.axes else ()
+            found = plan, broadcast_shape, is_row_norm(plan.split_shape, plan.roles, broadcast_shape)
             if not traced:
-                if len(self._layouts) >= _SHAPES:
-                    self._layouts.clear()
-                self._layouts[shape] = found
+                if len(self._plans) >= _SHAPES:
+                    self._plans.clear()
+                self._plans[shape] = found
         return found
 
-    def _affine(self, along: tuple[int, ...], is_row_norm: bool) -> Affine:
+    def _affine(self, broadcast_shape: tuple[int, ...], is_row_norm: bool) -> Affine:
         """The gain and the bias with how they lie along the input.
 
         Their shapes are checked, because a kernel gets bare addresses: it would read past the end of a shorter one.
@@ -235,60 +234,62 @@ class Norm(BaseModule):
         if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
             found = ", ".join(str(tuple(p.shape)) for p in (weight, bias) if p is not None)
             raise ShapeError(f"{self} was made for a gain and a bias of shape {shape}, but has {found}")
-        return Affine(weight, bias, along, is_row_norm)
+        return Affine(weight, bias, broadcast_shape, is_row_norm)
 
-    def _uses_memory(self) -> bool:
+    def _uses_running_stats(self) -> bool:
         """Whether what was remembered takes the place of the batch's own statistics."""
         return not self.training
 
-    def _updates_memory(self) -> bool:
+    def _updates_running_stats(self) -> bool:
         """Whether the batch's own statistics, where they are used, are remembered."""
         return True
 
-    def _power_memory(self) -> PowerNormState | None:
+    def _power_state(self) -> PowerNormState | None:
         """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""
-        square, pull, batches = self.running_square, self.running_nu, self.num_batches_tracked
-        if square is None or pull is None or batches is None or self.momentum is None:
+        square, nu, batches = self.running_square, self.running_nu, self.num_batches_tracked
+        if square is None or nu is None or batches is None or self.momentum is None:
             return None
         if self.warmup > 0 and int(batches) < self.warmup:
             return None
-        return PowerNormState(square, pull, batches, self.momentum)
+        return PowerNormState(square, nu, batches, self.momentum)
 
     @torch.no_grad()
-    def _remember(self, moments: NormStatistics, plan: Plan, *, masked: bool) -> None:
+    def _update_running_stats(self, statistics: NormStatistics, plan: Plan, *, masked: bool) -> None:
         """Move the running statistics towards the batch's; statistics that saw no real value have no say."""
-        dtype, batches = moments.square.dtype, self.num_batches_tracked
+        dtype, batches = statistics.second_moment.dtype, self.num_batches_tracked
         assert batches is not None
         if self._counts_batches or self.momentum is None:
-            batches.add_((moments.count > 0).any() if masked else 1)
+            batches.add_((statistics.count > 0).any() if masked else 1)
         momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
         if (
-            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moments.square.numel()
+            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and statistics.second_moment.numel()
         ):  # every statistic saw as many values: the usual case
-            self._move(moments, plan.count, momentum, dims)
+            self._lerp_running_stats(statistics, plan.count, momentum, dims)
             return
-        unbiased = moments.square * moments.count / (moments.count - 1).clamp(min=1)
+        unbiased = statistics.second_moment * statistics.count / (statistics.count - 1).clamp(min=1)
         for buffer, value, least in (
-            (self.running_mean, moments.mean, 1),
+            (self.running_mean, statistics.mean, 1),
             (self.running_var, unbiased, 2),  # one value has no variance
-            (self.running_square, moments.square, 1),
+            (self.running_square, statistics.second_moment, 1),
         ):
             if buffer is None or value is None:
                 continue
-            say = (moments.count >= least).to(dtype).expand_as(value)
-            voices = say.sum(dims, keepdim=True)
-            batch = (value * say).sum(dims, keepdim=True) / voices.clamp(min=1)
-            step = momentum * voices.clamp(max=1)
+            seen = (statistics.count >= least).to(dtype).expand_as(value)
+            counts = seen.sum(dims, keepdim=True)
+            batch = (value * seen).sum(dims, keepdim=True) / counts.clamp(min=1)
+            step = momentum * counts.clamp(max=1)
             old = buffer.to(dtype).reshape(batch.shape)
             buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
 
-    def _move(self, moments: NormStatistics, count: int, momentum: float | Tensor, dims: tuple[int, ...]) -> None:
+    def _lerp_running_stats(
+        self, statistics: NormStatistics, count: int, momentum: float | Tensor, dims: tuple[int, ...]
+    ) -> None:
         """Move the running statistics a step towards the mean of the batch's."""
         for buffer, value, factor in (
-            (self.running_mean, moments.mean, 1.0),
-            (self.running_var, moments.square, count / (count - 1)),  # unbiased
-            (self.running_square, moments.square, 1.0),
+            (self.running_mean, statistics.mean, 1.0),
+            (self.running_var, statistics.second_moment, count / (count - 1)),  # unbiased
+            (self.running_square, statistics.second_moment, 1.0),
         ):
             if buffer is not None and value is not None:
                 batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
@@ -296,7 +297,7 @@ class Norm(BaseModule):
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""
-        if self.state and self.training and self.statistic == "standardize":
+        if self.state and self.training and self.statistic.centers:
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
@@ -305,8 +306,8 @@ class Norm(BaseModule):
 
     def extra_repr(self) -> str:
         parts = [repr(self.scope.text)]
-        if self.statistic != "standardize":
-            parts.append(f"statistic={self.statistic!r}")
+        if self.statistic != STANDARDIZE:
+            parts.append(f"statistic={self.statistic.name!r}")
         if self.state is not None:
             parts.append(f"state={self.state!r}, momentum={self.momentum}")
         if self.axes is not None:

@@ -11,7 +11,7 @@ from normscope.blocks.norm.checks import NormState
 from normscope.blocks.norm.norm import Norm
 from normscope.checks import check_flags, short_repr
 from normscope.errors import ConfigError
-from normscope.ops.norm_reference import Statistic, check_statistic
+from normscope.ops.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Scope
 
 
@@ -25,7 +25,7 @@ class NormSpec:
     """
 
     scope: str = "... [d]"
-    statistic: Statistic = "standardize"
+    statistic: StatisticName = "standardize"
     state: NormState | None = None
     affine: str | None = "d"
     bias: bool = True
@@ -42,7 +42,7 @@ class NormSpec:
         scope.check_sizes(**sizes)
         object.__setattr__(self, "sizes", tuple(sizes.items()))
         object.__setattr__(self, "scope", scope.text)
-        checks.check_settings(check_statistic(self.statistic), self.state, self.momentum, self.warmup, self.eps)
+        checks.check_settings(Statistic.named(self.statistic), self.state, self.momentum, self.warmup, self.eps)
         check_flags(bias=self.bias, sync=self.sync)
         if self.affine is not None:
             everything = {axis.name: 1 for axis in scope.axes}

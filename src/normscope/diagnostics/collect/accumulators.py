@@ -123,16 +123,16 @@ class ModuleAccumulator:
 
     def add_output(self, moments: Moments, tensor: Tensor) -> None:
         self.prints.add(tensor)
-        self.output = moments if self.output is None else self.output.joined(moments)
+        self.output = moments if self.output is None else self.output.merge(moments)
         if len(self.by_call) < _CALLS:
             self.by_call.append(moments.rms)
 
     def add_entering(self, moments: Moments) -> None:
-        self.entering = moments if self.entering is None else self.entering.joined(moments)
+        self.entering = moments if self.entering is None else self.entering.merge(moments)
 
     def add_gradient(self, moments: Moments, tensor: Tensor) -> None:
         self.gradient_prints.add(tensor)
-        self.gradient = moments if self.gradient is None else self.gradient.joined(moments)
+        self.gradient = moments if self.gradient is None else self.gradient.merge(moments)
 
     def join(self, index: int) -> JoinAccumulator:
         while len(self.joins) <= index:

@@ -10,7 +10,7 @@ from normscope.interop.fuse.equivalence import allclose, call_forward
 from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase
 from normscope.interop.fuse.module_copies import random_input, randomized_copy
 from normscope.ops import kernel_mode
-from normscope.ops.activations import FORMULAS, activate
+from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
 
 NAMES = ("gelu-tanh", "silu", "relu2")
 
@@ -43,7 +43,7 @@ def recognize_activation(module: nn.Module) -> ActivationFormula | None:
     with torch.no_grad():
         results = [call_forward(double, x.clone()) for x in inputs]
         for name in NAMES:
-            wanted = [FORMULAS[name](x.double()).float() for x in inputs]
+            wanted = [REFERENCE_ACTIVATIONS[name](x.double()).float() for x in inputs]
             if all(y.shape == w.shape and allclose(y, w) for y, w in zip(results, wanted, strict=True)):
                 return ActivationFormula(name)
     return None

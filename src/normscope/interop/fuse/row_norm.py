@@ -8,7 +8,8 @@ from torch import Tensor
 
 from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase
 from normscope.ops import dispatch, kernel_mode
-from normscope.ops.norm_reference import Affine, Statistic
+from normscope.ops.norm_reference import Affine
+from normscope.ops.statistic import Statistic, StatisticName
 from normscope.scope import Scope
 
 # Read once: torch.compile cannot follow the reading of text.
@@ -22,7 +23,7 @@ class RowNormFormula:
     y = x / sqrt(mean of squares + eps) * (gain + offset) + bias, and the same after centring for "standardize".
     """
 
-    statistic: Statistic
+    statistic: StatisticName
     gain: str | None = None
     """The parameter's name."""
     bias: str | None = None
@@ -58,8 +59,8 @@ class FusedRowNorm(FusedModuleBase):
             gain = weight.float() + form.offset  # in float32, where a gain near zero keeps its digits
         eps = form.eps if form.eps_name is None else getattr(self, form.eps_name)
         plan = _LAST_AXIS.bind(x.shape)
-        affine = Affine(gain, bias, plan.along(_ITS_GAIN))
-        return dispatch.normalize(x, plan, statistic=form.statistic, eps=eps, affine=affine, mask=None)
+        affine = Affine(gain, bias, plan.broadcast_shape(_ITS_GAIN))
+        return dispatch.normalize(x, plan, statistic=Statistic.named(form.statistic), eps=eps, affine=affine, mask=None)
 
 
 def _as_proven(form: RowNormFormula, x: Any, weight: Tensor | None, bias: Tensor | None) -> bool:

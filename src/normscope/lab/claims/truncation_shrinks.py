@@ -46,7 +46,7 @@ def _draw(weight: torch.Tensor, drawn_by: str, cut: float) -> None:
     elif drawn_by == "torch defaults":
         nn.init.trunc_normal_(weight, std=STD)
     else:
-        Initialization(drawn_by, lambda *_: STD, cut=cut, corrected=drawn_by == "corrected").fill_(weight)
+        Initialization(drawn_by, lambda *_: STD, truncate_at=cut, corrected=drawn_by == "corrected").fill_(weight)
 
 
 def by_integration(cut: float) -> float:

@@ -4,12 +4,12 @@ import numpy as np
 
 from normscope.ops.fused.compiler import compiled, fma
 
-PIECE = 128
+CHUNK = 128
 """Numbers that are summed in float32, in the many lanes of a vector, before the sum goes on in float64."""
 
 
 @compiled
-def is_plain(mean, square, count):
+def is_float32_safe(mean, square, count):
     """Whether results can be computed in float32 with factors of two parts, and lose less than torch's do.
 
     Not where statistics are over few numbers, whose parts in a gradient are as large as the gradient; where the mean

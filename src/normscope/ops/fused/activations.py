@@ -1,6 +1,6 @@
 """Activations and their derivatives, number by number. Nothing but the input is needed for the backward pass.
 
-`values` takes the input and gives the result; `slopes` takes the input and the gradient of the result, and gives the
+`forward` takes the input and gives the result; `backward` takes the input and the gradient of the result, and gives the
 gradient of the input. The gated ones take a gate beside the input. NaN and infinity give what they give in torch.
 """
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from normscope.ops.fused.compiler import compiled, float32_at, fma, in_vectors
-from normscope.ops.fused.elementwise import Loop
-from normscope.ops.fused.math_functions import normal, sigmoids, times_sigmoid
+from normscope.ops.fused.compiler import compiled, float32_at, fma, vectorize
+from normscope.ops.fused.elementwise import ElementwiseKernel
+from normscope.ops.fused.math_functions import normal_cdf_pdf, sigmoids, times_sigmoid
 
 _ZERO, _ONE, _TWO, _THREE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(3.0)
 
@@ -27,12 +27,12 @@ def _relu(x):
 
 @compiled
 def gelu(x):
-    return x * normal(x)[0]
+    return x * normal_cdf_pdf(x)[0]
 
 
 @compiled
 def _gelu_slope(x):
-    share, density = normal(x)
+    share, density = normal_cdf_pdf(x)
     return fma(x, density, share)
 
 
@@ -66,7 +66,7 @@ def _silu_slope(x):
 
 
 def _relu2_values(first, last, x, y, _c, _d, _e):
-    in_vectors()
+    vectorize()
     xs, ys = float32_at(x), float32_at(y)
     for i in range(first, last):
         positive = _relu(xs[i])
@@ -74,49 +74,49 @@ def _relu2_values(first, last, x, y, _c, _d, _e):
 
 
 def _relu2_slopes(first, last, x, g, dx, _d, _e):
-    in_vectors()
+    vectorize()
     xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
     for i in range(first, last):
         dxs[i] = _ZERO if xs[i] <= 0 else gs[i] * (_TWO * xs[i])
 
 
 def _gelu_tanh_values(first, last, x, y, _c, _d, _e):
-    in_vectors()
+    vectorize()
     xs, ys = float32_at(x), float32_at(y)
     for i in range(first, last):
         ys[i] = gelu_tanh(xs[i])
 
 
 def _gelu_tanh_slopes(first, last, x, g, dx, _d, _e):
-    in_vectors()
+    vectorize()
     xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
     for i in range(first, last):
         dxs[i] = gs[i] * _gelu_tanh_slope(xs[i])
 
 
 def _silu_values(first, last, x, y, _c, _d, _e):
-    in_vectors()
+    vectorize()
     xs, ys = float32_at(x), float32_at(y)
     for i in range(first, last):
         ys[i] = silu(xs[i])
 
 
 def _silu_slopes(first, last, x, g, dx, _d, _e):
-    in_vectors()
+    vectorize()
     xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
     for i in range(first, last):
         dxs[i] = gs[i] * _silu_slope(xs[i])
 
 
 def _swiglu_values(first, last, gate, up, y, _d, _e):
-    in_vectors()
+    vectorize()
     gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
     for i in range(first, last):
         ys[i] = silu(gates[i]) * ups[i]
 
 
 def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
-    in_vectors()
+    vectorize()
     gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
     for i in range(first, last):
         dgates[i] = gs[i] * ups[i] * _silu_slope(gates[i])
@@ -124,14 +124,14 @@ def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
 
 
 def _reglu_values(first, last, gate, up, y, _d, _e):
-    in_vectors()
+    vectorize()
     gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
     for i in range(first, last):
         ys[i] = _relu(gates[i]) * ups[i]
 
 
 def _reglu_slopes(first, last, gate, up, g, dgate, dup):
-    in_vectors()
+    vectorize()
     gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
     for i in range(first, last):
         dgates[i] = _ZERO if gates[i] <= 0 else gs[i] * ups[i]
@@ -139,30 +139,30 @@ def _reglu_slopes(first, last, gate, up, g, dgate, dup):
 
 
 def _geglu_values(first, last, gate, up, y, _d, _e):
-    in_vectors()
+    vectorize()
     gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
     for i in range(first, last):
         ys[i] = gelu(gates[i]) * ups[i]
 
 
 def _geglu_slopes(first, last, gate, up, g, dgate, dup):
-    in_vectors()
+    vectorize()
     gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
     for i in range(first, last):
         dgates[i] = gs[i] * ups[i] * _gelu_slope(gates[i])
         dups[i] = gs[i] * gelu(gates[i])
 
 
-class Loops(NamedTuple):
-    values: Loop
-    slopes: Loop
+class ActivationKernels(NamedTuple):
+    forward: ElementwiseKernel
+    backward: ElementwiseKernel
 
 
-LOOPS = {
-    "relu2": Loops(Loop(_relu2_values), Loop(_relu2_slopes)),
-    "gelu-tanh": Loops(Loop(_gelu_tanh_values), Loop(_gelu_tanh_slopes)),
-    "silu": Loops(Loop(_silu_values), Loop(_silu_slopes)),
-    "swiglu": Loops(Loop(_swiglu_values), Loop(_swiglu_slopes)),
-    "reglu": Loops(Loop(_reglu_values), Loop(_reglu_slopes)),
-    "geglu": Loops(Loop(_geglu_values), Loop(_geglu_slopes)),
+KERNELS = {
+    "relu2": ActivationKernels(ElementwiseKernel(_relu2_values), ElementwiseKernel(_relu2_slopes)),
+    "gelu-tanh": ActivationKernels(ElementwiseKernel(_gelu_tanh_values), ElementwiseKernel(_gelu_tanh_slopes)),
+    "silu": ActivationKernels(ElementwiseKernel(_silu_values), ElementwiseKernel(_silu_slopes)),
+    "swiglu": ActivationKernels(ElementwiseKernel(_swiglu_values), ElementwiseKernel(_swiglu_slopes)),
+    "reglu": ActivationKernels(ElementwiseKernel(_reglu_values), ElementwiseKernel(_reglu_slopes)),
+    "geglu": ActivationKernels(ElementwiseKernel(_geglu_values), ElementwiseKernel(_geglu_slopes)),
 }

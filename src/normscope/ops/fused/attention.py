@@ -19,54 +19,54 @@ import math
 
 import numpy as np
 
-from normscope.ops.fused.compiler import compiled, float32_at, in_vectors
-from normscope.ops.fused.math_functions import decay
+from normscope.ops.fused.compiler import compiled, float32_at, vectorize
+from normscope.ops.fused.math_functions import exp_negative
 from normscope.ops.fused.matmul_tiles import PANEL, ROWS, invert_panel, plus_times, scale_panel, times, transpose
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 
-_CHAIN = 128  # terms that are added one after the other; longer sums are sums of such
-_ZERO, _ONE, _HIDDEN = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
+_SUM_LENGTH = 128  # terms that are added one after the other; longer sums are sums of such
+_ZERO, _ONE, _NEGATIVE_INFINITY = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 
 
 @compiled
-def _whole(count, unit):
+def _round_up(count, unit):
     """The least multiple of the unit that is not below the count."""
     return (count + unit - 1) // unit * unit
 
 
 @compiled
-def _move(x, stride, y, breadth, factors, rows, e):
+def _copy_rows(x, stride, y, y_stride, factors, rows, e):
     """Rows of e numbers from x, where they are `stride` apart, to y; each times a factor of its own, if there are."""
     panels = e // PANEL * PANEL
     for i in range(rows):
         factor = float32_at(factors)[i] if factors else _ONE
         for j in range(0, panels, PANEL):
-            scale_panel(x + 4 * (i * stride + j), y + 4 * (i * breadth + j), factor)
+            scale_panel(x + 4 * (i * stride + j), y + 4 * (i * y_stride + j), factor)
         for j in range(panels, e):
-            float32_at(y)[i * breadth + j] = float32_at(x)[i * stride + j] * factor
+            float32_at(y)[i * y_stride + j] = float32_at(x)[i * stride + j] * factor
 
 
 @compiled
-def _whole_rows(x, stride, room, rows, e, whole, width):
+def _padded_rows(x, stride, workspace, rows, e, whole, width):
     """Where rows of e numbers are whole tiles, (whole, width), and how far apart: as they are, or with zeros around."""
     if rows == whole and e == width:
         return x, stride
-    fill(float32_at(room), _ZERO, whole * width)
-    _move(x, stride, room, width, 0, rows, e)
-    return room, width
+    fill(float32_at(workspace), _ZERO, whole * width)
+    _copy_rows(x, stride, workspace, width, 0, rows, e)
+    return workspace, width
 
 
 @compiled
-def _hide(scores, first, last, start, s, back, ahead):
+def _mask_scores(scores, first, last, start, s, back, ahead):
     """-inf for the keys that a query does not see, and for those beyond the last."""
-    in_vectors()
+    vectorize()
     for t in range(first, last):
         since = np.float32(t - ahead - start if t < s else PANEL)  # as float32, for vectors of one kind only
         until = np.float32(t + back - start)
         for j in range(PANEL):
             is_hidden = (np.float32(j) < since) | (np.float32(j) > until)
-            scores[t * PANEL + j] = _HIDDEN if is_hidden else scores[t * PANEL + j]
+            scores[t * PANEL + j] = _NEGATIVE_INFINITY if is_hidden else scores[t * PANEL + j]
 
 
 @compiled
@@ -77,9 +77,9 @@ def _max(a, b):
 @compiled
 def _largest(scores, largest, first, last):
     """The largest score of each query. A NaN may be passed over: it will be in the sum."""
-    in_vectors()
+    vectorize()
     for j in range(PANEL):
-        largest[j] = _HIDDEN
+        largest[j] = _NEGATIVE_INFINITY
     for t in range(first, last, 4):
         for j in range(PANEL):
             a, b = t * PANEL + j, (t + 2) * PANEL + j
@@ -90,95 +90,100 @@ def _largest(scores, largest, first, last):
 @compiled
 def _exponentials(scores, largest, totals, scale, first, last):
     """exp(scale (score - largest)) in the scores' place, which is 1 for the largest; and their sums."""
-    in_vectors()
+    vectorize()
     for j in range(PANEL):
         totals[j] = _ZERO
     for t in range(first, last, 4):
         for j in range(PANEL):
             at, most = t * PANEL + j, largest[j]
-            a, b = decay(scale * (most - scores[at])), decay(scale * (most - scores[at + PANEL]))
-            c, d = decay(scale * (most - scores[at + 2 * PANEL])), decay(scale * (most - scores[at + 3 * PANEL]))
+            a, b = exp_negative(scale * (most - scores[at])), exp_negative(scale * (most - scores[at + PANEL]))
+            c, d = (
+                exp_negative(scale * (most - scores[at + 2 * PANEL])),
+                exp_negative(scale * (most - scores[at + 3 * PANEL])),
+            )
             scores[at], scores[at + PANEL], scores[at + 2 * PANEL], scores[at + 3 * PANEL] = a, b, c, d
             totals[j] += (a + b) + (c + d)
 
 
 @compiled
-def _scores(turned, keys, stride, scores, first, last, e):
+def _scores(queries_t, keys, stride, scores, first, last, e):
     """scores (key, query) = the products of the keys' rows with those of a panel of queries, which are given turned."""
     for t in range(first, last, ROWS):
-        times(keys + 4 * t * stride, stride, 1, turned, PANEL, scores + 4 * t * PANEL, PANEL, e)
+        times(keys + 4 * t * stride, stride, 1, queries_t, PANEL, scores + 4 * t * PANEL, PANEL, e)
 
 
 @compiled
-def _weigh(scores, sums, start, s, first, last, back, ahead, scale):
+def _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale):
     """The exponentials of a panel's scores in their place, and one over their sums."""
     found, largest, totals = float32_at(scores), float32_at(sums), float32_at(sums + 4 * PANEL)
     # The keys that every query of the panel sees
     since, until = max(first, start + PANEL - 1 - back), min(last, min(start + ahead + 1, s))
-    _hide(found, first, min(since, last), start, s, back, ahead)
-    _hide(found, max(first, until), last, start, s, back, ahead)
+    _mask_scores(found, first, min(since, last), start, s, back, ahead)
+    _mask_scores(found, max(first, until), last, start, s, back, ahead)
     _largest(found, largest, first, last)
     _exponentials(found, largest, totals, scale, first, last)
     invert_panel(sums + 4 * PANEL)
 
 
 @compiled
-def _sum_over_keys(weights, x, stride, y, breadth, start, rows, s, width, back, ahead):
+def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, s, width, back, ahead):
     """y (query, e) = the sum over the keys that a query sees of weights (key, query) times the keys' rows x."""
     for r in range(0, rows, ROWS):
         first, last = max(0, start + r - back), min(s, start + r + ROWS + ahead)
         for j in range(0, width, PANEL):
-            since, until = first, min(last, _whole(first + 1, _CHAIN))
-            a, b, c = weights + 4 * r, x + 4 * j, y + 4 * (r * breadth + j)
-            times(a + 4 * since * PANEL, 1, PANEL, b + 4 * since * stride, stride, c, breadth, until - since)
+            since, until = first, min(last, _round_up(first + 1, _SUM_LENGTH))
+            a, b, c = weights + 4 * r, x + 4 * j, y + 4 * (r * y_stride + j)
+            times(a + 4 * since * PANEL, 1, PANEL, b + 4 * since * stride, stride, c, y_stride, until - since)
             while until < last:
-                since, until = until, min(last, until + _CHAIN)
-                plus_times(a + 4 * since * PANEL, 1, PANEL, b + 4 * since * stride, stride, c, breadth, until - since)
+                since, until = until, min(last, until + _SUM_LENGTH)
+                plus_times(a + 4 * since * PANEL, 1, PANEL, b + 4 * since * stride, stride, c, y_stride, until - since)
 
 
 @compiled
-def _forward_part(part, parts, q, k, v, y, room, needed, items, s, kv_heads, group, e, back, ahead):
+def _forward_part(part, parts, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead):
     """y of the heads of keys that fall to one thread."""
-    whole, width, scale = _whole(s, ROWS), _whole(e, PANEL), np.float32(1.0 / math.sqrt(e))
+    whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
     size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
-    key_room = room + 4 * part * needed
-    value_room, scores = key_room + size, key_room + 2 * size
-    query_room = scores + 4 * whole * PANEL
-    turned, sums = query_room + panel, query_room + 2 * panel
+    key_buffer = workspace + 4 * part * workspace_size
+    value_buffer, scores = key_buffer + size, key_buffer + 2 * size
+    query_buffer = scores + 4 * whole * PANEL
+    queries_t, sums = query_buffer + panel, query_buffer + 2 * panel
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, kv = item // kv_heads, item % kv_heads
         at = 4 * (batch * s * kv_heads + kv) * e
-        keys, stride = _whole_rows(k + at, kv_heads * e, key_room, s, e, whole, width)
-        values, _ = _whole_rows(v + at, kv_heads * e, value_room, s, e, whole, width)
+        keys, stride = _padded_rows(k + at, kv_heads * e, key_buffer, s, e, whole, width)
+        values, _ = _padded_rows(v + at, kv_heads * e, value_buffer, s, e, whole, width)
         for head in range(kv * group, (kv + 1) * group):
             for start in range(0, s, PANEL):
                 rows, at = min(PANEL, s - start), 4 * ((batch * s + start) * heads + head) * e
-                first, last = max(0, start - back) // ROWS * ROWS, _whole(min(s, start + PANEL + ahead), ROWS)
-                queries, step = _whole_rows(q + at, heads * e, query_room, rows, e, PANEL, width)
-                transpose(queries, step, turned, PANEL, width)
-                _scores(turned, keys, stride, scores, first, last, e)
-                _weigh(scores, sums, start, s, first, last, back, ahead, scale)
-                result, step = (y + at, heads * e) if queries != query_room else (query_room, width)
+                first, last = max(0, start - back) // ROWS * ROWS, _round_up(min(s, start + PANEL + ahead), ROWS)
+                queries, step = _padded_rows(q + at, heads * e, query_buffer, rows, e, PANEL, width)
+                transpose(queries, step, queries_t, PANEL, width)
+                _scores(queries_t, keys, stride, scores, first, last, e)
+                _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale)
+                result, step = (y + at, heads * e) if queries != query_buffer else (query_buffer, width)
                 _sum_over_keys(scores, values, stride, result, step, start, rows, s, width, back, ahead)
-                _move(result, step, y + at, heads * e, sums + 4 * PANEL, rows, e)
+                _copy_rows(result, step, y + at, heads * e, sums + 4 * PANEL, rows, e)
 
 
 @compiled
-def forward(threads, fork, number, team, q, k, v, y, room, needed, items, s, kv_heads, group, e, back, ahead):
+def forward(
+    threads, fork, number, team, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead
+):
     """y (b, s, heads, e) of q (the same), k and v (b, s, kv_heads, e), all given by their addresses.
 
-    At `room` there are `needed` float32 numbers for each thread (see `forward_room`).
+    At `workspace` there are `workspace_size` float32 numbers for each thread (see `forward_workspace_size`).
     """
-    share(
+    run_parallel(
         threads, fork, number, team, _forward_part,
-        (q, k, v, y, room, needed, items, s, kv_heads, group, e, back, ahead),
+        (q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
     )  # fmt: skip
 
 
 @compiled
-def _pull_back_weights(weights, pulls, sums, scale, first, last):
+def _softmax_backward(weights, score_grads, sums, scale, first, last):
     """The probabilities in the weights' place, and the gradient of the scores in that of the pulls."""
-    in_vectors()
+    vectorize()
     for j in range(PANEL):
         sums[j] = _ZERO
     for t in range(first, last, 4):
@@ -187,11 +192,13 @@ def _pull_back_weights(weights, pulls, sums, scale, first, last):
             a, b = weights[at] * share_of, weights[at + PANEL] * share_of
             c, d = weights[at + 2 * PANEL] * share_of, weights[at + 3 * PANEL] * share_of
             weights[at], weights[at + PANEL], weights[at + 2 * PANEL], weights[at + 3 * PANEL] = a, b, c, d
-            sums[j] += (a * pulls[at] + b * pulls[at + PANEL]) + (c * pulls[at + 2 * PANEL] + d * pulls[at + 3 * PANEL])
+            sums[j] += (a * score_grads[at] + b * score_grads[at + PANEL]) + (
+                c * score_grads[at + 2 * PANEL] + d * score_grads[at + 3 * PANEL]
+            )
     for t in range(first, last):
         for j in range(PANEL):
             at = t * PANEL + j
-            pulls[at] = scale * weights[at] * (pulls[at] - sums[j])
+            score_grads[at] = scale * weights[at] * (score_grads[at] - sums[j])
 
 
 @compiled
@@ -207,66 +214,69 @@ def _sum_over_queries(weights, x, stride, y, start, rows, first, last, width, ba
 
 
 @compiled
-def _backward_part(part, parts, q, k, v, g, dq, dk, dv, room, needed, items, s, kv_heads, group, e, back, ahead):
+def _backward_part(
+    part, parts, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead
+):
     """dq, dk and dv of the heads of keys that fall to one thread."""
-    whole, width, scale = _whole(s, ROWS), _whole(e, PANEL), np.float32(1.0 / math.sqrt(e))
+    whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
     size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
-    key_room = room + 4 * part * needed
-    value_room, key_sums, value_sums, scores = (
-        key_room + size,
-        key_room + 2 * size,
-        key_room + 3 * size,
-        key_room + 4 * size,
+    key_buffer = workspace + 4 * part * workspace_size
+    value_buffer, key_sums, value_sums, scores = (
+        key_buffer + size,
+        key_buffer + 2 * size,
+        key_buffer + 3 * size,
+        key_buffer + 4 * size,
     )
-    pulls = scores + 4 * whole * PANEL
-    query_room = pulls + 4 * whole * PANEL
-    turned, given_room = query_room + panel, query_room + 2 * panel
-    given_turned, sums = query_room + 3 * panel, query_room + 4 * panel
+    score_grads = scores + 4 * whole * PANEL
+    query_buffer = score_grads + 4 * whole * PANEL
+    queries_t, grad_buffer = query_buffer + panel, query_buffer + 2 * panel
+    grads_t, sums = query_buffer + 3 * panel, query_buffer + 4 * panel
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, kv = item // kv_heads, item % kv_heads
         place = 4 * (batch * s * kv_heads + kv) * e
-        keys, stride = _whole_rows(k + place, kv_heads * e, key_room, s, e, whole, width)
-        values, _ = _whole_rows(v + place, kv_heads * e, value_room, s, e, whole, width)
+        keys, stride = _padded_rows(k + place, kv_heads * e, key_buffer, s, e, whole, width)
+        values, _ = _padded_rows(v + place, kv_heads * e, value_buffer, s, e, whole, width)
         fill(float32_at(key_sums), _ZERO, 2 * whole * width)
         for head in range(kv * group, (kv + 1) * group):
             for start in range(0, s, PANEL):
                 rows, at = min(PANEL, s - start), 4 * ((batch * s + start) * heads + head) * e
-                first, last = max(0, start - back) // ROWS * ROWS, _whole(min(s, start + PANEL + ahead), ROWS)
-                queries, step = _whole_rows(q + at, heads * e, query_room, rows, e, PANEL, width)
-                transpose(queries, step, turned, PANEL, width)
-                given, _ = _whole_rows(g + at, heads * e, given_room, rows, e, PANEL, width)
-                transpose(given, step, given_turned, PANEL, width)
-                _scores(turned, keys, stride, scores, first, last, e)
-                _weigh(scores, sums, start, s, first, last, back, ahead, scale)
-                _scores(given_turned, values, stride, pulls, first, last, e)
-                _pull_back_weights(float32_at(scores), float32_at(pulls), float32_at(sums), scale, first, last)
-                _sum_over_queries(scores, given, step, value_sums, start, rows, first, last, width, back, ahead)
-                _sum_over_queries(pulls, queries, step, key_sums, start, rows, first, last, width, back, ahead)
-                result, step = (dq + at, heads * e) if queries != query_room else (query_room, width)
-                _sum_over_keys(pulls, keys, stride, result, step, start, rows, s, width, back, ahead)
-                if queries == query_room:
-                    _move(result, step, dq + at, heads * e, 0, rows, e)
-        _move(key_sums, width, dk + place, kv_heads * e, 0, s, e)
-        _move(value_sums, width, dv + place, kv_heads * e, 0, s, e)
+                first, last = max(0, start - back) // ROWS * ROWS, _round_up(min(s, start + PANEL + ahead), ROWS)
+                queries, step = _padded_rows(q + at, heads * e, query_buffer, rows, e, PANEL, width)
+                transpose(queries, step, queries_t, PANEL, width)
+                grads, _ = _padded_rows(g + at, heads * e, grad_buffer, rows, e, PANEL, width)
+                transpose(grads, step, grads_t, PANEL, width)
+                _scores(queries_t, keys, stride, scores, first, last, e)
+                _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale)
+                _scores(grads_t, values, stride, score_grads, first, last, e)
+                _softmax_backward(float32_at(scores), float32_at(score_grads), float32_at(sums), scale, first, last)
+                _sum_over_queries(scores, grads, step, value_sums, start, rows, first, last, width, back, ahead)
+                _sum_over_queries(score_grads, queries, step, key_sums, start, rows, first, last, width, back, ahead)
+                result, step = (dq + at, heads * e) if queries != query_buffer else (query_buffer, width)
+                _sum_over_keys(score_grads, keys, stride, result, step, start, rows, s, width, back, ahead)
+                if queries == query_buffer:
+                    _copy_rows(result, step, dq + at, heads * e, 0, rows, e)
+        _copy_rows(key_sums, width, dk + place, kv_heads * e, 0, s, e)
+        _copy_rows(value_sums, width, dv + place, kv_heads * e, 0, s, e)
 
 
 @compiled
 def backward(
-    threads, fork, number, team, q, k, v, g, dq, dk, dv, room, needed, items, s, kv_heads, group, e, back, ahead
-):
-    """dq, dk and dv of the gradient g of y. At `room` there are `needed` float32 numbers for each thread."""
-    share(
+    threads, fork, number, team, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back,
+    ahead,
+):  # fmt: skip
+    """Compute dq, dk and dv from the gradient g of y. `workspace` holds `workspace_size` float32 numbers per thread."""
+    run_parallel(
         threads, fork, number, team, _backward_part,
-        (q, k, v, g, dq, dk, dv, room, needed, items, s, kv_heads, group, e, back, ahead),
+        (q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
     )  # fmt: skip
 
 
-def forward_room(s: int, e: int) -> int:
+def forward_workspace_size(s: int, e: int) -> int:
     """How many float32 numbers a thread needs, at the places that `_forward_part` gives them."""
     whole, width = -(-s // ROWS) * ROWS, -(-e // PANEL) * PANEL
     return 2 * whole * width + whole * PANEL + 2 * PANEL * width + 2 * PANEL
 
 
-def backward_room(s: int, e: int) -> int:
+def backward_workspace_size(s: int, e: int) -> int:
     whole, width = -(-s // ROWS) * ROWS, -(-e // PANEL) * PANEL
     return 4 * whole * width + 2 * whole * PANEL + 4 * PANEL * width + 2 * PANEL

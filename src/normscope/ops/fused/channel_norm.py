@@ -1,66 +1,67 @@
-"""Norms of channels whose numbers lie together: batch, instance, group and layer norms of a contiguous (n, c, h, w).
+"""Norms of contiguous (n, c, ...) tensors: batch, instance, group and layer norms.
 
-Memory is a sequence of segments, one for each sample and channel, of `inner` numbers each. A statistic is over a group
-of segments: a channel of all samples (batch), one segment (instance), some channels of a sample (group). A group is
-taken as a whole: its sums, then its results, while its numbers are still in the cache. Threads share the groups, and
-within a group everything is in one order, so the bits do not depend on their number.
+Memory is a sequence of planes, one per sample and channel, of `spatial` numbers each. A statistic is over a group of
+planes: a channel of all samples (batch norm), one plane (instance norm), or some channels of a sample (group norm). A
+group is processed as a whole, first its sums, then its results, while it is in the cache. Threads share the groups, and
+a group is summed in a fixed order, so results do not depend on the number of threads.
 
-For the backward pass the input and each group's mean are kept. Results are plain or careful as in `rows.py`.
+The input and the mean of each group are saved for the backward pass. Results are computed in float32 or float64 as in
+`row_norm.py`.
 """
 
 import math
 
 import numpy as np
 
-from normscope.ops.fused.accumulation import PIECE, is_plain
-from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.accumulation import CHUNK, is_float32_safe
+from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, stack_buffer, vectorize
+from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 
-_three = room_for(3)
+_sums_buffer = stack_buffer(3)
 
 
 @compiled
-def _segment(group, member, channels, together, shared):
+def _plane(group, index, channels, group_size, across_batch):
     """Which segment is the given member of a group."""
-    if shared:  # the same channels of every sample
-        return member // together * channels + group * together + member % together
-    return group * together + member
+    if across_batch:  # the same channels of every sample
+        return index // group_size * channels + group * group_size + index % group_size
+    return group * group_size + index
 
 
 @compiled
-def _run(real, first, last, masked):
+def _mask_run_end(mask, first, last, has_mask):
     """Where the numbers that are, like the first one, real or padding come to an end."""
-    if not masked:
+    if not has_mask:
         return last
     end = first + 1
-    while end < last and byte_at(real)[end] == byte_at(real)[first]:
+    while end < last and byte_at(mask)[end] == byte_at(mask)[first]:
         end += 1
     return end
 
 
 @compiled
-def _is_real(real, place, masked):
-    return not masked or byte_at(real)[place] != 0
+def _is_valid(mask, position, has_mask):
+    return not has_mask or byte_at(mask)[position] != 0
 
 
 @compiled
-def _add(x, around, count):
+def _add(x, pivot, count):
     """The sum of x - around, and of its square."""
-    in_vectors()
+    vectorize()
     total, square = 0.0, 0.0
     for j in range(count):
-        value = np.float64(x[j]) - around
+        value = np.float64(x[j]) - pivot
         total += value
         square += value * value
     return total, square
 
 
 @compiled
-def _scale(x, y, mean, factor, shift, count, plain):
+def _scale(x, y, mean, factor, shift, count, fast):
     """y = (x - mean) factor + shift."""
-    in_vectors()
-    if plain:
+    vectorize()
+    if fast:
         high = np.float32(factor)
         low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
         off = np.float32(shift - mean * factor)
@@ -72,60 +73,64 @@ def _scale(x, y, mean, factor, shift, count, plain):
 
 
 @compiled
-def _root(square, eps):
-    in_vectors()  # on its own, lest the division move into the loops that use the result
+def _inverse_std(square, eps):
+    vectorize()  # on its own, lest the division move into the loops that use the result
     return 1.0 / math.sqrt(square + eps)
 
 
 @compiled
-def _measure(x, real, group, members, channels, inner, together, shared, centred, masked):
+def _measure(x, mask, group, planes_per_group, channels, spatial, group_size, across_batch, centered, has_mask):
     """How many real numbers a group has, their mean, and the mean square around it (around zero if not centred).
 
     Sums are taken around the first real number, which lies within sqrt(count) deviations of the mean: the difference
     of squares keeps its digits, of which float64 has nine more than float32.
     """
-    count, around, total, square = 0, 0.0, 0.0, 0.0
-    for member in range(members):
-        segment = _segment(group, member, channels, together, shared)
-        mask = real + segment // channels * inner
+    count, pivot, total, square = 0, 0.0, 0.0, 0.0
+    for index in range(planes_per_group):
+        plane = _plane(group, index, channels, group_size, across_batch)
+        sample_mask = mask + plane // channels * spatial
         j = 0
-        while j < inner:
-            end = _run(mask, j, inner, masked)
-            if _is_real(mask, j, masked):
-                at = float32_at(x + 4 * (segment * inner + j))
-                if count == 0 and centred:
-                    around = np.float64(at[0])
-                sums = _add(at, around, end - j)
+        while j < spatial:
+            end = _mask_run_end(sample_mask, j, spatial, has_mask)
+            if _is_valid(sample_mask, j, has_mask):
+                at = float32_at(x + 4 * (plane * spatial + j))
+                if count == 0 and centered:
+                    pivot = np.float64(at[0])
+                sums = _add(at, pivot, end - j)
                 total, square, count = total + sums[0], square + sums[1], count + end - j
             j = end
     if count == 0:
         return 0, 0.0, 1.0
-    off = total / count if centred else 0.0
+    off = total / count if centered else 0.0
     square = square / count - off * off
-    return count, around + off, max(square, 0.0) if square == square else square
+    return count, pivot + off, max(square, 0.0) if square == square else square
 
 
 @compiled
 def _forward_part(
-    part, parts, x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner, together,
-    shared, eps, centred, masked, given,
+    part, parts, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels, spatial,
+    group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     for group in range(groups * part // parts, groups * (part + 1) // parts):
-        if not given:
-            count, mean, square = _measure(x, real, group, members, channels, inner, together, shared, centred, masked)
+        if not use_running_stats:
+            count, mean, square = _measure(
+                x, mask, group, planes_per_group, channels, spatial, group_size, across_batch, centered, has_mask
+            )
             float64_at(counts)[group], float64_at(means)[group], float64_at(squares)[group] = count, mean, square
         mean, square = float64_at(means)[group], float64_at(squares)[group]
-        scale = _root(square, eps)
-        plain = not given and is_plain(mean, square, members * inner)  # a known mean may be far from these numbers
-        for member in range(members):
-            segment = _segment(group, member, channels, together, shared)
-            channel, mask = segment % channels, real + segment // channels * inner
+        scale = _inverse_std(square, eps)
+        fast = not use_running_stats and is_float32_safe(
+            mean, square, planes_per_group * spatial
+        )  # a known mean may be far from these numbers
+        for index in range(planes_per_group):
+            plane = _plane(group, index, channels, group_size, across_batch)
+            channel, sample_mask = plane % channels, mask + plane // channels * spatial
             factor, shift = scale * float32_at(weight)[channel], np.float64(float32_at(bias)[channel])
             j = 0
-            while j < inner:
-                end, at = _run(mask, j, inner, masked), 4 * (segment * inner + j)
-                if _is_real(mask, j, masked):
-                    _scale(float32_at(x + at), float32_at(y + at), mean, factor, shift, end - j, plain)
+            while j < spatial:
+                end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
+                if _is_valid(sample_mask, j, has_mask):
+                    _scale(float32_at(x + at), float32_at(y + at), mean, factor, shift, end - j, fast)
                 else:
                     fill(float32_at(y + at), np.float32(0.0), end - j)
                 j = end
@@ -133,120 +138,126 @@ def _forward_part(
 
 @compiled
 def forward(
-    threads, fork, number, team, x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner,
-    together, shared, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels,
+    spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
-    """y, and the mean, mean square and count of each group; with `given`, by means and squares that are there already.
+    """Compute y and the mean, second moment and count of each group.
 
-    Arrays are given by their addresses; `real` has a byte for each sample and place.
+    With `use_running_stats`, means and second moments are inputs.
+
+    Arrays are given by their addresses; `mask` has a byte for each sample and place.
     """
-    share(
+    run_parallel(
         threads, fork, number, team, _forward_part,
-        (x, weight, bias, real, y, means, squares, counts, groups, members, channels, inner, together, shared,
-         eps, centred, masked, given),
+        (x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels, spatial, group_size,
+        across_batch, eps, centered, has_mask, use_running_stats),
     )  # fmt: skip
 
 
 @compiled
-def _pulls(x, g, mean, sums, count, plain):
+def _backward_sums(x, g, mean, sums, count, fast):
     """Add, of c = x - mean: the sums of c c, g c and g."""
-    in_vectors()
-    if plain:
+    vectorize()
+    if fast:
         near = np.float32(mean)
-        for first in range(0, count, PIECE):
-            square, pull, push = np.float32(0.0), np.float32(0.0), np.float32(0.0)
-            for j in range(first, min(count, first + PIECE)):
+        for first in range(0, count, CHUNK):
+            square, dot, grad_sum = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+            for j in range(first, min(count, first + CHUNK)):
                 c = x[j] - near
                 square += c * c
-                pull += g[j] * c
-                push += g[j]
+                dot += g[j] * c
+                grad_sum += g[j]
             sums[0] += square
-            sums[1] += pull
-            sums[2] += push
+            sums[1] += dot
+            sums[2] += grad_sum
     else:
-        all_squares, all_pulls, all_pushes = 0.0, 0.0, 0.0
+        all_squares, all_dots, all_grad_sums = 0.0, 0.0, 0.0
         for j in range(count):
             off, v = np.float64(x[j]) - mean, np.float64(g[j])
             all_squares += off * off
-            all_pulls += v * off
-            all_pushes += v
+            all_dots += v * off
+            all_grad_sums += v
         sums[0] += all_squares
-        sums[1] += all_pulls
-        sums[2] += all_pushes
+        sums[1] += all_dots
+        sums[2] += all_grad_sums
 
 
 @compiled
-def _gradient(x, g, dx, mean, factor, pull, push, count, plain):
+def _gradient(x, g, dx, mean, factor, dot, grad_sum, count, fast):
     """dx = g factor - push - (x - mean) pull."""
-    in_vectors()
-    if plain:
+    vectorize()
+    if fast:
         high = np.float32(factor)
         low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
-        slope, off = np.float32(-pull), np.float32(mean * pull - push)
+        slope, off = np.float32(-dot), np.float32(mean * dot - grad_sum)
         for j in range(count):
             dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
     else:
         for j in range(count):
-            dx[j] = np.float64(g[j]) * factor - push - (np.float64(x[j]) - mean) * pull
+            dx[j] = np.float64(g[j]) * factor - grad_sum - (np.float64(x[j]) - mean) * dot
 
 
 @compiled
-def _sum_up(x, weight, real, g, gains, biases, mean, group, members, channels, inner, together, shared, masked, plain):
+def _group_backward_sums(
+    x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size, across_batch,
+    has_mask, fast,
+):  # fmt: skip
     """A group's sums for the backward pass; and those of each segment, for the gradients of gain and bias."""
-    count, square, pull, push, room = 0, 0.0, 0.0, 0.0, _three()
-    sums, off = float64_at(room), mean - np.float32(mean) if plain else 0.0
-    for member in range(members):
-        segment = _segment(group, member, channels, together, shared)
-        mask, j = real + segment // channels * inner, 0
+    count, square, dot, grad_sum, workspace = 0, 0.0, 0.0, 0.0, _sums_buffer()
+    sums, off = float64_at(workspace), mean - np.float32(mean) if fast else 0.0
+    for index in range(planes_per_group):
+        plane = _plane(group, index, channels, group_size, across_batch)
+        sample_mask, j = mask + plane // channels * spatial, 0
         sums[0], sums[1], sums[2] = 0.0, 0.0, 0.0
-        while j < inner:
-            end, at = _run(mask, j, inner, masked), 4 * (segment * inner + j)
-            if _is_real(mask, j, masked):
-                _pulls(float32_at(x + at), float32_at(g + at), mean, sums, end - j, plain)
+        while j < spatial:
+            end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
+            if _is_valid(sample_mask, j, has_mask):
+                _backward_sums(float32_at(x + at), float32_at(g + at), mean, sums, end - j, fast)
                 count += end - j
             j = end
         # Plain sums are around the mean's nearest float32; what that is off is made up for here.
-        square, own_pull, own_push = square + sums[0], sums[1] - off * sums[2], sums[2]
-        float64_at(gains)[segment], float64_at(biases)[segment] = own_pull, own_push
-        gain = float32_at(weight)[segment % channels]
-        pull, push = pull + gain * own_pull, push + gain * own_push
+        square, plane_dot, plane_grad_sum = square + sums[0], sums[1] - off * sums[2], sums[2]
+        float64_at(gains)[plane], float64_at(biases)[plane] = plane_dot, plane_grad_sum
+        gain = float32_at(weight)[plane % channels]
+        dot, grad_sum = dot + gain * plane_dot, grad_sum + gain * plane_grad_sum
     count = max(count, 1)
-    return square / count - off * off, pull / count, push / count
+    return square / count - off * off, dot / count, grad_sum / count
 
 
 @compiled
 def _backward_part(
-    part, parts, x, weight, real, g, dx, means, squares, gains, biases, groups, members, channels, inner,
-    together, shared, eps, centred, masked, given,
+    part, parts, x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial,
+    group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """With v = g weight:  dx = scale (v - mean(v) - c scale^2 mean(v c)); the means only of what was measured."""
     for group in range(groups * part // parts, groups * (part + 1) // parts):
-        mean, plain, square, pull, push = float64_at(means)[group], not given, 0.0, 0.0, 0.0
-        if plain:
-            square, pull, push = _sum_up(
-                x, weight, real, g, gains, biases, mean, group, members, channels, inner, together, shared, masked, True
-            )
-        if not plain or not is_plain(mean, square, members * inner):
-            plain = False
-            square, pull, push = _sum_up(
-                x, weight, real, g, gains, biases, mean, group, members, channels, inner, together, shared, masked,
-                False,
+        mean, fast, square, dot, grad_sum = float64_at(means)[group], not use_running_stats, 0.0, 0.0, 0.0
+        if fast:
+            square, dot, grad_sum = _group_backward_sums(
+                x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size,
+                across_batch, has_mask, True,
             )  # fmt: skip
-        scale = _root(float64_at(squares)[group] if given else square, eps)
-        pull, push = scale * scale * scale * pull, scale * push if centred else 0.0
-        for member in range(members):
-            segment = _segment(group, member, channels, together, shared)
-            factor, mask = scale * float32_at(weight)[segment % channels], real + segment // channels * inner
-            float64_at(gains)[segment] *= scale
+        if not fast or not is_float32_safe(mean, square, planes_per_group * spatial):
+            fast = False
+            square, dot, grad_sum = _group_backward_sums(
+                x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size,
+                across_batch, has_mask, False,
+            )  # fmt: skip
+        scale = _inverse_std(float64_at(squares)[group] if use_running_stats else square, eps)
+        dot, grad_sum = scale * scale * scale * dot, scale * grad_sum if centered else 0.0
+        for index in range(planes_per_group):
+            plane = _plane(group, index, channels, group_size, across_batch)
+            factor, sample_mask = scale * float32_at(weight)[plane % channels], mask + plane // channels * spatial
+            float64_at(gains)[plane] *= scale
             j = 0
-            while j < inner:
-                end, at = _run(mask, j, inner, masked), 4 * (segment * inner + j)
-                if _is_real(mask, j, masked) and given:
+            while j < spatial:
+                end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
+                if _is_valid(sample_mask, j, has_mask) and use_running_stats:
                     _scale(float32_at(g + at), float32_at(dx + at), 0.0, factor, 0.0, end - j, True)
-                elif _is_real(mask, j, masked):
+                elif _is_valid(sample_mask, j, has_mask):
                     _gradient(
-                        float32_at(x + at), float32_at(g + at), float32_at(dx + at), mean, factor, pull, push, end - j,
-                        plain,
+                        float32_at(x + at), float32_at(g + at), float32_at(dx + at), mean, factor, dot, grad_sum,
+                        end - j, fast,
                     )  # fmt: skip
                 else:
                     fill(float32_at(dx + at), np.float32(0.0), end - j)
@@ -254,25 +265,25 @@ def _backward_part(
 
 
 @compiled
-def _add_samples(sums, result, segments, channels):
+def _add_samples(sums, result, planes, channels):
     for c in range(channels):
         total = 0.0
-        for segment in range(c, segments, channels):
-            total += float64_at(sums)[segment]
+        for plane in range(c, planes, channels):
+            total += float64_at(sums)[plane]
         float32_at(result)[c] = total
 
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, real, g, dx, dweight, dbias, means, squares, sums, groups, members,
-    channels, inner, together, shared, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, mask, g, dx, dweight, dbias, means, squares, sums, groups, planes_per_group,
+    channels, spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """dx, dweight and dbias. At `sums` there is room for two float64 numbers of each segment."""
-    gains, biases = sums, sums + 8 * groups * members
-    share(
+    gains, biases = sums, sums + 8 * groups * planes_per_group
+    run_parallel(
         threads, fork, number, team, _backward_part,
-        (x, weight, real, g, dx, means, squares, gains, biases, groups, members, channels, inner, together,
-         shared, eps, centred, masked, given),
+        (x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial, group_size,
+         across_batch, eps, centered, has_mask, use_running_stats),
     )  # fmt: skip
-    _add_samples(gains, dweight, groups * members, channels)
-    _add_samples(biases, dbias, groups * members, channels)
+    _add_samples(gains, dweight, groups * planes_per_group, channels)
+    _add_samples(biases, dbias, groups * planes_per_group, channels)

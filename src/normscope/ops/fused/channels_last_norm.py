@@ -1,6 +1,6 @@
 """Norms of channels that lie side by side: batch, instance and group norms of (n, s, c), or of images channels-last.
 
-Memory is `outer` samples of `rows` rows, each with one number for every channel. A statistic is over the rows of some
+Memory is `batch` samples of `rows` rows, each with one number for every channel. A statistic is over the rows of some
 channels of a sample; where statistics are shared by all samples, the samples are one. Rows are summed in blocks, whose
 number depends on that of the rows alone; then the blocks are put together in their order, and the rows are taken once
 more for the results. So the bits do not depend on the number of threads.
@@ -12,33 +12,33 @@ import math
 
 import numpy as np
 
-from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, in_vectors
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, vectorize
+from normscope.ops.fused.parallel import run_parallel
 
 
 @compiled
-def _add_rows(x, real, around, totals, squares, rows, channels, masked):
+def _add_rows(x, mask, pivot, totals, squares, rows, channels, has_mask):
     """The sums of x - around and of its square over some rows, for each channel; and how many rows are real."""
-    in_vectors()
+    vectorize()
     for c in range(channels):
         totals[c], squares[c] = 0.0, 0.0
     count = 0
     for i in range(rows):
-        if masked and real[i] == 0:
+        if has_mask and mask[i] == 0:
             continue
         count += 1
         for c in range(channels):
-            value = np.float64(x[i * channels + c]) - around[c]
+            value = np.float64(x[i * channels + c]) - pivot[c]
             totals[c] += value
             squares[c] += value * value
     return count
 
 
 @compiled
-def _scale_rows(x, real, y, means, factors, shifts, rows, channels, masked):
-    in_vectors()
+def _scale_rows(x, mask, y, means, factors, shifts, rows, channels, has_mask):
+    vectorize()
     for i in range(rows):
-        if masked and real[i] == 0:
+        if has_mask and mask[i] == 0:
             for c in range(channels):
                 y[i * channels + c] = 0.0
         else:
@@ -47,242 +47,253 @@ def _scale_rows(x, real, y, means, factors, shifts, rows, channels, masked):
 
 
 @compiled
-def _first_rows(x, real, around, rows, channels, centred, masked):
+def _first_rows(x, mask, pivot, rows, channels, centered, has_mask):
     """The numbers of the first real row, around which sums keep their digits (see `rows.py`)."""
-    in_vectors()
+    vectorize()
     first = 0
-    while masked and first < rows - 1 and real[first] == 0:
+    while has_mask and first < rows - 1 and mask[first] == 0:
         first += 1
     for c in range(channels):
-        around[c] = np.float64(x[first * channels + c]) if centred else 0.0
+        pivot[c] = np.float64(x[first * channels + c]) if centered else 0.0
 
 
 @compiled
-def _measure_part(part, parts, x, real, around, sums, counts, outer, blocks, rows, channels, masked):
-    for task in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+def _measure_part(part, parts, x, mask, pivot, sums, counts, batch, blocks, rows, channels, has_mask):
+    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
         sample, block = task // blocks, task % blocks
         first, last = rows * block // blocks, rows * (block + 1) // blocks
-        place, own = sample * rows + first, sums + 16 * task * channels
+        position, own = sample * rows + first, sums + 16 * task * channels
         float64_at(counts)[task] = _add_rows(
-            float32_at(x + 4 * place * channels), byte_at(real + place), float64_at(around + 8 * sample * channels),
-            float64_at(own), float64_at(own + 8 * channels), last - first, channels, masked,
+            float32_at(x + 4 * position * channels), byte_at(mask + position),
+            float64_at(pivot + 8 * sample * channels), float64_at(own), float64_at(own + 8 * channels), last - first,
+            channels, has_mask,
         )  # fmt: skip
 
 
 @compiled
-def _gather(sums, kinds, blocks, channels):
+def _sum_blocks(sums, kinds, blocks, channels):
     """Add the sums of all blocks to those of the first, in their order."""
-    in_vectors()
+    vectorize()
     for block in range(1, blocks):
         for c in range(kinds * channels):
             sums[c] += sums[block * kinds * channels + c]
 
 
 @compiled
-def _settle(around, totals, squares, mean_of, square_of, count, channels, together, centred):
+def _finalize(pivot, totals, squares, group_means, group_squares, count, channels, group_size, centered):
     """From sums around a value of each channel to the mean and mean square of each group of channels."""
-    for group in range(channels // together):
-        total, square, own = 0.0, 0.0, range(group * together, (group + 1) * together)
-        number = max(count, 1.0) * together
+    for group in range(channels // group_size):
+        total, square, own = 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
+        number = max(count, 1.0) * group_size
         for c in own:
-            total += totals[c] + count * around[c]
-        mean = total / number if centred else 0.0
-        if together == 1 and centred:  # without the detour over the total, which would cost digits
-            mean = around[group] + totals[group] / number
+            total += totals[c] + count * pivot[c]
+        mean = total / number if centered else 0.0
+        if group_size == 1 and centered:  # without the detour over the total, which would cost digits
+            mean = pivot[group] + totals[group] / number
         for c in own:
-            off = around[c] - mean
-            square += squares[c] + 2.0 * off * totals[c] + count * off * off if centred else squares[c]
+            off = pivot[c] - mean
+            square += squares[c] + 2.0 * off * totals[c] + count * off * off if centered else squares[c]
         square = square / number
         if square == square:
             square = max(square, 0.0)
-        mean_of[group], square_of[group] = (mean, square) if count > 0 else (0.0, 1.0)
+        group_means[group], group_squares[group] = (mean, square) if count > 0 else (0.0, 1.0)
 
 
 @compiled
-def _spread(mean_of, square_of, weight, bias, means, factors, shifts, channels, together, eps):
+def _expand_to_channels(group_means, group_squares, weight, bias, means, factors, shifts, channels, group_size, eps):
     """The mean, factor and shift of each channel, from those of the groups."""
     for c in range(channels):
-        group = c // together
-        means[c] = mean_of[group]
-        factors[c] = weight[c] / math.sqrt(square_of[group] + eps)
+        group = c // group_size
+        means[c] = group_means[group]
+        factors[c] = weight[c] / math.sqrt(group_squares[group] + eps)
         shifts[c] = bias[c]
 
 
 @compiled
-def _scale_part(part, parts, x, real, y, means, factors, shifts, outer, blocks, rows, channels, masked):
-    for task in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+def _scale_part(part, parts, x, mask, y, means, factors, shifts, batch, blocks, rows, channels, has_mask):
+    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
         sample, block = task // blocks, task % blocks
         first, last = rows * block // blocks, rows * (block + 1) // blocks
-        place, own = sample * rows + first, 8 * sample * channels
+        position, own = sample * rows + first, 8 * sample * channels
         _scale_rows(
-            float32_at(x + 4 * place * channels), byte_at(real + place), float32_at(y + 4 * place * channels),
+            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(y + 4 * position * channels),
             float64_at(means + own), float64_at(factors + own), float64_at(shifts + own), last - first, channels,
-            masked,
+            has_mask,
         )  # fmt: skip
 
 
 @compiled
 def forward(
-    threads, fork, number, team, x, weight, bias, real, y, mean_of, square_of, counts, room, outer, blocks, rows,
-    channels, together, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, bias, mask, y, group_means, group_squares, counts, workspace, batch, blocks,
+    rows, channels, group_size, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
-    """y, and the mean, mean square and count of each group; with `given`, by means and squares that are there already.
+    """Compute y and the mean, second moment and count of each group.
 
-    Arrays are given by their addresses; `real` has a byte for each row. At `room` there is room for (3 + 2 blocks)
+    With `use_running_stats`, means and second moments are inputs.
+
+    Arrays are given by their addresses; `mask` has a byte for each row. At `workspace` there is room for (3 + 2 blocks)
     numbers of float64 for each sample and channel, at `counts` for a count of each block.
     """
-    size, groups = 8 * outer * channels, channels // together
-    means, factors, shifts, sums = room, room + size, room + 2 * size, room + 3 * size
-    if not given:
-        for n in range(outer):
+    size, groups = 8 * batch * channels, channels // group_size
+    means, factors, shifts, sums = workspace, workspace + size, workspace + 2 * size, workspace + 3 * size
+    if not use_running_stats:
+        for n in range(batch):
             _first_rows(
-                float32_at(x + 4 * n * rows * channels), byte_at(real + n * rows), float64_at(means + 8 * n * channels),
-                rows, channels, centred, masked,
+                float32_at(x + 4 * n * rows * channels), byte_at(mask + n * rows), float64_at(means + 8 * n * channels),
+                rows, channels, centered, has_mask,
             )  # fmt: skip
-        share(
+        run_parallel(
             threads, fork, number, team, _measure_part,
-            (x, real, means, sums, counts, outer, blocks, rows, channels, masked),
+            (x, mask, means, sums, counts, batch, blocks, rows, channels, has_mask),
         )  # fmt: skip
-    for n in range(outer):
+    for n in range(batch):
         own, at = sums + 16 * n * blocks * channels, 8 * n * channels
-        if not given:
-            _gather(float64_at(own), 2, blocks, channels)
+        if not use_running_stats:
+            _sum_blocks(float64_at(own), 2, blocks, channels)
             count = 0.0
             for block in range(blocks):
                 count += float64_at(counts)[n * blocks + block]
             float64_at(counts)[n] = count
-            _settle(
+            _finalize(
                 float64_at(means + at), float64_at(own), float64_at(own + 8 * channels),
-                float64_at(mean_of + 8 * n * groups), float64_at(square_of + 8 * n * groups), count, channels, together,
-                centred,
+                float64_at(group_means + 8 * n * groups), float64_at(group_squares + 8 * n * groups), count, channels,
+                group_size, centered,
             )  # fmt: skip
-        _spread(
-            float64_at(mean_of + 8 * n * groups), float64_at(square_of + 8 * n * groups), float32_at(weight),
+        _expand_to_channels(
+            float64_at(group_means + 8 * n * groups), float64_at(group_squares + 8 * n * groups), float32_at(weight),
             float32_at(bias), float64_at(means + at), float64_at(factors + at), float64_at(shifts + at), channels,
-            together, eps,
+            group_size, eps,
         )  # fmt: skip
-    share(
+    run_parallel(
         threads, fork, number, team, _scale_part,
-        (x, real, y, means, factors, shifts, outer, blocks, rows, channels, masked),
+        (x, mask, y, means, factors, shifts, batch, blocks, rows, channels, has_mask),
     )  # fmt: skip
 
 
 @compiled
-def _pull_rows(x, real, g, means, squares, pulls, pushes, rows, channels, masked):
+def _backward_sums_rows(x, mask, g, means, squares, dots, grad_sums, rows, channels, has_mask):
     """Of c = x - mean: the sums of c c, g c and g over some rows, for each channel."""
-    in_vectors()
+    vectorize()
     for c in range(channels):
-        squares[c], pulls[c], pushes[c] = 0.0, 0.0, 0.0
+        squares[c], dots[c], grad_sums[c] = 0.0, 0.0, 0.0
     for i in range(rows):
-        if masked and real[i] == 0:
+        if has_mask and mask[i] == 0:
             continue
         for c in range(channels):
             v, off = np.float64(g[i * channels + c]), np.float64(x[i * channels + c]) - means[c]
             squares[c] += off * off
-            pulls[c] += v * off
-            pushes[c] += v
+            dots[c] += v * off
+            grad_sums[c] += v
 
 
 @compiled
-def _pull_part(part, parts, x, real, g, means, sums, outer, blocks, rows, channels, masked):
-    for task in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+def _backward_sums_part(part, parts, x, mask, g, means, sums, batch, blocks, rows, channels, has_mask):
+    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
         sample, block = task // blocks, task % blocks
         first, last = rows * block // blocks, rows * (block + 1) // blocks
-        place, own = sample * rows + first, sums + 24 * task * channels
-        _pull_rows(
-            float32_at(x + 4 * place * channels), byte_at(real + place), float32_at(g + 4 * place * channels),
+        position, own = sample * rows + first, sums + 24 * task * channels
+        _backward_sums_rows(
+            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(g + 4 * position * channels),
             float64_at(means + 8 * sample * channels), float64_at(own), float64_at(own + 8 * channels),
-            float64_at(own + 16 * channels), last - first, channels, masked,
+            float64_at(own + 16 * channels), last - first, channels, has_mask,
         )  # fmt: skip
 
 
 @compiled
-def _settle_backward(
-    weight, squares, pulls, pushes, square_of, dweight, dbias, count, channels, together, eps, centred, given
-):
+def _finalize_backward(
+    weight, squares, dots, grad_sums, group_squares, dweight, dbias, count, channels, group_size, eps, centered,
+    use_running_stats,
+):  # fmt: skip
     """From sums to the three factors of dx for each channel, which take their place; and to dweight and dbias."""
-    for group in range(channels // together):
-        square, pull, push, own = 0.0, 0.0, 0.0, range(group * together, (group + 1) * together)
-        number = max(count, 1.0) * together
+    for group in range(channels // group_size):
+        square, dot, grad_sum, own = 0.0, 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
+        number = max(count, 1.0) * group_size
         for c in own:
             square += squares[c]
-            pull += weight[c] * pulls[c]
-            push += weight[c] * pushes[c]
-        scale = 1.0 / math.sqrt((square_of[group] if given else square / number) + eps)
-        pull, push = pull / number * scale * scale * scale, push / number * scale
+            dot += weight[c] * dots[c]
+            grad_sum += weight[c] * grad_sums[c]
+        scale = 1.0 / math.sqrt((group_squares[group] if use_running_stats else square / number) + eps)
+        dot, grad_sum = dot / number * scale * scale * scale, grad_sum / number * scale
         for c in own:
-            dweight[c] += pulls[c] * scale
-            dbias[c] += pushes[c]
+            dweight[c] += dots[c] * scale
+            dbias[c] += grad_sums[c]
             squares[c] = weight[c] * scale
-            pulls[c] = pull
-            pushes[c] = push if centred else 0.0
+            dots[c] = dot
+            grad_sums[c] = grad_sum if centered else 0.0
 
 
 @compiled
-def _gradient_rows(x, real, g, dx, means, factors, pulls, pushes, rows, channels, masked, given):
-    in_vectors()
+def _gradient_rows(x, mask, g, dx, means, factors, dots, grad_sums, rows, channels, has_mask, use_running_stats):
+    vectorize()
     for i in range(rows):
-        if masked and real[i] == 0:
+        if has_mask and mask[i] == 0:
             for c in range(channels):
                 dx[i * channels + c] = 0.0
-        elif given:
+        elif use_running_stats:
             for c in range(channels):
                 dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c]
         else:
             for c in range(channels):
                 off = np.float64(x[i * channels + c]) - means[c]
-                dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c] - pushes[c] - off * pulls[c]
+                dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c] - grad_sums[c] - off * dots[c]
 
 
 @compiled
-def _gradient_part(part, parts, x, real, g, dx, means, sums, outer, blocks, rows, channels, masked, given):
-    for task in range(outer * blocks * part // parts, outer * blocks * (part + 1) // parts):
+def _gradient_part(
+    part, parts, x, mask, g, dx, means, sums, batch, blocks, rows, channels, has_mask, use_running_stats
+):
+    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
         sample, block = task // blocks, task % blocks
         first, last = rows * block // blocks, rows * (block + 1) // blocks
-        place, own = sample * rows + first, sums + 24 * sample * blocks * channels
+        position, own = sample * rows + first, sums + 24 * sample * blocks * channels
         _gradient_rows(
-            float32_at(x + 4 * place * channels), byte_at(real + place), float32_at(g + 4 * place * channels),
-            float32_at(dx + 4 * place * channels), float64_at(means + 8 * sample * channels), float64_at(own),
-            float64_at(own + 8 * channels), float64_at(own + 16 * channels), last - first, channels, masked, given,
+            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(g + 4 * position * channels),
+            float32_at(dx + 4 * position * channels), float64_at(means + 8 * sample * channels), float64_at(own),
+            float64_at(own + 8 * channels), float64_at(own + 16 * channels), last - first, channels, has_mask,
+            use_running_stats,
         )  # fmt: skip
 
 
 @compiled
-def _lower(numbers, result, count):
-    in_vectors()
+def _cast_to_float32(numbers, result, count):
+    vectorize()
     for j in range(count):
         result[j] = numbers[j]
 
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, real, g, dx, dweight, dbias, mean_of, square_of, counts, room, outer,
-    blocks, rows, channels, together, eps, centred, masked, given,
+    threads, fork, number, team, x, weight, mask, g, dx, dweight, dbias, group_means, group_squares, counts, workspace,
+    batch, blocks, rows, channels, group_size, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
-    """dx, dweight and dbias. At `room` there is room for (1 + 3 blocks) float64 numbers for each sample and channel,
-    and for two more of each channel; `counts` has the number of real rows of each sample."""
-    size, groups = 8 * outer * channels, channels // together
-    means, sums = room, room + size
+    """Compute dx, dweight and dbias.
+
+    `workspace` holds (1 + 3 blocks) float64 numbers per sample and channel, and two more per channel; `counts` is the
+    number of unmasked rows of each sample.
+    """
+    size, groups = 8 * batch * channels, channels // group_size
+    means, sums = workspace, workspace + size
     gain, bias = sums + 3 * blocks * size, sums + 3 * blocks * size + 8 * channels
-    for n in range(outer):
+    for n in range(batch):
         for c in range(channels):
-            float64_at(means)[n * channels + c] = float64_at(mean_of)[n * groups + c // together]
+            float64_at(means)[n * channels + c] = float64_at(group_means)[n * groups + c // group_size]
     for c in range(channels):
         float64_at(gain)[c], float64_at(bias)[c] = 0.0, 0.0
-    share(
-        threads, fork, number, team, _pull_part, (x, real, g, means, sums, outer, blocks, rows, channels, masked)
+    run_parallel(
+        threads, fork, number, team, _backward_sums_part, (x, mask, g, means, sums, batch, blocks, rows, channels,
+        has_mask)
     )  # fmt: skip
-    for n in range(outer):
+    for n in range(batch):
         own = sums + 24 * n * blocks * channels
-        _gather(float64_at(own), 3, blocks, channels)
-        _settle_backward(
+        _sum_blocks(float64_at(own), 3, blocks, channels)
+        _finalize_backward(
             float32_at(weight), float64_at(own), float64_at(own + 8 * channels), float64_at(own + 16 * channels),
-            float64_at(square_of + 8 * n * groups), float64_at(gain), float64_at(bias), float64_at(counts)[n],
-            channels, together, eps, centred, given,
+            float64_at(group_squares + 8 * n * groups), float64_at(gain), float64_at(bias), float64_at(counts)[n],
+            channels, group_size, eps, centered, use_running_stats,
         )  # fmt: skip
-    _lower(float64_at(gain), float32_at(dweight), channels)
-    _lower(float64_at(bias), float32_at(dbias), channels)
-    share(
+    _cast_to_float32(float64_at(gain), float32_at(dweight), channels)
+    _cast_to_float32(float64_at(bias), float32_at(dbias), channels)
+    run_parallel(
         threads, fork, number, team, _gradient_part,
-        (x, real, g, dx, means, sums, outer, blocks, rows, channels, masked, given),
+        (x, mask, g, dx, means, sums, batch, blocks, rows, channels, has_mask, use_running_stats),
     )  # fmt: skip

@@ -29,7 +29,7 @@ def compiled(function: Function) -> Function:
 
 
 @intrinsic
-def in_vectors(_: Any) -> Any:
+def vectorize(_: Any) -> Any:
     """The first line of an innermost function: let its loops run in the widest vectors that there are.
 
     It promises that what its pointers point to does not overlap, without which LLVM would test each pair or give up;
@@ -69,14 +69,14 @@ int32_at = _pointer_to(types.int32)
 uint32_at = _pointer_to(types.uint32)
 
 
-def room_for(count: int) -> Any:
+def stack_buffer(count: int) -> Any:
     """Make a function that gives the address of so many float64 numbers on the stack of the thread that calls it.
 
     They last as long as the function that asked for them.
     """
 
     @intrinsic
-    def room(_: Any) -> Any:
+    def workspace(_: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             with builder.goto_entry_block():
                 numbers = builder.alloca(ir.ArrayType(ir.DoubleType(), count))
@@ -85,7 +85,7 @@ def room_for(count: int) -> Any:
 
         return types.int64(), generate
 
-    return room
+    return workspace
 
 
 @intrinsic

@@ -11,62 +11,62 @@ import math
 
 import numpy as np
 
-from normscope.ops.fused.compiler import compiled, float32_at, float64_at, fma, in_vectors, int64_at
-from normscope.ops.fused.math_functions import decay, larger, tanh
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.compiler import compiled, float32_at, float64_at, fma, int64_at, vectorize
+from normscope.ops.fused.math_functions import exp_negative, maximum, tanh
+from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 
-_PIECE = 512  # numbers that are summed in float32
+_CHUNK = 512  # numbers that are summed in float32
 _ONE = np.float32(1.0)
 
 
 @compiled
-def _squeeze(z, t, cap, d):
+def _capped_tanh(z, t, cap, d):
     """t = tanh(z / cap)."""
-    in_vectors()
+    vectorize()
     for j in range(d):
         t[j] = tanh(z[j] / cap)
 
 
 @compiled
 def _largest(z, d):
-    in_vectors()
+    vectorize()
     largest = np.float32(-np.inf)
     for j in range(d):
-        largest = larger(largest, z[j])
+        largest = maximum(largest, z[j])
     return largest
 
 
 @compiled
 def _exponentials(z, largest, e, d):
     """e = exp(z - largest), and their sum."""
-    in_vectors()
+    vectorize()
     total = 0.0
-    for first in range(0, d, _PIECE):
-        piece = np.float32(0.0)
-        for j in range(first, min(d, first + _PIECE)):
-            e[j] = decay(largest - z[j])
-            piece += e[j]
-        total += np.float64(piece)
+    for first in range(0, d, _CHUNK):
+        chunk = np.float32(0.0)
+        for j in range(first, min(d, first + _CHUNK)):
+            e[j] = exp_negative(largest - z[j])
+            chunk += e[j]
+        total += np.float64(chunk)
     return total
 
 
 @compiled
 def _capped_exponentials(t, largest, cap, d):
     """The sum of exp(cap (t - largest)) alone: t is needed again."""
-    in_vectors()
+    vectorize()
     total = 0.0
-    for first in range(0, d, _PIECE):
-        piece = np.float32(0.0)
-        for j in range(first, min(d, first + _PIECE)):
-            piece += decay(cap * (largest - t[j]))
-        total += np.float64(piece)
+    for first in range(0, d, _CHUNK):
+        chunk = np.float32(0.0)
+        for j in range(first, min(d, first + _CHUNK)):
+            chunk += exp_negative(cap * (largest - t[j]))
+        total += np.float64(chunk)
     return total
 
 
 @compiled
 def _scale(e, factor, d):
-    in_vectors()
+    vectorize()
     for j in range(d):
         e[j] *= factor
 
@@ -74,63 +74,63 @@ def _scale(e, factor, d):
 @compiled
 def _capped_gradient(t, largest, cap, factor, d):
     """exp(cap (t - largest)) times the factor and the slope of tanh, in the place of t."""
-    in_vectors()
+    vectorize()
     for j in range(d):
-        t[j] = decay(cap * (largest - t[j])) * factor * fma(-t[j], t[j], _ONE)
+        t[j] = exp_negative(cap * (largest - t[j])) * factor * fma(-t[j], t[j], _ONE)
 
 
 @compiled
-def _row(z, row, target, count, d, learns):
+def _row(z, row, target, count, d, needs_grad):
     """The loss of a row; and its gradient at `row`, if that is wanted."""
     values, gradient = float32_at(z), float32_at(row)
     largest = _largest(values, d)
-    likeness = np.float64(values[target]) - largest
+    target_score = np.float64(values[target]) - largest
     total = _exponentials(values, largest, gradient, d)
-    if learns:
+    if needs_grad:
         at_target = gradient[target] / total
         _scale(gradient, np.float32(1.0 / (total * count)), d)
         gradient[target] = (at_target - 1.0) / count
-    return math.log(total) - likeness
+    return math.log(total) - target_score
 
 
 @compiled
-def _capped_row(z, row, target, count, d, cap, learns):
+def _capped_row(z, row, target, count, d, cap, needs_grad):
     t = float32_at(row)
-    _squeeze(float32_at(z), t, np.float32(cap), d)
+    _capped_tanh(float32_at(z), t, np.float32(cap), d)
     largest, at_target = _largest(t, d), np.float64(t[target])
-    likeness = cap * (at_target - largest)
+    target_score = cap * (at_target - largest)
     total = _capped_exponentials(t, largest, np.float32(cap), d)
-    if learns:
+    if needs_grad:
         _capped_gradient(t, largest, np.float32(cap), np.float32(1.0 / (total * count)), d)
-        t[target] = (math.exp(likeness) / total - 1.0) * (1.0 - at_target * at_target) / count
-    return math.log(total) - likeness
+        t[target] = (math.exp(target_score) / total - 1.0) * (1.0 - at_target * at_target) / count
+    return math.log(total) - target_score
 
 
 @compiled
-def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignored, cap, learns):
+def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad):
     """The rows that fall to one thread. Without a gradient, each thread has a row of its own to work in."""
     for i in range(rows * part // parts, rows * (part + 1) // parts):
-        z, row, target = logits + 4 * i * d, gradient + 4 * d * (i if learns else part), int64_at(targets)[i]
+        z, row, target = logits + 4 * i * d, gradient + 4 * d * (i if needs_grad else part), int64_at(targets)[i]
         if target == ignored:
             float64_at(losses)[i] = 0.0
-            if learns:
+            if needs_grad:
                 fill(float32_at(row), np.float32(0.0), d)
         elif cap > 0.0:
-            float64_at(losses)[i] = _capped_row(z, row, target, count, d, cap, learns)
+            float64_at(losses)[i] = _capped_row(z, row, target, count, d, cap, needs_grad)
         else:
-            float64_at(losses)[i] = _row(z, row, target, count, d, learns)
+            float64_at(losses)[i] = _row(z, row, target, count, d, needs_grad)
 
 
 @compiled
-def _counted(targets, rows, d, ignored):
+def _count_targets(targets, rows, d, ignored):
     """How many targets count; and the place of one that is none of the d, or -1."""
-    count, wrong = 0, -1
+    count, invalid = 0, -1
     for i in range(rows):
         if targets[i] != ignored:
             count += 1
             if targets[i] < 0 or targets[i] >= d:
-                wrong = i
-    return count, wrong
+                invalid = i
+    return count, invalid
 
 
 @compiled
@@ -142,16 +142,18 @@ def _mean(losses, rows, count):
 
 
 @compiled
-def forward(threads, fork, number, team, logits, targets, gradient, losses, loss, wrong, rows, d, ignored, cap, learns):
+def forward(
+    threads, fork, number, team, logits, targets, gradient, losses, loss, invalid, rows, d, ignored, cap, needs_grad
+):
     """The mean loss and, if it learns, the gradient of all logits; a cap of zero is none.
 
     At `losses` there is room for a float64 a row; at `gradient` for as much as the logits, or for a row a thread. Where
-    a target is out of range, its place is left at `wrong` and nothing is computed.
+    a target is out of range, its place is left at `invalid` and nothing is computed.
     """
-    count, int64_at(wrong)[0] = _counted(int64_at(targets), rows, d, ignored)
-    if int64_at(wrong)[0] < 0:
-        share(
+    count, int64_at(invalid)[0] = _count_targets(int64_at(targets), rows, d, ignored)
+    if int64_at(invalid)[0] < 0:
+        run_parallel(
             threads, fork, number, team, _part,
-            (logits, targets, gradient, losses, rows, d, count, ignored, cap, learns),
+            (logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad),
         )  # fmt: skip
         float32_at(loss)[0] = _mean(float64_at(losses), rows, count)

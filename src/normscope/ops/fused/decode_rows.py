@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from normscope.ops.fused.compiler import compiled, float32_at, in_vectors, int8_at, uint32_at
+from normscope.ops.fused.compiler import compiled, float32_at, int8_at, uint32_at, vectorize
 from normscope.ops.fused.math_functions import exp
 
 FLOAT32, BFLOAT16, INT8 = 0, 1, 2
@@ -36,7 +36,7 @@ def _as_float32(_: Any, bits: Any) -> Any:
 
 @compiled
 def _float32(x, w0, w1, w2, w3, d):
-    in_vectors()
+    vectorize()
     y0 = y1 = y2 = y3 = _ZERO
     for j in range(d):
         y0 += x[j] * w0[j]
@@ -58,7 +58,7 @@ def _high(both):
 
 @compiled
 def _halves(low, high, w0, w1, w2, w3, half):
-    in_vectors()
+    vectorize()
     y0 = y1 = y2 = y3 = _ZERO
     for j in range(half):
         y0 += low[j] * _low(w0[j]) + high[j] * _high(w0[j])
@@ -84,7 +84,7 @@ def _bfloat16(x, w0, w1, w2, w3, d):
 
 @compiled
 def _int8(x, w0, w1, w2, w3, d):
-    in_vectors()
+    vectorize()
     y0 = y1 = y2 = y3 = _ZERO
     for j in range(d):
         y0 += x[j] * np.float32(w0[j])
@@ -95,19 +95,19 @@ def _int8(x, w0, w1, w2, w3, d):
 
 
 @compiled
-def four_products(kind, x, w, scale, i, step, d):
+def four_products(weight_format, x, w, scale, i, step, d):
     """The products of the row at x with the rows i, i + step, i + 2 step and i + 3 step of a weight.
 
     Four rows far from each other are four streams to the processor's prefetcher; four neighbours would share a page,
     where it follows one. Of one row alone int8 is read at half the speed.
     """
-    if kind == FLOAT32:
+    if weight_format == FLOAT32:
         row, next_row = w + 4 * i * d, 4 * step * d
         return _float32(
             float32_at(x), float32_at(row), float32_at(row + next_row), float32_at(row + 2 * next_row),
             float32_at(row + 3 * next_row), d,
         )  # fmt: skip
-    if kind == BFLOAT16:
+    if weight_format == BFLOAT16:
         row, next_row = w + 4 * i * ((d + 1) // 2), 4 * step * ((d + 1) // 2)
         return _bfloat16(
             x, uint32_at(row), uint32_at(row + next_row), uint32_at(row + 2 * next_row), uint32_at(row + 3 * next_row),
@@ -123,59 +123,59 @@ def four_products(kind, x, w, scale, i, step, d):
 
 
 @compiled
-def _sums(x, d, around):
-    in_vectors()
+def _sums(x, d, pivot):
+    vectorize()
     total, square = 0.0, 0.0
     for j in range(d):
-        value = np.float64(x[j]) - around
+        value = np.float64(x[j]) - pivot
         total += value
         square += value * value
     return total, square
 
 
 @compiled
-def _copied(x, y, d):
-    in_vectors()
+def _copy(x, y, d):
+    vectorize()
     for j in range(d):
         y[j] = x[j]
 
 
 @compiled
-def _scaled(y, mean, scale, d):
-    in_vectors()
+def _scale(y, mean, scale, d):
+    vectorize()
     for j in range(d):
         y[j] = np.float32((np.float64(y[j]) - mean) * scale)
 
 
 @compiled
-def _gained(y, weight, d):
-    in_vectors()
+def _multiply_by_gain(y, weight, d):
+    vectorize()
     for j in range(d):
         y[j] *= weight[j]
 
 
 @compiled
-def _shifted(y, bias, d):
-    in_vectors()
+def _add_bias(y, bias, d):
+    vectorize()
     for j in range(d):
         y[j] += bias[j]
 
 
 @compiled
-def normalize(x, weight, bias, y, d, eps, centred):
+def normalize(x, weight, bias, y, d, eps, centered):
     """y = the norm of x over its d numbers; in float64, for a token has few of them. x and y may be the same."""
-    around = np.float64(float32_at(x)[0]) if centred else 0.0
-    total, square = _sums(float32_at(x), d, around)
-    off = total / d if centred else 0.0
+    pivot = np.float64(float32_at(x)[0]) if centered else 0.0
+    total, square = _sums(float32_at(x), d, pivot)
+    off = total / d if centered else 0.0
     variance = square / d - off * off
     variance = 0.0 if variance < 0 else variance  # NaN is not below zero, and stays
     if x != y:
-        _copied(float32_at(x), float32_at(y), d)
-    _scaled(float32_at(y), around + off, 1.0 / math.sqrt(variance + eps), d)
+        _copy(float32_at(x), float32_at(y), d)
+    _scale(float32_at(y), pivot + off, 1.0 / math.sqrt(variance + eps), d)
     if weight:
-        _gained(float32_at(y), float32_at(weight), d)
+        _multiply_by_gain(float32_at(y), float32_at(weight), d)
     if bias:
-        _shifted(float32_at(y), float32_at(bias), d)
+        _add_bias(float32_at(y), float32_at(bias), d)
 
 
 @compiled
@@ -197,9 +197,9 @@ def _largest(scores, count):
 
 
 @compiled
-def _weigh(scores, largest, count):
+def _softmax_weights(scores, largest, count):
     """The exponentials of the scores, and their sum."""
-    in_vectors()
+    vectorize()
     total = _ZERO
     for t in range(count):
         scores[t] = exp(scores[t] - largest)
@@ -209,7 +209,7 @@ def _weigh(scores, largest, count):
 
 @compiled
 def _scores(query, keys, scores, scale, count, e):
-    in_vectors()
+    vectorize()
     for t in range(count):
         total = _ZERO
         for j in range(e):
@@ -219,7 +219,7 @@ def _scores(query, keys, scores, scale, count, e):
 
 @compiled
 def _mean(values, weights, y, total, count, e):
-    in_vectors()
+    vectorize()
     for j in range(e):
         y[j] = _ZERO
     for t in range(count):
@@ -233,5 +233,5 @@ def attend(query, keys, values, y, scores, count, e):
     """What one head makes of `count` keys and values, (count, e): their mean, weighed by softmax(q.k / sqrt(e))."""
     weights = float32_at(scores)
     _scores(float32_at(query), float32_at(keys), weights, np.float32(1.0 / math.sqrt(e)), count, e)
-    total = _weigh(weights, _largest(weights, count), count)
+    total = _softmax_weights(weights, _largest(weights, count), count)
     _mean(float32_at(values), weights, float32_at(y), total, count, e)

@@ -13,7 +13,7 @@ from normscope.ops.fused.activations import gelu, gelu_tanh, silu
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int64_at
 from normscope.ops.fused.decode_rows import apply_rotary, attend, four_products, normalize
 from normscope.ops.fused.math_functions import tanh
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.parallel import run_parallel
 
 # What a layer's table holds, in this order: addresses of norms, of matrices and of the layer's memory. A matrix is
 # known by its first place, so its scale and its bias come right after it, as a norm's bias does.
@@ -22,22 +22,26 @@ from normscope.ops.fused.parallel import share
     Q, Q_SCALE, Q_BIAS, K, K_SCALE, K_BIAS, V, V_SCALE, V_BIAS, OUT, OUT_SCALE, OUT_BIAS,
     UP, UP_SCALE, UP_BIAS, GATE, GATE_SCALE, GATE_BIAS, DOWN, DOWN_SCALE, DOWN_BIAS,
     Q_NORM, Q_NORM_BIAS, K_NORM, K_NORM_BIAS, KEYS, VALUES,
-) = range(FIELDS := 31)  # fmt: skip
+) = range(LAYER_FIELDS := 31)  # fmt: skip
 
 # What the model's own table holds: sizes and choices; addresses of its first and last layers; of the input; of room.
 (
-    ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, WINDOW, ROW_STEP, HEAD_STEP, SCORES_STEP,
-    KIND, CENTERED, QK_NORM, QK_CENTERED, ACTIVATION, EMBEDDING_NORM,
-    EMBEDDING, POSITION, FIRST_NORM, FIRST_NORM_BIAS, LAST_NORM, LAST_NORM_BIAS, HEAD, HEAD_SCALE, HEAD_BIAS, COS, SIN,
-    TABLE, TOKENS, PLACES,
-    STREAM, NORMED, QUERY, KEY, VALUE, ATTENDED, INNER, SCORES, LOGITS,
-) = range(SIZES := 41)  # fmt: skip
-EPS, QK_EPS, CAP = range(FRACTIONS := 3)
+    ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, WINDOW, ROW_STRIDE, HEAD_STRIDE, SCORES_STRIDE,
+    WEIGHT_FORMAT, CENTERED, QK_NORM, QK_CENTERED, ACTIVATION, EMBEDDING_NORM, EMBEDDING, POSITION_EMBEDDING,
+    INPUT_NORM, INPUT_NORM_BIAS, FINAL_NORM, FINAL_NORM_BIAS, HEAD, HEAD_SCALE, HEAD_BIAS, COS, SIN, LAYER_TABLE,
+    TOKENS, POSITIONS, STREAM, NORMED, QUERY, KEY, VALUE, ATTENDED, INNER, SCORES, LOGITS,
+) = range(MODEL_FIELDS := 41)  # fmt: skip
+EPS, QK_EPS, CAP = range(FLOAT_FIELDS := 3)
 
 RELU2, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 4
-SET, ADD, ACTIVATE, GATE_WITH = 0, 1, 2, 3  # what becomes of a product: y, y + what is there, act(y), act(y) times it
+SET, ADD, ACTIVATE, ACTIVATE_AND_MULTIPLY = (
+    0,
+    1,
+    2,
+    3,
+)  # what becomes of a product: y, y + what is there, act(y), act(y) times it
 _ZERO = np.float32(0.0)
-_WORTH_SHARING = 1 << 15  # numbers of a weight, below which one thread is faster
+_MIN_PARALLEL_SIZE = 1 << 15  # numbers of a weight, below which one thread is faster
 
 
 @compiled
@@ -53,71 +57,71 @@ def _activate(kind, x):
 
 
 @compiled
-def _put(results, i, value, bias, then, activation):
+def _store_output(results, i, value, bias, epilogue, activation):
     """Output i of a linear layer, and what is done with it."""
     if bias:
         value += float32_at(bias)[i]
-    if then == ADD:
+    if epilogue == ADD:
         value += results[i]
-    elif then == ACTIVATE:
+    elif epilogue == ACTIVATE:
         value = _activate(activation, value)
-    elif then == GATE_WITH:
+    elif epilogue == ACTIVATE_AND_MULTIPLY:
         value = _activate(activation, value) * results[i]
     results[i] = value
 
 
 @compiled
-def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, then, activation):
+def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, epilogue, activation):
     """y = x w^T + bias for this part of the outputs, four at once; with the last part go those that make no four."""
     fours = d_out // 4
     for i in range(fours * part // parts, fours * (part + 1) // parts):
         for r in range(rows):
             results = float32_at(y + 4 * r * d_out)
             y0, y1, y2, y3 = four_products(kind, x + 4 * r * d_in, w, scale, i, fours, d_in)
-            _put(results, i, y0, bias, then, activation)
-            _put(results, i + fours, y1, bias, then, activation)
-            _put(results, i + 2 * fours, y2, bias, then, activation)
-            _put(results, i + 3 * fours, y3, bias, then, activation)
+            _store_output(results, i, y0, bias, epilogue, activation)
+            _store_output(results, i + fours, y1, bias, epilogue, activation)
+            _store_output(results, i + 2 * fours, y2, bias, epilogue, activation)
+            _store_output(results, i + 3 * fours, y3, bias, epilogue, activation)
     if part == parts - 1:
         for i in range(4 * fours, d_out):
             for r in range(rows):
                 y0, _, _, _ = four_products(kind, x + 4 * r * d_in, w, scale, i, 0, d_in)
-                _put(float32_at(y + 4 * r * d_out), i, y0, bias, then, activation)
+                _store_output(float32_at(y + 4 * r * d_out), i, y0, bias, epilogue, activation)
 
 
 @compiled
 def _attend_part(
-    part, parts, query, keys, values, y, scores, scores_step, places, rows, heads, kv_heads, e, row_step, head_step,
-    window,
+    part, parts, query, keys, values, y, scores, scores_stride, positions, rows, heads, kv_heads, e, row_stride,
+    head_stride, window,
 ):  # fmt: skip
     """Each head of each row looks at what its row remembers."""
     pairs = rows * heads
     for pair in range(pairs * part // parts, pairs * (part + 1) // parts):
         r, h = pair // heads, pair % heads
-        count = int64_at(places)[r] + 1
+        count = int64_at(positions)[r] + 1
         first = max(0, count - window) if window else 0
-        start = 4 * (r * row_step + h * kv_heads // heads * head_step + first * e)
+        start = 4 * (r * row_stride + h * kv_heads // heads * head_stride + first * e)
         at = 4 * pair * e
-        attend(query + at, keys + start, values + start, y + at, scores + 4 * pair * scores_step, count - first, e)
+        attend(query + at, keys + start, values + start, y + at, scores + 4 * pair * scores_stride, count - first, e)
 
 
 @compiled
-def _remember(new, memory, rows, kv_heads, e, row_step, head_step, places):
+def _append_to_cache(new, memory, rows, kv_heads, e, row_stride, head_stride, positions):
     """Put the newest keys or values where the cache has room for them."""
-    numbers, room = float32_at(new), float32_at(memory)
+    numbers, workspace = float32_at(new), float32_at(memory)
     for r in range(rows):
         for h in range(kv_heads):
-            start = r * row_step + h * head_step + int64_at(places)[r] * e
+            start = r * row_stride + h * head_stride + int64_at(positions)[r] * e
             for j in range(e):
-                room[start + j] = numbers[(r * kv_heads + h) * e + j]
+                workspace[start + j] = numbers[(r * kv_heads + h) * e + j]
 
 
 @compiled
-def _prepare(x, size, fraction, norm, count):
+def _norm_and_rotate(x, size, fraction, norm, count):
     """Normalize each head, if there is a norm for it, and turn it, if there are rotary positions."""
     e = size[HEAD_DIM]
     for r in range(size[ROWS]):
-        turned = 2 * e * int64_at(size[PLACES])[r]  # bytes: half a head of float32 for each place
+        turned = 2 * e * int64_at(size[POSITIONS])[r]  # bytes: half a head of float32 for each place
         for h in range(count):
             head = x + 4 * (r * count + h) * e
             if size[QK_NORM]:
@@ -134,12 +138,12 @@ def _normalize_all(x, weight, bias, y, size, fraction):
 
 
 @compiled
-def _linear(pool, size, x, matrix, y, d_in, d_out, then):
-    threads = pool[0] if d_in * d_out >= _WORTH_SHARING else 1
+def _linear(pool, size, x, matrix, y, d_in, d_out, epilogue):
+    threads = pool[0] if d_in * d_out >= _MIN_PARALLEL_SIZE else 1
     arguments = (
-        size[KIND], x, matrix[0], matrix[1], matrix[2], y, size[ROWS], d_in, d_out, then, size[ACTIVATION],
+        size[WEIGHT_FORMAT], x, matrix[0], matrix[1], matrix[2], y, size[ROWS], d_in, d_out, epilogue, size[ACTIVATION],
     )  # fmt: skip
-    share(threads, pool[1], pool[2], pool[3], _linear_part, arguments)
+    run_parallel(threads, pool[1], pool[2], pool[3], _linear_part, arguments)
 
 
 @compiled
@@ -154,20 +158,20 @@ def _attention(pool, size, fraction, layer):
     _linear(pool, size, x, _matrix(layer, Q), query, d, heads * e, SET)
     _linear(pool, size, x, _matrix(layer, K), key, d, kv_heads * e, SET)
     _linear(pool, size, x, _matrix(layer, V), value, d, kv_heads * e, SET)
-    _prepare(query, size, fraction, (layer[Q_NORM], layer[Q_NORM + 1]), heads)
-    _prepare(key, size, fraction, (layer[K_NORM], layer[K_NORM + 1]), kv_heads)
-    row_step, head_step, places = size[ROW_STEP], size[HEAD_STEP], size[PLACES]
-    _remember(key, layer[KEYS], rows, kv_heads, e, row_step, head_step, places)
-    _remember(value, layer[VALUES], rows, kv_heads, e, row_step, head_step, places)
+    _norm_and_rotate(query, size, fraction, (layer[Q_NORM], layer[Q_NORM + 1]), heads)
+    _norm_and_rotate(key, size, fraction, (layer[K_NORM], layer[K_NORM + 1]), kv_heads)
+    row_stride, head_stride, positions = size[ROW_STRIDE], size[HEAD_STRIDE], size[POSITIONS]
+    _append_to_cache(key, layer[KEYS], rows, kv_heads, e, row_stride, head_stride, positions)
+    _append_to_cache(value, layer[VALUES], rows, kv_heads, e, row_stride, head_stride, positions)
     seen = 0
     for r in range(rows):
-        seen += int64_at(places)[r] + 1
+        seen += int64_at(positions)[r] + 1
     arguments = (
-        query, layer[KEYS], layer[VALUES], size[ATTENDED], size[SCORES], size[SCORES_STEP], places, rows, heads,
-        kv_heads, e, row_step, head_step, size[WINDOW],
+        query, layer[KEYS], layer[VALUES], size[ATTENDED], size[SCORES], size[SCORES_STRIDE], positions, rows, heads,
+        kv_heads, e, row_stride, head_stride, size[WINDOW],
     )  # fmt: skip
-    threads = pool[0] if seen * heads * e >= _WORTH_SHARING else 1
-    share(threads, pool[1], pool[2], pool[3], _attend_part, arguments)
+    threads = pool[0] if seen * heads * e >= _MIN_PARALLEL_SIZE else 1
+    run_parallel(threads, pool[1], pool[2], pool[3], _attend_part, arguments)
     _linear(pool, size, size[ATTENDED], _matrix(layer, OUT), size[STREAM], heads * e, d, ADD)
 
 
@@ -177,7 +181,7 @@ def _mlp(pool, size, layer):
     gated = layer[GATE] != 0
     _linear(pool, size, size[NORMED], _matrix(layer, UP), inner, d, f, SET if gated else ACTIVATE)
     if gated:
-        _linear(pool, size, size[NORMED], _matrix(layer, GATE), inner, d, f, GATE_WITH)
+        _linear(pool, size, size[NORMED], _matrix(layer, GATE), inner, d, f, ACTIVATE_AND_MULTIPLY)
     _linear(pool, size, inner, _matrix(layer, DOWN), size[STREAM], f, d, ADD)
 
 
@@ -188,8 +192,8 @@ def _embed(size):
         row = float32_at(size[EMBEDDING] + 4 * d * int64_at(size[TOKENS])[r])
         for j in range(d):
             stream[r * d + j] = row[j]
-        if size[POSITION]:
-            place = float32_at(size[POSITION] + 4 * d * int64_at(size[PLACES])[r])
+        if size[POSITION_EMBEDDING]:
+            place = float32_at(size[POSITION_EMBEDDING] + 4 * d * int64_at(size[POSITIONS])[r])
             for j in range(d):
                 stream[r * d + j] += place[j]
 
@@ -201,14 +205,14 @@ def advance(threads, fork, number, team, sizes, fractions):
     stream, normed = size[STREAM], size[NORMED]
     _embed(size)
     if size[EMBEDDING_NORM]:
-        _normalize_all(stream, size[FIRST_NORM], size[FIRST_NORM + 1], stream, size, fraction)
+        _normalize_all(stream, size[INPUT_NORM], size[INPUT_NORM + 1], stream, size, fraction)
     for i in range(size[LAYERS]):
-        layer = int64_at(size[TABLE] + 8 * FIELDS * i)
+        layer = int64_at(size[LAYER_TABLE] + 8 * LAYER_FIELDS * i)
         _normalize_all(stream, layer[NORM1], layer[NORM1 + 1], normed, size, fraction)
         _attention(pool, size, fraction, layer)
         _normalize_all(stream, layer[NORM2], layer[NORM2 + 1], normed, size, fraction)
         _mlp(pool, size, layer)
-    _normalize_all(stream, size[LAST_NORM], size[LAST_NORM + 1], normed, size, fraction)
+    _normalize_all(stream, size[FINAL_NORM], size[FINAL_NORM + 1], normed, size, fraction)
     rows, vocabulary, head = size[ROWS], size[VOCABULARY], (size[HEAD], size[HEAD + 1], size[HEAD + 2])
     _linear(pool, size, normed, head, size[LOGITS], size[WIDTH], vocabulary, SET)
     if fraction[CAP] > 0:

@@ -14,13 +14,13 @@ from numba import types
 from numba.extending import intrinsic
 
 from normscope.ops.fused.compiler import OPTIONS, Function, compiled
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.parallel import run_parallel
 
 _FORM = types.void(*[types.int64] * 7)
 _STRIDE = 64  # numbers: a thread's share begins where a cache line and a round of the vectorised loop do
 
 
-class Loop:
+class ElementwiseKernel:
     """A loop that is compiled when its address is first asked for."""
 
     def __init__(self, function: Function) -> None:
@@ -57,4 +57,4 @@ def _part(part, parts, loop, a, b, c, d, e, count):
 @compiled
 def run(threads, fork, number, team, loop, a, b, c, d, e, count):
     """Run the loop at an address over `count` numbers."""
-    share(threads, fork, number, team, _part, (loop, a, b, c, d, e, count))
+    run_parallel(threads, fork, number, team, _part, (loop, a, b, c, d, e, count))

@@ -7,49 +7,49 @@ columns to itself.
 
 import numpy as np
 
-from normscope.ops.fused.accumulation import is_plain, low_part
-from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors
-from normscope.ops.fused.parallel import share
-from normscope.ops.fused.row_norm_backward import settle, sum_up
+from normscope.ops.fused.accumulation import is_float32_safe, low_part
+from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, vectorize
+from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.row_norm_backward import backward_sums, finalize_backward_sums
 from normscope.ops.fused.vector_loops import add_to, fill
 
 LONG = 8192
 _WIDTH = 1024  # columns that are taken together
-ROOM = 4  # numbers of float64 for each row
+WORKSPACE_PER_ROW = 4  # numbers of float64 for each row
 
 
 @compiled
-def _sum_part(part, parts, x, weight, real, means, g, room, rows, d, eps, centred, masked):
+def _sum_part(part, parts, x, weight, mask, means, g, workspace, rows, d, eps, centered, has_mask):
     for i in range(rows * part // parts, rows * (part + 1) // parts):
-        if masked and byte_at(real)[i] == 0:
+        if has_mask and byte_at(mask)[i] == 0:
             continue
-        at, own, zero = 4 * i * d, room + 32 * i, room + 32 * rows
-        centre = float64_at(means + 8 * i if centred else zero)
-        square, scale, pull, push = float64_at(own), float64_at(own + 8), float64_at(own + 16), float64_at(own + 24)
-        sum_up(float32_at(x + at), float32_at(weight), float32_at(g + at), centre, square, pull, push, 1, d)
-        settle(x + at, weight, g + at, centre, square, scale, pull, push, 1, d, eps, centred)
+        at, own, zero = 4 * i * d, workspace + 32 * i, workspace + 32 * rows
+        center = float64_at(means + 8 * i if centered else zero)
+        square, scale, dot, grad_sum = float64_at(own), float64_at(own + 8), float64_at(own + 16), float64_at(own + 24)
+        backward_sums(float32_at(x + at), float32_at(weight), float32_at(g + at), center, square, dot, grad_sum, 1, d)
+        finalize_backward_sums(x + at, weight, g + at, center, square, scale, dot, grad_sum, 1, d, eps, centered)
 
 
 @compiled
-def _gradient(x, weight, g, dx, mean, scale, pull, push, count, plain):
-    in_vectors()
-    if plain:
+def _gradient(x, weight, g, dx, mean, scale, dot, grad_sum, count, fast):
+    vectorize()
+    if fast:
         s = np.float32(scale)
-        s_low, slope = np.float32(scale - s), np.float32(-scale * pull)
-        off = np.float32(scale * (mean * pull - push))
+        s_low, slope = np.float32(scale - s), np.float32(-scale * dot)
+        off = np.float32(scale * (mean * dot - grad_sum))
         for j in range(count):
             high = s * weight[j]
             low = low_part(s, s_low, weight[j], high)
             dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
     else:
         for j in range(count):
-            dx[j] = scale * (np.float64(g[j]) * weight[j] - push - (np.float64(x[j]) - mean) * pull)
+            dx[j] = scale * (np.float64(g[j]) * weight[j] - grad_sum - (np.float64(x[j]) - mean) * dot)
 
 
 @compiled
-def _learn(x, g, dweight, dbias, mean, scale, count, plain):
-    in_vectors()
-    if plain:
+def _add_affine_grads(x, g, dweight, dbias, mean, scale, count, fast):
+    vectorize()
+    if fast:
         s, off = np.float32(scale), np.float32(-mean * scale)
         for j in range(count):
             dweight[j] += g[j] * fma(x[j], s, off)
@@ -61,16 +61,16 @@ def _learn(x, g, dweight, dbias, mean, scale, count, plain):
 
 
 @compiled
-def _lower(sums, result, count):
-    in_vectors()
+def _cast_to_float32(sums, result, count):
+    vectorize()
     for j in range(count):
         result[j] = sums[j]
 
 
 @compiled
 def _column_part(
-    part, parts, x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, centred, learns_weight,
-    learns_bias, masked, added,
+    part, parts, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d, centered,
+    needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
     mine = sums + 16 * _WIDTH * part
     gain, bias, strips = float64_at(mine), float64_at(mine + 8 * _WIDTH), (d + _WIDTH - 1) // _WIDTH
@@ -79,41 +79,41 @@ def _column_part(
         count, w = min(_WIDTH, d - first), float32_at(weight + 4 * first)
         fill(gain, 0.0, 2 * _WIDTH)
         for i in range(rows):
-            at, own = 4 * (i * d + first), room + 32 * i
+            at, own = 4 * (i * d + first), workspace + 32 * i
             xs, gs, dxs = float32_at(x + at), float32_at(g + at), float32_at(dx + at)
-            if masked and byte_at(real)[i] == 0:
+            if has_mask and byte_at(mask)[i] == 0:
                 fill(dxs, np.float32(0.0), count)
                 continue
-            mean, row = float64_at(means)[i] if centred else 0.0, float64_at(own)
-            plain = is_plain(mean, row[0], d)
-            _gradient(xs, w, gs, dxs, mean, row[1], row[2], row[3], count, plain)
-            if added:
-                add_to(dxs, float32_at(past + at), count)
-            if learns_weight or learns_bias:
-                _learn(xs, gs, gain, bias, mean, row[1], count, plain)
-        if learns_weight:
-            _lower(gain, float32_at(dweight + 4 * first), count)
-        if learns_bias:
-            _lower(bias, float32_at(dbias + 4 * first), count)
+            mean, row = float64_at(means)[i] if centered else 0.0, float64_at(own)
+            fast = is_float32_safe(mean, row[0], d)
+            _gradient(xs, w, gs, dxs, mean, row[1], row[2], row[3], count, fast)
+            if has_residual:
+                add_to(dxs, float32_at(residual_grad + at), count)
+            if needs_weight_grad or needs_bias_grad:
+                _add_affine_grads(xs, gs, gain, bias, mean, row[1], count, fast)
+        if needs_weight_grad:
+            _cast_to_float32(gain, float32_at(dweight + 4 * first), count)
+        if needs_bias_grad:
+            _cast_to_float32(bias, float32_at(dbias + 4 * first), count)
 
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, eps, centred,
-    learns_weight, learns_bias, masked, added,
+    threads, fork, number, team, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d,
+    eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
     """As `rows_backward.backward`, with ROOM numbers of float64 for each row and one more, and 2 strips a thread."""
-    float64_at(room)[ROOM * rows] = 0.0
-    share(
-        threads, fork, number, team, _sum_part, (x, weight, real, means, g, room, rows, d, eps, centred, masked)
+    float64_at(workspace)[WORKSPACE_PER_ROW * rows] = 0.0
+    run_parallel(
+        threads, fork, number, team, _sum_part, (x, weight, mask, means, g, workspace, rows, d, eps, centered, has_mask)
     )  # fmt: skip
-    share(
+    run_parallel(
         threads, fork, number, team, _column_part,
-        (x, weight, real, means, g, past, dx, dweight, dbias, room, sums, rows, d, centred, learns_weight, learns_bias,
-         masked, added),
+        (x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d, centered,
+        needs_weight_grad, needs_bias_grad, has_mask, has_residual),
     )  # fmt: skip
 
 
-def room_needed(threads: int, rows: int) -> tuple[int, int]:
-    """How many numbers of float64 the backward pass needs at `room` and at `sums`."""
-    return ROOM * rows + 1, 2 * _WIDTH * threads
+def workspace_sizes(threads: int, rows: int) -> tuple[int, int]:
+    """How many numbers of float64 the backward pass needs at `workspace` and at `sums`."""
+    return WORKSPACE_PER_ROW * rows + 1, 2 * _WIDTH * threads

@@ -39,7 +39,7 @@ _TANH_HIGHEST = np.float32(10.0)  # from 9.02 on, tanh is one in float32
 
 _NORMAL_HIGHEST = np.float32(13.2)  # the square root of 2 * 87.12: beyond it the tail of the distribution is zero
 _DENSITY_AT_ZERO = np.float32(1 / math.sqrt(2 * math.pi))
-# (a + 2) R(a) for 0 <= a <= 15 as a polynomial in (a - 2) / (a + 2), from the constant up; see `normal`
+# (a + 2) R(a) for 0 <= a <= 15 as a polynomial in (a - 2) / (a + 2), from the constant up; see `normal_cdf_pdf`
 _T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10 = (
     np.float32(c)
     for c in (
@@ -69,7 +69,7 @@ def _call_of_two(name: str) -> Any:
 
 
 _with_sign_of = _call_of_two("llvm.copysign")
-larger = _call_of_two("llvm.maximum")
+maximum = _call_of_two("llvm.maximum")
 """The larger of two numbers, and NaN if either is. Unlike comparisons, LLVM can run it over a whole row in vectors."""
 
 
@@ -95,7 +95,7 @@ def _half_power(_: Any, shifted: Any) -> Any:
 
 
 @compiled
-def _take_apart(x):
+def _reduce(x):
     """The r of x = n ln 2 + r, and 2^(n - 1)."""
     shifted = fma(x, _PER_OCTAVE, _ROUNDER)
     n = _minus(shifted, _ROUNDER)
@@ -109,22 +109,22 @@ def _small_expm1(r):
 
 
 @compiled
-def _exp_between(x):
+def _exp_in_range(x):
     """exp of what lies between the bounds, or is NaN."""
-    r, half_power = _take_apart(x)
+    r, half_power = _reduce(x)
     return fma(_TWO, _small_expm1(r), _TWO) * half_power
 
 
 @compiled
 def exp(x):
     x = _EXP_LOWEST if x < _EXP_LOWEST else x
-    return _exp_between(_EXP_HIGHEST if x > _EXP_HIGHEST else x)
+    return _exp_in_range(_EXP_HIGHEST if x > _EXP_HIGHEST else x)
 
 
 @compiled
-def decay(a):
+def exp_negative(a):
     """exp(-a) of what is not negative, which is all that most kernels need: there is one bound less to keep."""
-    return _exp_between(-(-_EXP_LOWEST if a > -_EXP_LOWEST else a))
+    return _exp_in_range(-(-_EXP_LOWEST if a > -_EXP_LOWEST else a))
 
 
 @compiled
@@ -135,7 +135,7 @@ def tanh(x):
     """
     size = abs(x)
     size = _TANH_HIGHEST if size > _TANH_HIGHEST else size
-    r, half_power = _take_apart(-_TWO * size)
+    r, half_power = _reduce(-_TWO * size)
     part, power = _small_expm1(r), _TWO * half_power
     e = fma(power, part, power)
     is_near = size < _HALF
@@ -146,7 +146,7 @@ def tanh(x):
 @compiled
 def sigmoids(x):
     """sigmoid(x) and sigmoid(-x), which is one minus the other without the loss of digits."""
-    e = decay(abs(x))
+    e = exp_negative(abs(x))
     large = _ONE / (_ONE + e)
     small = e * large
     return (small, large) if x < 0 else (large, small)
@@ -155,7 +155,7 @@ def sigmoids(x):
 @compiled
 def times_sigmoid(x, u):
     """x sigmoid(u), rounded once less than the product would be."""
-    e = decay(abs(u))
+    e = exp_negative(abs(u))
     return (x * e if u < 0 else x) / (_ONE + e)
 
 
@@ -171,7 +171,7 @@ def _slow_part_of_tail(y):
 
 
 @compiled
-def normal(x):
+def normal_cdf_pdf(x):
     """The share of the normal distribution below x, and its density at x.
 
     With a = |x| the share beyond a is exp(-a^2 / 2) R(a), where R falls slowly, from 1/2 to about 1 / (a sqrt(2 pi)).
@@ -181,7 +181,7 @@ def normal(x):
     a = _NORMAL_HIGHEST if a > _NORMAL_HIGHEST else a
     square = a * a
     rest = fma(a, a, -square)  # what rounding took from the square would be multiplied by it in the exponential
-    e = _exp_between(-_HALF * square)
+    e = _exp_in_range(-_HALF * square)
     e = fma(e, -_HALF * rest, e)
     t = _ONE / (a + _TWO)
     tail = e * (t * _slow_part_of_tail((a - _TWO) * t))

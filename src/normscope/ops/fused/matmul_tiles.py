@@ -54,7 +54,7 @@ def _tile_product(adds: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             a, row, step, b, width, c, breadth, steps = arguments
             fma, tile = _fma(builder.module), [(i, v) for i in range(ROWS) for v in range(0, PANEL, LANES)]
-            places = [builder.add(builder.mul(breadth, _INT64(i)), _INT64(v)) for i, v in tile]
+            offsets = [builder.add(builder.mul(breadth, _INT64(i)), _INT64(v)) for i, v in tile]
             before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
             builder.cbranch(builder.icmp_signed(">", steps, _INT64(0)), loop, after)
 
@@ -83,7 +83,7 @@ def _tile_product(adds: bool) -> Any:
                 for value in (so_far, total):
                     value.add_incoming(zero, before)
                     value.add_incoming(result, loop)
-            for at, total in zip(places, totals, strict=True):
+            for at, total in zip(offsets, totals, strict=True):
                 _store(builder, builder.fadd(_load(builder, c, at), total) if adds else total, c, at)
             return context.get_dummy_value()
 
@@ -131,7 +131,7 @@ def invert_panel(_: Any, x: Any) -> Any:
 
 
 @intrinsic
-def _turn_square(_: Any, x: Any, width: Any, y: Any, breadth: Any) -> Any:
+def _transpose_square(_: Any, x: Any, width: Any, y: Any, breadth: Any) -> Any:
     """y[j, i] = x[i, j] for LANES x LANES numbers: neighbours change places, then pairs, then fours and so on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -160,4 +160,4 @@ def transpose(x, stride, y, rows, columns):
     """y (columns, rows) = x (rows, columns) the other way round; its rows are `stride` apart. All in whole LANES."""
     for i in range(0, rows, LANES):
         for j in range(0, columns, LANES):
-            _turn_square(x + 4 * (i * stride + j), stride, y + 4 * (j * rows + i), rows)
+            _transpose_square(x + 4 * (i * stride + j), stride, y + 4 * (j * rows + i), rows)

@@ -8,23 +8,23 @@ depend on the number of threads.
 
 import numpy as np
 
-from normscope.ops.fused.compiler import compiled, float32_at, float64_at, in_vectors, int32_at, room_for
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int32_at, stack_buffer, vectorize
+from normscope.ops.fused.parallel import run_parallel
 
 (COUNT, MEAN, SECOND, THIRD, FOURTH, LEAST, GREATEST, ZEROS, UNREAL) = range(FIGURES := 9)
 """What is found: how many numbers are finite, their mean, the sums of the powers of the distances from it, the least
 and the greatest, how many are zero, and how many are infinite or not numbers."""
 
-_PIECE = 4096
+_CHUNK = 4096
 _EXPONENT, _MAGNITUDE = np.int32(0x7F800000), np.int32(0x7FFFFFFF)
 _SIGN, _LOWEST, _HIGHEST = np.int32(31), np.int32(-0x7F800000), np.int32(0x7F800000)
-_bits_of_two = room_for(1)
+_bits_of_two = stack_buffer(1)
 
 
 @compiled
 def _count(bits, count):
     """How many are zero and how many are not finite; and the least and the greatest bits, in the order of numbers."""
-    in_vectors()
+    vectorize()
     zeros, unreal, least, greatest = np.int32(0), np.int32(0), _HIGHEST, _LOWEST
     for j in range(count):
         size = bits[j] & _MAGNITUDE
@@ -38,14 +38,14 @@ def _count(bits, count):
 @compiled
 def _number(ordered):
     """The number that stands at this place in the order of numbers."""
-    room = _bits_of_two()
-    int32_at(room)[0] = abs(ordered)
-    return -np.float64(float32_at(room)[0]) if ordered < 0 else np.float64(float32_at(room)[0])
+    workspace = _bits_of_two()
+    int32_at(workspace)[0] = abs(ordered)
+    return -np.float64(float32_at(workspace)[0]) if ordered < 0 else np.float64(float32_at(workspace)[0])
 
 
 @compiled
 def _sum(x, count):
-    in_vectors()
+    vectorize()
     total = 0.0
     for j in range(count):
         total += np.float64(x[j])
@@ -54,7 +54,7 @@ def _sum(x, count):
 
 @compiled
 def _powers(x, mean, count):
-    in_vectors()
+    vectorize()
     second, third, fourth = 0.0, 0.0, 0.0
     for j in range(count):
         off = np.float64(x[j]) - mean
@@ -66,7 +66,7 @@ def _powers(x, mean, count):
 
 
 @compiled
-def _finite_powers(x, bits, count, real, into):
+def _finite_powers(x, bits, count, finite, into):
     """The same of those numbers that are finite, for a piece where some are not; with their extremes."""
     total = 0.0
     for j in range(count):
@@ -74,7 +74,7 @@ def _finite_powers(x, bits, count, real, into):
             value = np.float64(x[j])
             total += value
             into[LEAST], into[GREATEST] = min(into[LEAST], value), max(into[GREATEST], value)
-    mean = total / real if real else 0.0
+    mean = total / finite if finite else 0.0
     second, third, fourth = 0.0, 0.0, 0.0
     for j in range(count):
         if bits[j] & _MAGNITUDE < _EXPONENT:
@@ -109,12 +109,12 @@ def _join(into, n, mean, second, third, fourth):
 @compiled
 def _measure_part(part, parts, x, count, blocks, into):
     """Each block has a row of figures of its own; a block is always the same numbers."""
-    pieces = (count + _PIECE - 1) // _PIECE
+    chunks = (count + _CHUNK - 1) // _CHUNK
     for block in range(blocks * part // parts, blocks * (part + 1) // parts):
         found = float64_at(into + 8 * FIGURES * block)
-        for piece in range(pieces * block // blocks, pieces * (block + 1) // blocks):
-            n = min(_PIECE, count - piece * _PIECE)
-            at = x + 4 * piece * _PIECE
+        for chunk in range(chunks * block // blocks, chunks * (block + 1) // blocks):
+            n = min(_CHUNK, count - chunk * _CHUNK)
+            at = x + 4 * chunk * _CHUNK
             zeros, unreal, least, greatest = _count(int32_at(at), n)
             found[ZEROS] += zeros
             found[UNREAL] += unreal
@@ -147,13 +147,13 @@ def measure(threads, fork, number, team, x, count, blocks, into):
 
     The caller has filled the rows before: the least of no numbers is infinite.
     """
-    share(threads, fork, number, team, _measure_part, (x, count, blocks, into))
+    run_parallel(threads, fork, number, team, _measure_part, (x, count, blocks, into))
     _unite(blocks, into)
 
 
 @compiled
 def _add_row(x, squares, largest, active, d):
-    in_vectors()
+    vectorize()
     for j in range(d):
         value = x[j]
         size = abs(value)

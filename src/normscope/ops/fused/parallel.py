@@ -16,7 +16,7 @@ _INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointe
 
 
 @intrinsic
-def share(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
+def run_parallel(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
     """Call `body(part, parts, *arguments)` on each of so many threads, and wait for all.
 
     `fork`, `number` and `team` are the addresses of OpenMP's functions (see `normscope.ops.threads`). OpenMP may

@@ -16,58 +16,58 @@ import math
 
 import numpy as np
 
-from normscope.ops.fused.accumulation import is_plain, low_part
-from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, in_vectors, room_for
-from normscope.ops.fused.parallel import share
+from normscope.ops.fused.accumulation import is_float32_safe, low_part
+from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, stack_buffer, vectorize
+from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import add, fill
 
-AT_ONCE = 8  # rows that are taken together at most
-_room = room_for(3 * AT_ONCE)
+MAX_ROWS = 8  # rows that are taken together at most
+_workspace = stack_buffer(3 * MAX_ROWS)
 
 
 @compiled
-def at_once(d):
+def rows_per_pass(d):
     """How many rows are taken together: not more than the cache nearest to the processor holds three times."""
-    return AT_ONCE if d <= 192 else 4 if d <= 768 else 1
+    return MAX_ROWS if d <= 192 else 4 if d <= 768 else 1
 
 
 @compiled
-def _measure(x, means, squares, rows, d, centred):
+def _measure(x, means, squares, rows, d, centered):
     """The mean of each row, and the mean square around it; around zero if it is not centred."""
-    in_vectors()
+    vectorize()
     for i in range(rows):
         # Around the first value, which lies within sqrt(d) deviations of the mean: the difference of squares keeps its
         # digits, of which float64 has nine more than float32.
-        around = np.float64(x[i * d]) if centred else 0.0
+        pivot = np.float64(x[i * d]) if centered else 0.0
         total, square = 0.0, 0.0
         for j in range(d):
-            value = np.float64(x[i * d + j]) - around
+            value = np.float64(x[i * d + j]) - pivot
             total += value
             square += value * value
         means[i], squares[i] = total, square
 
 
 @compiled
-def _settle(x, means, squares, scales, rows, d, eps, centred):
-    in_vectors()
+def _finalize(x, means, squares, scales, rows, d, eps, centered):
+    vectorize()
     for i in range(rows):
-        around = np.float64(x[i * d]) if centred else 0.0
-        off, square = means[i] / d if centred else 0.0, squares[i]
-        means[i] = around + off
+        pivot = np.float64(x[i * d]) if centered else 0.0
+        off, square = means[i] / d if centered else 0.0, squares[i]
+        means[i] = pivot + off
         squares[i] = max(square / d - off * off, 0.0) if square == square else square
         scales[i] = 1.0 / math.sqrt(squares[i] + eps)
 
 
 @compiled
-def _standardize(x, weight, bias, y, means, squares, scales, rows, d, shifted):
+def _standardize(x, weight, bias, y, means, squares, scales, rows, d, has_shift):
     """y = (x - mean) scale weight + bias; nothing is shifted where there is neither a mean nor a bias."""
-    in_vectors()
+    vectorize()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
-        if is_plain(mean, squares[i], d):
+        if is_float32_safe(mean, squares[i], d):
             s = np.float32(scale)
             s_low, off = np.float32(scale - s), np.float32(-mean * scale)
-            if shifted:
+            if has_shift:
                 for j in range(d):
                     y[at + j] = fma(fma(x[at + j], s, fma(x[at + j], s_low, off)), weight[j], bias[j])
             else:
@@ -81,51 +81,52 @@ def _standardize(x, weight, bias, y, means, squares, scales, rows, d, shifted):
 
 
 @compiled
-def alike(real, first, last):
+def mask_run_length(mask, first, last):
     """How many rows from the first one on are, like it, real or padding."""
     count = 1
-    while first + count < last and byte_at(real)[first + count] == byte_at(real)[first]:
+    while first + count < last and byte_at(mask)[first + count] == byte_at(mask)[first]:
         count += 1
     return count
 
 
 @compiled
 def _forward_part(
-    part, parts, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted
-):
+    part, parts, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask, has_residual,
+    has_shift,
+):  # fmt: skip
     """y of the rows that fall to one thread."""
-    i, last, few = rows * part // parts, rows * (part + 1) // parts, at_once(d)
-    room = _room()
-    squares, scales, zeros = float64_at(room), float64_at(room + 8 * few), room + 16 * few
+    i, last, few = rows * part // parts, rows * (part + 1) // parts, rows_per_pass(d)
+    workspace = _workspace()
+    squares, scales, zeros = float64_at(workspace), float64_at(workspace + 8 * few), workspace + 16 * few
     while i < last:
         count, xs, ys = min(few, last - i), float32_at(x + 4 * i * d), float32_at(y + 4 * i * d)
-        if added:
+        if has_residual:
             add(xs, float32_at(branch + 4 * i * d), float32_at(total + 4 * i * d), count * d)
             xs = float32_at(total + 4 * i * d)
-        if masked:
-            count = alike(real, i, i + count)
-        if masked and byte_at(real)[i] == 0:
+        if has_mask:
+            count = mask_run_length(mask, i, i + count)
+        if has_mask and byte_at(mask)[i] == 0:
             fill(ys, np.float32(0.0), count * d)
         else:
-            centres = float64_at(means + 8 * i if centred else zeros)
-            _measure(xs, centres, squares, count, d, centred)
-            _settle(xs, centres, squares, scales, count, d, eps, centred)
+            centers = float64_at(means + 8 * i if centered else zeros)
+            _measure(xs, centers, squares, count, d, centered)
+            _finalize(xs, centers, squares, scales, count, d, eps, centered)
             _standardize(
-                xs, float32_at(weight), float32_at(bias), ys, centres, squares, scales, count, d, centred or shifted
+                xs, float32_at(weight), float32_at(bias), ys, centers, squares, scales, count, d, centered or has_shift
             )
         i += count
 
 
 @compiled
 def forward(
-    threads, fork, number, team, x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added,
-    shifted,
+    threads, fork, number, team, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask,
+    has_residual, has_shift,
 ):  # fmt: skip
     """y and, if centred, the mean of all rows; if a branch is added, of x + branch, which is the total.
 
     Arrays are given by their addresses.
     """
-    share(
+    run_parallel(
         threads, fork, number, team, _forward_part,
-        (x, branch, total, weight, bias, real, y, means, rows, d, eps, centred, masked, added, shifted),
+        (x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask, has_residual, has_shift),
     )  # fmt: skip

@@ -1,24 +1,24 @@
 """Loops over numbers that lie one after the other: the smallest parts of several kernels."""
 
-from normscope.ops.fused.compiler import compiled, in_vectors
+from normscope.ops.fused.compiler import compiled, vectorize
 
 
 @compiled
 def fill(numbers, value, count):
-    in_vectors()
+    vectorize()
     for j in range(count):
         numbers[j] = value
 
 
 @compiled
 def add(x, branch, total, count):
-    in_vectors()
+    vectorize()
     for j in range(count):
         total[j] = x[j] + branch[j]
 
 
 @compiled
 def add_to(numbers, more, count):
-    in_vectors()
+    vectorize()
     for j in range(count):
         numbers[j] += more[j]
