@@ -8,7 +8,7 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
 from normscope.training import memory_estimate as needs
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import check_power_state, weights_memory, window_memory
+from normscope.training.memory_estimate import check_memory, weights_memory, window_memory
 
 MODEL = nanochat(vocab_size=100, context=32, depth=2, width=64, heads=2)
 NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
@@ -55,10 +55,10 @@ def test_only_what_cannot_fit_is_refused(
     monkeypatch.setattr(needs, "available_memory", lambda: free)
     config = TrainConfig(steps=1, batch=8, device="cpu", micro_batch=settings.get("micro_batch"))
     if fix is None:
-        check_power_state(MODEL, config)
+        check_memory(MODEL, config)
     else:
         with pytest.raises(ConfigError, match=f"there is not enough memory: .*\nfix: {fix}"):
-            check_power_state(MODEL, config)
+            check_memory(MODEL, config)
 
 
 def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(GPT, "__init__", built)
     train = TrainConfig(steps=1, batch=8, device="cpu")
     with pytest.raises(ConfigError, match=r"not enough memory: .* of 12\.\d E parameters take .* EB, and 8 windows"):
-        check_power_state(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
+        check_memory(nanochat(depth=99_999, width=32 * 99_999, heads=99_999, context=64), train)
     monkeypatch.setattr(needs, "available_memory", lambda: None)
     with pytest.raises(ConfigError, match=r"too large: depth=99999 "):
-        check_power_state(nanochat(depth=99_999, width=8, heads=1), train)
+        check_memory(nanochat(depth=99_999, width=8, heads=1), train)

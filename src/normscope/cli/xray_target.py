@@ -25,7 +25,7 @@ from normscope.runs.run import Run
 from normscope.runs.tensor_specs import tensor_specs
 from normscope.storage.json_files import read_json
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import check_power_state
+from normscope.training.memory_estimate import check_memory
 from normscope.training.optimizers.groups import OptimizerGroup
 from normscope.training.optimizers.lazy_torch import AdamW
 from normscope.training.recipes import recipe
@@ -92,7 +92,7 @@ def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any]
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
     train = TrainConfig(**{**chosen.train, "batch": BATCH_SIZE, "device": "cpu"})
-    check_power_state(config, train)
+    check_memory(config, train)
     check_seed(seed=seed)
     torch.manual_seed(seed)
     model = GPT(config)

@@ -53,21 +53,21 @@ class DecoderLayout:
         at, config, norm, block = self.kernel, model.config, _norm(model.final_norm), _block(model.blocks[0])
         attention, mlp = block.attention, block.mlp
         qk_norm = None if attention.q_norm is None else _norm(attention.q_norm)
-        size = np.zeros(at.SIZES, dtype=np.int64)
+        size = np.zeros(at.MODEL_FIELDS, dtype=np.int64)
         size[at.LAYERS], size[at.WIDTH], size[at.WINDOW] = config.depth, config.width, config.window or 0
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
         size[at.HIDDEN], size[at.VOCABULARY] = mlp.up.out_features, config.vocab_size
-        size[at.KIND] = get_args(WeightFormat).index(self.weights)
-        size[at.CENTERED] = norm.statistic == "standardize"
+        size[at.WEIGHT_FORMAT] = get_args(WeightFormat).index(self.weights)
+        size[at.CENTERED] = norm.statistic.centers
         size[at.QK_NORM] = qk_norm is not None
-        size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic == "standardize"
+        size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic.centers
         size[at.ACTIVATION] = _ACTIVATIONS.index(_GATES.get(mlp.activation.name, mlp.activation.name))
         size[at.EMBEDDING_NORM] = isinstance(model.embedding_norm, Norm)
         size[at.EMBEDDING] = self._address(model.embedding.weight)
-        size[at.POSITION] = self._address(None if model.position is None else model.position.weight)
+        size[at.POSITION_EMBEDDING] = self._address(None if model.position is None else model.position.weight)
         if isinstance(model.embedding_norm, Norm):
-            self._put_norm(size, at.FIRST_NORM, model.embedding_norm)
-        self._put_norm(size, at.LAST_NORM, norm)
+            self._put_norm(size, at.INPUT_NORM, model.embedding_norm)
+        self._put_norm(size, at.FINAL_NORM, norm)
         head = (model.embedding.weight, None) if model.head is None else (model.head.weight, model.head.bias)
         self._put_matrix(size, at.HEAD, *head)
         if attention.rotary is not None:
@@ -77,7 +77,7 @@ class DecoderLayout:
     def _layer(self, module: nn.Module) -> Table:
         at, block = self.kernel, _block(module)
         attention, mlp = block.attention, block.mlp
-        layer = np.zeros(at.FIELDS, dtype=np.int64)
+        layer = np.zeros(at.LAYER_FIELDS, dtype=np.int64)
         self._put_norm(layer, at.NORM1, block.norms[0])
         self._put_norm(layer, at.NORM2, block.norms[1])
         matrices = {
@@ -170,7 +170,7 @@ def _compiled_kernel() -> ModuleType | None:
         kernel_mode.disable_kernels(error)
         return None
     # Run it on an empty model and batch: this compiles it here, so that it cannot fail between two tokens.
-    sizes, fractions = np.zeros(kernel.SIZES, dtype=np.int64), np.zeros(kernel.FRACTIONS)
+    sizes, fractions = np.zeros(kernel.MODEL_FIELDS, dtype=np.int64), np.zeros(kernel.FLOAT_FIELDS)
     arguments = (*thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
     return kernel if kernel_mode.try_kernel(kernel.advance, *arguments) else None
 
@@ -190,8 +190,8 @@ class Decoder:
         for layer, layer_cache in zip(layers, cache.layers, strict=True):
             layer[at.KEYS], layer[at.VALUES] = layer_cache.keys.data_ptr(), layer_cache.values.data_ptr()
         keys = cache.layers[0].keys
-        size[at.ROWS], size[at.ROW_STEP], size[at.HEAD_STEP] = rows, keys.stride(0), keys.stride(1)
-        size[at.SCORES_STEP] = cache.capacity
+        size[at.ROWS], size[at.ROW_STRIDE], size[at.HEAD_STRIDE] = rows, keys.stride(0), keys.stride(1)
+        size[at.SCORES_STRIDE] = cache.capacity
         heads, kv_heads = (size[field] * size[at.HEAD_DIM] for field in (at.HEADS, at.KV_HEADS))
         widths = {
             at.STREAM: size[at.WIDTH],
@@ -208,7 +208,7 @@ class Decoder:
             field: np.zeros((rows, int(width)), dtype=np.float32) for field, width in widths.items()
         }
         self._tokens, self._positions = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-        buffers |= {at.TOKENS: self._tokens, at.PLACES: self._positions, at.TABLE: layers}
+        buffers |= {at.TOKENS: self._tokens, at.POSITIONS: self._positions, at.LAYER_TABLE: layers}
         for field, array in buffers.items():
             size[field] = array.ctypes.data
         self._logits: NDArray[np.float32] = buffers[at.LOGITS]

@@ -21,6 +21,7 @@ from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
+from normscope.ops.statistic import Statistic
 
 
 def can_decode(model: nn.Module) -> bool:
@@ -124,7 +125,7 @@ def _same_rotary(rotary: Rotary | None, other: Rotary | None) -> bool:
     return all(a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
 
 
-def norm_settings(norm: nn.Module | None) -> tuple[str, float | None] | None:
+def norm_settings(norm: nn.Module | None) -> tuple[Statistic, float | None] | None:
     """Statistic and eps of a norm; None for other modules."""
     return (norm.statistic, norm.eps) if isinstance(norm, Norm) else None
 

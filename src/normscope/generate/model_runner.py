@@ -78,7 +78,7 @@ class ModelRunner:
         """The tokens of the window that are not in the cache: all of them if the window has restarted."""
         cache = self._cache_row(i)
         if self._window_starts[i] != sequence.window_start:
-            cache.rewind(0)
+            cache.truncate(0)
             self._window_starts[i] = sequence.window_start
         return sequence.tokens[sequence.window_start + cache.length :]
 

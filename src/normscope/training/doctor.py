@@ -26,7 +26,7 @@ from normscope.runtime.machine_load import measure_load
 from normscope.runtime.memory import current_memory, meminfo, peak_memory
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import check_power_state
+from normscope.training.memory_estimate import check_memory
 from normscope.training.trainer import Trainer
 
 
@@ -97,7 +97,7 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     check_config(model_config, GPTConfig, "a GPT")
     check_config(config, TrainConfig, "a measurement")
     check_positive_number(seconds=seconds)
-    check_power_state(model_config, config)
+    check_memory(model_config, config)
     keep_freed_memory()
     before = current_memory()
     device = resolve_device(config.device)

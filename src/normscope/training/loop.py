@@ -45,7 +45,7 @@ from normscope.runtime.machine_load import usable_cores
 from normscope.runtime.precision import choose_precision
 from normscope.runtime.rng import set_rng_state
 from normscope.training.event_bus import EventBus
-from normscope.training.memory_estimate import check_power_state
+from normscope.training.memory_estimate import check_memory
 from normscope.training.nan_guard import find_nonfinite, origin_to_json, save_nan_bundle
 from normscope.training.restore import load_checkpoint_state
 from normscope.training.rollback import MAX_ROLLBACKS, Rollbacks
@@ -84,7 +84,7 @@ def train_run(
         check_positive_int(until=until)
     if from_step is not None:
         check_non_negative(from_step=from_step)
-    check_power_state(run.config.model, run.config.train)  # the run may come from a larger machine
+    check_memory(run.config.model, run.config.train)  # the run may come from a larger machine
     try:
         reason = _train(run, observers, from_step, until)
     except NonFiniteError:

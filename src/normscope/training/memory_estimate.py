@@ -12,7 +12,7 @@ _ACTIVATIONS = 12
 """Values a block saves for the backward pass, per token and unit of width: half of what is measured."""
 
 
-def check_power_state(model: GPTConfig, train: TrainConfig) -> None:
+def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     """Raise if a run cannot fit into the available memory. This is a lower bound: a run that passes may still fail."""
     free = available_memory()
     if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own

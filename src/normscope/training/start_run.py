@@ -27,7 +27,7 @@ from normscope.runtime.precision import choose_precision
 from normscope.storage.files import is_partial, make_folder
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import check_power_state
+from normscope.training.memory_estimate import check_memory
 from normscope.training.recipes import Recipe
 
 _DATA = "data"
@@ -76,7 +76,7 @@ def start_run(
     choose_precision(training.precision, device)
     check_compile(training.compile, device)
     preset(recipe.preset, **settings)
-    check_power_state(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
+    check_memory(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
     check_no_run(folder)
     with _locked_new_folder(folder):
         corpus = _corpus(folder, sources, recipe, training.seed, column, val_fraction, allow_special, progress)

@@ -195,9 +195,9 @@ class FunctionTracer(TorchFunctionMode):
             total = session.registry.moments(result)
         assert stream.moments is not None
         assert branch.moments is not None
-        join.stream = join.stream.joined(stream.moments)
-        join.branch = join.branch.joined(branch.moments)
-        join.total = join.total.joined(total)
+        join.stream = join.stream.merge(stream.moments)
+        join.branch = join.branch.merge(branch.moments)
+        join.total = join.total.merge(total)
         join.from_stream = join.from_stream or next(iter(stream.producers or stream.scaled_from), None)
         join.from_branch = join.from_branch or next(iter(branch.producers or branch.scaled_from), None)
         known.join, known.channels = JoinLocation(frame.accumulator.name, index), stream.channels

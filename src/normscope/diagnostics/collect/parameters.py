@@ -184,14 +184,14 @@ def _add_gradient(tracked: _TrackedParameter, gradient: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
     tracked.gradients += 1
-    tracked.gradient = found if tracked.gradient is None else tracked.gradient.joined(found)
+    tracked.gradient = found if tracked.gradient is None else tracked.gradient.merge(found)
 
 
 def _sparse_moments(gradient: Tensor) -> Moments:
     """Those of the rows that a table was asked for, and of zeros for all others."""
     numbers = gradient.coalesce().values()
     zeros = gradient.numel() - numbers.numel()
-    return compute_moments(numbers).joined(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
+    return compute_moments(numbers).merge(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
 
 
 def _sample(parameter: Tensor) -> Tensor:
