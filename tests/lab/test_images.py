@@ -136,10 +136,10 @@ def test_the_band_of_the_landscape_is_over_the_way_and_not_over_the_seeds() -> N
     runs = landscape(([1.0, 1.0], [2.0, 0.5]), ([3.0, 1.0], [6.0, 0.5]))
     first, _, third, last = smoother_landscape.charts(runs)
     plain, normed = first.lines
-    assert plain.reach[0] == (1.0, 1.0, 4.0)  # half of and twice 2, the mean of 1 and 3
-    assert normed.reach[0] == (1.0, 2.0, 8.0)
-    assert third.lines[0].reach[0] == (1.0, 1.0, 3.0)  # the seeds
-    assert plain.reach_is != third.lines[0].reach_is
+    assert plain.interval[0] == (1.0, 1.0, 4.0)  # half of and twice 2, the mean of 1 and 3
+    assert normed.interval[0] == (1.0, 2.0, 8.0)
+    assert third.lines[0].interval[0] == (1.0, 1.0, 3.0)  # the seeds
+    assert plain.interval_label != third.lines[0].interval_label
     assert [y for _, y in last.lines[0].points] == pytest.approx([2.0, 0.5])
 
 

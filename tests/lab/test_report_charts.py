@@ -24,7 +24,7 @@ def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
     assert twice.interval_label == "97.5% of each difference, as the verdict has it"
     decided = made_outcome().answers[0].interval  # of two, as `made_outcome` has it
     assert twice.interval[0][1:] == pytest.approx((decided.low, decided.high))
-    assert alone.interval[0][1] > twice.reach[0][1]
+    assert alone.interval[0][1] > twice.interval[0][1]
 
 
 @pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)

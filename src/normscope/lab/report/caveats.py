@@ -42,8 +42,8 @@ def _revised(claims: Sequence[Claim]) -> str:
     verdicts = f", and {pluralize(len(changed), 'verdict')} came out otherwise afterwards: {_listed(changed)}"
     return (
         f"{len(revised)} of these {pluralize(len(claims), 'design')} {'was' if len(revised) == 1 else 'were'} changed "
-        f"after a first run, with seeds 0 to 4, had been looked at{verdicts if changed else ''}. The seeds that judge now "
-        "had not been seen before, with few exceptions, but a design that was fitted to one set of seeds is no "
+        f"after a first run, with seeds 0 to 4, had been looked at{verdicts if changed else ''}. The seeds that judge "
+        "now had not been seen before, with few exceptions, but a design that was fitted to one set of seeds is no "
         "independent evidence. Each section says what was changed; docs/log.md has all of it."
     )
 
