@@ -24,16 +24,33 @@ from normscope.diagnostics.record import (
 
 def signal(rms: float, *, non_finite: float = 0.0, count: int = 64) -> TensorStats:
     return TensorStats(
-        count, mean=0.0, rms=rms, variance=rms * rms, min=-2 * rms, max=2 * rms, kurtosis=3.0, zeros=0.0,
+        count,
+        mean=0.0,
+        rms=rms,
+        variance=rms * rms,
+        min=-2 * rms,
+        max=2 * rms,
+        kurtosis=3.0,
+        zeros=0.0,
         non_finite=non_finite,
-    )  # fmt: skip
+    )
 
 
 def weight(*shape: int, rms: float = 0.02, update_ratio: float | None = 0.001) -> ParameterRecord:
     return ParameterRecord(
-        "weight", shape, "float32", requires_grad=True, values=signal(rms), gradient=signal(rms / 100), update_ratio=update_ratio,
-        in_optimizer=True, alias_of=None, content_hash="ab", identical_rows=False, predicted_gain=1.0,
-    )  # fmt: skip
+        "weight",
+        shape,
+        "float32",
+        requires_grad=True,
+        values=signal(rms),
+        gradient=signal(rms / 100),
+        update_ratio=update_ratio,
+        in_optimizer=True,
+        alias_of=None,
+        content_hash="ab",
+        identical_rows=False,
+        predicted_gain=1.0,
+    )
 
 
 def norm(variance: float) -> NormStats:
@@ -46,57 +63,119 @@ def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spa
     modules = [
         ModuleRecord("", "Tiny", order=0, calls=1, output_shapes=((2, 4, 32),), flops=64_000, output=signal(0.5)),
         ModuleRecord(
-            "embedding", "Embedding", order=1, calls=1, output_shapes=(shape,), output=signal(1.0), gradient=signal(0.004),
-            output_bytes=256, parameters=(weight(32, 8),),
+            "embedding",
+            "Embedding",
+            order=1,
+            calls=1,
+            output_shapes=(shape,),
+            output=signal(1.0),
+            gradient=signal(0.004),
+            output_bytes=256,
+            parameters=(weight(32, 8),),
         ),
         ModuleRecord("blocks", "ModuleList"),
-    ]  # fmt: skip
+    ]
     for i in range(depth):
         block, size, order = f"blocks.{i}", gain**i, 2 + 5 * i
         back = signal(0.004 / gain**i)
         modules += [
             ModuleRecord(
-                block, "Block", order=order, calls=1, input_shapes=(shape,), output_shapes=(shape,), flops=12_000,
-                output=signal(size * gain), gradient=back,
+                block,
+                "Block",
+                order=order,
+                calls=1,
+                input_shapes=(shape,),
+                output_shapes=(shape,),
+                flops=12_000,
+                output=signal(size * gain),
+                gradient=back,
                 joins=(
-                    ResidualJoin(size, 0.1 * size, size, "embedding" if i == 0 else f"blocks.{i - 1}", f"{block}.attention"),
+                    ResidualJoin(
+                        size, 0.1 * size, size, "embedding" if i == 0 else f"blocks.{i - 1}", f"{block}.attention"
+                    ),
                     ResidualJoin(size, 0.5 * size, size * gain, None, f"{block}.mlp"),
                 ),
             ),
             ModuleRecord(
-                f"{block}.norm", "LayerNorm", order=order + 1, calls=1, output_shapes=(shape,), output=signal(1.0),
-                gradient=back, norm=norm(size * size), parameters=(weight(8, rms=1.0),),
+                f"{block}.norm",
+                "LayerNorm",
+                order=order + 1,
+                calls=1,
+                output_shapes=(shape,),
+                output=signal(1.0),
+                gradient=back,
+                norm=norm(size * size),
+                parameters=(weight(8, rms=1.0),),
             ),
             ModuleRecord(
-                f"{block}.attention", "Attention", order=order + 2, calls=1, output_shapes=(shape,), flops=4_000,
-                output=signal(0.1 * size), gradient=back, parameters=(weight(24, 8),), output_bytes=256,
+                f"{block}.attention",
+                "Attention",
+                order=order + 2,
+                calls=1,
+                output_shapes=(shape,),
+                flops=4_000,
+                output=signal(0.1 * size),
+                gradient=back,
+                parameters=(weight(24, 8),),
+                output_bytes=256,
                 attention=AttentionStats(2, 4, (0.9, 0.1 * i), (0.0, 0.5), 1.0, 0.0),
             ),
             ModuleRecord(
-                f"{block}.mlp", "Linear", order=order + 4, calls=1, output_shapes=(shape,), flops=8_000,
-                output=signal(0.5 * size), gradient=back, parameters=(weight(8, 8, update_ratio=0.01),), output_bytes=256,
+                f"{block}.mlp",
+                "Linear",
+                order=order + 4,
+                calls=1,
+                output_shapes=(shape,),
+                flops=8_000,
+                output=signal(0.5 * size),
+                gradient=back,
+                parameters=(weight(8, 8, update_ratio=0.01),),
+                output_bytes=256,
             ),
             ModuleRecord(
-                f"{block}.relu()", "relu", is_function=True, order=order + 3, calls=1, output_shapes=(shape,),
-                input=signal(1.0), output=signal(0.7), gradient=back,
+                f"{block}.relu()",
+                "relu",
+                is_function=True,
+                order=order + 3,
+                calls=1,
+                output_shapes=(shape,),
+                input=signal(1.0),
+                output=signal(0.7),
+                gradient=back,
                 units=UnitStats(8, 8, 2, None, 0.5, ((3, 2.0, 4.0),)),
             ),
-        ]  # fmt: skip
+        ]
     last = 2 + 5 * depth
     modules.append(
         ModuleRecord(
-            "head", "Linear", order=last, calls=1, output_shapes=((2, 4, 32),), flops=4_096, output=signal(0.5),
-            gradient=signal(0.03), parameters=(weight(32, 8),), output_bytes=1_024,
+            "head",
+            "Linear",
+            order=last,
+            calls=1,
+            output_shapes=((2, 4, 32),),
+            flops=4_096,
+            output=signal(0.5),
+            gradient=signal(0.03),
+            parameters=(weight(32, 8),),
+            output_bytes=1_024,
         )
-    )  # fmt: skip
+    )
     if spare:
         modules.append(
             ModuleRecord("spare", "Linear", parameters=(replace(weight(3, 8, update_ratio=0.0), gradient=None),))
         )
     return XrayRecord(
-        "Tiny", tuple(modules), batches=1, backward_passes=1, steps=(StepRecord("AdamW", 0.001, 1, None),),
-        losses=(LossRecord(3.47, 32),), notices=("nothing to worry about",), normscope="1.0", torch="2.0", label=label,
-    )  # fmt: skip
+        "Tiny",
+        tuple(modules),
+        batches=1,
+        backward_passes=1,
+        steps=(StepRecord("AdamW", 0.001, 1, None),),
+        losses=(LossRecord(3.47, 32),),
+        notices=("nothing to worry about",),
+        normscope="1.0",
+        torch="2.0",
+        label=label,
+    )
 
 
 def findings() -> list[Finding]:
@@ -108,7 +187,7 @@ def findings() -> list[Finding]:
     ]
     seen: dict[str, float | str] = {"largest_input": 3.4e38, "type": "float16", "share": 0.25}
     title = "makes numbers that are not finite"
-    return [*dead, Finding("not-finite", "error", "blocks.1.mlp", title, seen, "", "mend")]
+    return [*dead, Finding("non-finite-output", "error", "blocks.1.mlp", title, seen, "", "mend")]
 
 
 def plain(*sizes: float, non_finite: bool = False) -> XrayRecord:

@@ -24,8 +24,8 @@ from normscope.diagnostics.findings import dead_units as units
 from normscope.diagnostics.findings import exploded_weights as growth
 from normscope.diagnostics.findings import initial_weights as weights
 from normscope.diagnostics.findings import running_statistics as running
-from normscope.diagnostics.findings.base import Finder, Finding
-from normscope.diagnostics.findings.record_view import View
+from normscope.diagnostics.findings.base import Check, Finding
+from normscope.diagnostics.findings.record_view import RecordView
 from normscope.diagnostics.record import XrayRecord
 
 
@@ -37,7 +37,7 @@ class Measure:
         finding: its name.
         figure: the figure's name.
         home: the module that has the threshold.
-        finder: what makes the finding.
+        check: the check that makes the finding.
         threshold: the threshold's name.
         loose: constants, and values at which every model has the finding.
         below: whether small figures are at fault, and not large ones.
@@ -47,7 +47,7 @@ class Measure:
     finding: str
     figure: str
     home: ModuleType
-    finder: Finder
+    check: Check
     threshold: str
     loose: dict[str, float] = field(default_factory=dict)
     below: bool = False
@@ -68,11 +68,11 @@ class Measure:
     def worst(self, record: XrayRecord) -> float | None:
         """The figure that is nearest to the threshold in this record; None if it has none."""
         with _loosened(self.home, self.loose):
-            found = self.finder(View(record))
+            found = self.check(RecordView(record))
         return self.worst_of([f for f in found if f.severity != "note" or self.finding == "outlier-features"])
 
     def worst_of(self, found: list[Finding]) -> float | None:
-        figures = [f.figures.get(self.figure) for f in found if f.name == self.finding]
+        figures = [f.evidence.get(self.figure) for f in found if f.name == self.finding]
         return max((value for value in figures if isinstance(value, float | int)), key=self.nearness, default=None)
 
 
@@ -88,65 +88,161 @@ def _loosened(home: ModuleType, values: dict[str, float]) -> Iterator[None]:
             setattr(home, name, value)
 
 
-_ANY = {"FACTOR": 1.0, "STEADY": 1.0}
+_ANY = {"MAX_FACTOR": 1.0, "MIN_STEADY_FACTOR": 1.0}
 
 MEASURES = [
     *(
-        Measure(f"{way}-{what}", "total", depth, depth.depth_trends, "FACTOR", _ANY, both_ways=True)
+        Measure(f"{way}-{what}", "total factor", depth, depth.check_depth, "MAX_FACTOR", _ANY, both_ways=True)
         for what in ("activations", "gradients")
         for way in ("vanishing", "exploding")
     ),
-    Measure("dead-units", "share", units, units.idle_units, "DEAD_SHARE", {"DEAD_NOTED": 0.0, "DEAD_SHARE": 0.0}),
-    Measure("saturated-units", "values", units, units.idle_units, "STUCK_VALUES", {"STUCK_VALUES": 0.0}),
     Measure(
-        "attention-collapsed", "least sharp head", attention, attention.attention_shape, "COLLAPSED",
-        {"COLLAPSED": 0.0, "LOST_SPREAD": 0.0},
+        "dead-units", "fraction", units, units.check_units, "DEAD_WARNING", {"DEAD_NOTE": 0.0, "DEAD_WARNING": 0.0}
+    ),
+    Measure("saturated-units", "values", units, units.check_units, "SATURATED_VALUES", {"SATURATED_VALUES": 0.0}),
+    Measure(
+        "attention-collapsed",
+        "least peaked head",
+        attention,
+        attention.check_attention,
+        "COLLAPSED",
+        {"COLLAPSED": 0.0, "COLLAPSED_SCORE_STD": 0.0},
     ),
     Measure(
-        "attention-collapsed", "spread of scores", attention, attention.attention_shape, "LOST_SPREAD",
-        {"COLLAPSED": 0.0, "LOST_SPREAD": 0.0},
+        "attention-collapsed",
+        "score std",
+        attention,
+        attention.check_attention,
+        "COLLAPSED_SCORE_STD",
+        {"COLLAPSED": 0.0, "COLLAPSED_SCORE_STD": 0.0},
     ),
     Measure(
-        "attention-uniform", "entropy below 1 by", attention, attention.attention_shape, "UNIFORM",
-        {"COLLAPSED": 2.0, "UNIFORM": 1.0}, below=True,
-    ),
-    Measure(
-        "stream-grows", "growth of the second half", residual, residual.stream_growth, "SECOND_HALF",
-        {"SECOND_HALF": 0.0},
-    ),
-    Measure("update-too-large", "update / weight", updates, updates.update_sizes, "TOO_LARGE", {"TOO_LARGE": 0.0}),
-    Measure("update-too-large", "change of gain", updates, updates.update_sizes, "FELT", {"FELT": 0.0}),
-    Measure(
-        "update-too-small", "update / weight", updates, updates.update_sizes, "ROUNDING", {"ROUNDING": math.inf},
+        "attention-uniform",
+        "1 - entropy",
+        attention,
+        attention.check_attention,
+        "UNIFORM",
+        {"COLLAPSED": 2.0, "UNIFORM": 1.0},
         below=True,
     ),
     Measure(
-        "update-too-small", "update / middle", updates, updates.update_sizes, "LAGGING",
-        {"LAGGING": math.inf, "LAGGING_STEP": math.inf}, below=True,
+        "residual-stream-grows",
+        "growth in second half",
+        residual,
+        residual.check_residual_stream,
+        "MAX_GROWTH",
+        {"MAX_GROWTH": 0.0},
     ),
-    Measure("loss-above-chance", "excess", loss, loss.loss_above_chance, "EXCESS", {"EXCESS": -math.inf}),
     Measure(
-        "eps-too-large", "eps / variance", norm_eps, norm_eps.eps_sizes, "OUTWEIGHED", {"NOTED": 0.0, "OUTWEIGHED": 0.0}
+        "update-too-large", "update / weight", updates, updates.check_update_sizes, "TOO_LARGE", {"TOO_LARGE": 0.0}
     ),
     Measure(
-        "norm-of-few-values", "values", norm_scope, norm_scope.starved_norm, "FEW_VALUES", {"FEW_VALUES": math.inf},
+        "update-too-large",
+        "change of gain",
+        updates,
+        updates.check_update_sizes,
+        "MIN_GAIN_CHANGE",
+        {"MIN_GAIN_CHANGE": 0.0},
+    ),
+    Measure(
+        "update-too-small",
+        "update / weight",
+        updates,
+        updates.check_update_sizes,
+        "ROUNDING",
+        {"ROUNDING": math.inf},
         below=True,
     ),
-    Measure("norm-over-padding", "padding", norm_scope, norm_scope.norm_over_padding, "PADDED", {"PADDED": 0.0}),
-    Measure("post-norm-without-warmup", "post-norm additions", warmup, warmup.cold_start, "DEEP", {"DEEP": 0.0}),
-    Measure("post-norm-without-warmup", "rate", warmup, warmup.cold_start, "RATE", {"RATE": 0.0}),
-    Measure("weights-off-centre", "mean / rms", weights, weights.weight_starts, "OFF_CENTRE", {"OFF_CENTRE": 0.0}),
     Measure(
-        "gain-off-theory", "predicted gain", weights, weights.weight_starts, "LARGEST_GAIN",
-        {"LARGEST_GAIN": 0.0, "OFF_CENTRE": math.inf},
+        "update-too-small",
+        "update / median",
+        updates,
+        updates.check_update_sizes,
+        "LAGGING",
+        {"LAGGING": math.inf, "LAGGING_STEP": math.inf},
+        below=True,
+    ),
+    Measure("loss-above-chance", "excess", loss, loss.check_loss, "MAX_EXCESS", {"MAX_EXCESS": -math.inf}),
+    Measure(
+        "eps-too-large",
+        "eps / variance",
+        norm_eps,
+        norm_eps.check_norm_eps,
+        "WARNING_RATIO",
+        {"NOTE_RATIO": 0.0, "WARNING_RATIO": 0.0},
     ),
     Measure(
-        "gain-off-theory", "measured / predicted", weights, weights.weight_starts, "ALIGNED",
-        {"ALIGNED": 0.0, "OFF_CENTRE": math.inf},
+        "norm-over-few-values",
+        "values",
+        norm_scope,
+        norm_scope.check_norm_sample_size,
+        "FEW_VALUES",
+        {"FEW_VALUES": math.inf},
+        below=True,
     ),
-    Measure("weights-grown", "predicted gain", growth, growth.weights_grown, "LARGEST_GAIN", {"LARGEST_GAIN": 0.0}),
-    Measure("odd-weights", "ratio", weights, weights.weight_starts, "ODD", {"ODD": 1.0}, both_ways=True),
-    Measure("outlier-features", "int8 error", outliers, outliers.outlier_features, "LOST", {"LOST": 0.0}),
-    Measure("running-statistics-off", "mean off by", running, running.running_drift, "SHIFTED", {"SHIFTED": 0.0}),
-    Measure("running-statistics-off", "variance off by", running, running.running_drift, "SCALED", {"SCALED": 0.0}),
-]  # fmt: skip
+    Measure("norm-over-padding", "padding", norm_scope, norm_scope.check_norm_over_padding, "PADDED", {"PADDED": 0.0}),
+    Measure(
+        "post-norm-without-warmup",
+        "post-norm additions",
+        warmup,
+        warmup.check_warmup,
+        "MIN_ADDITIONS",
+        {"MIN_ADDITIONS": 0.0},
+    ),
+    Measure("post-norm-without-warmup", "lr", warmup, warmup.check_warmup, "MIN_LR", {"MIN_LR": 0.0}),
+    Measure(
+        "uncentered-weights", "mean / rms", weights, weights.check_initial_weights, "OFF_CENTER", {"OFF_CENTER": 0.0}
+    ),
+    Measure(
+        "abnormal-gain",
+        "predicted gain",
+        weights,
+        weights.check_initial_weights,
+        "LARGEST_GAIN",
+        {"LARGEST_GAIN": 0.0, "OFF_CENTER": math.inf},
+    ),
+    Measure(
+        "abnormal-gain",
+        "measured / predicted",
+        weights,
+        weights.check_initial_weights,
+        "MAX_GAIN_RATIO",
+        {"MAX_GAIN_RATIO": 0.0, "OFF_CENTER": math.inf},
+    ),
+    Measure(
+        "exploded-weights",
+        "predicted gain",
+        growth,
+        growth.check_exploded_weights,
+        "LARGEST_GAIN",
+        {"LARGEST_GAIN": 0.0},
+    ),
+    Measure(
+        "outlier-weights",
+        "ratio",
+        weights,
+        weights.check_initial_weights,
+        "OUTLIER_RATIO",
+        {"OUTLIER_RATIO": 1.0},
+        both_ways=True,
+    ),
+    Measure(
+        "outlier-features", "int8 error", outliers, outliers.check_outlier_features, "MAX_ERROR", {"MAX_ERROR": 0.0}
+    ),
+    Measure(
+        "stale-running-statistics",
+        "mean shift",
+        running,
+        running.check_running_statistics,
+        "MAX_MEAN_SHIFT",
+        {"MAX_MEAN_SHIFT": 0.0},
+    ),
+    Measure(
+        "stale-running-statistics",
+        "variance ratio",
+        running,
+        running.check_running_statistics,
+        "MAX_VARIANCE_RATIO",
+        {"MAX_VARIANCE_RATIO": 0.0},
+    ),
+]

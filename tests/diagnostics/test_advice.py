@@ -40,8 +40,8 @@ def test_a_layer_that_is_given_zeros_is_not_laid_on_what_comes_after_it() -> Non
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[0].bias, -100.0)
     found = of(looked_at(model), "zero-gradient")
-    assert "what comes after it is dead" in found["0"].why
-    assert "all that it was given is zero" in found["2"].why
+    assert "what follows it is dead" in found["0"].why
+    assert "its input is all zeros" in found["2"].why
     assert "`1`" in found["2"].fix
 
 
@@ -66,7 +66,7 @@ class BothWays(nn.Module):
 
 def test_the_reverse_direction_at_the_last_step() -> None:
     found = of(looked_at(BothWays()), "zero-gradient")["rnn"]
-    assert "the last step" in found.why
+    assert "only the last time step" in found.why
     assert "torch.cat([h[-2], h[-1]], dim=-1)" in found.fix
     assert "float16" not in found.fix
 
@@ -75,10 +75,10 @@ def test_the_code_for_copied_weights_can_be_pasted() -> None:
     for copies in (1, 3):
         first = nn.Linear(16, 16)
         model: Any = nn.Sequential(first, *(copy.deepcopy(first) for _ in range(copies)), nn.Linear(16, 4))
-        found = next(iter(of(looked_at(model), "copied-weights").values()))
+        found = next(iter(of(looked_at(model), "duplicate-weights").values()))
         code = found.fix.split("\n", 1)[1]
         exec(code, {"model": model, "nn": nn})
-        assert not of(looked_at(model), "copied-weights")
+        assert not of(looked_at(model), "duplicate-weights")
         shown = render_text(looked_at(model), [found])
         assert all(f"       {line}\n" in shown for line in code.split("\n"))
         assert f"<pre>{code}</pre>" in html.unescape("\n".join(draw_cards([found], {})))
@@ -107,7 +107,7 @@ def test_an_empty_batch_is_not_called_well() -> None:
 def test_probabilities_are_told_with_the_loss_that_they_allow() -> None:
     record = looked_at(nn.Sequential(mlp(16, 8, 4), nn.Softmax(-1)))
     assert [(loss.logits_function, loss.logits_module) for loss in record.losses] == [("softmax", "1")]
-    least = of(record, "squashed-logits")["1"].figures["least loss"]
+    least = of(record, "probabilities-as-logits")["1"].evidence["minimum loss"]
     sure = F.cross_entropy(F.one_hot(LABELS, 4).float(), LABELS)
     assert abs(float(least) - float(sure)) < 1e-6
     with torch.no_grad(), Xray(nn.Linear(16, 4)) as look:

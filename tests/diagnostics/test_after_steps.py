@@ -23,42 +23,42 @@ def _with_steps(made: XrayRecord, *steps: StepRecord) -> list[Finding]:
 
 def test_large_weights_after_many_steps_are_laid_to_the_rate() -> None:
     (finding,) = _with_steps(_large(), *TWENTY)
-    assert (finding.name, finding.module) == ("weights-grown", "")
+    assert (finding.name, finding.module) == ("exploded-weights", "")
     assert "after 20 steps" in finding.title
-    assert "2 others" in finding.title
+    assert "2 other layers" in finding.title
     assert "A learning rate that is too high" in finding.why
     assert finding.fix.startswith("lower the learning rate, clip")
 
 
 def test_large_weights_that_two_steps_have_hardly_changed_are_laid_to_the_start() -> None:
     found = _with_steps(_large(), StepRecord("AdamW", 1e-3, 2, None))
-    assert {finding.name for finding in found} == {"gain-off-theory"}
+    assert {finding.name for finding in found} == {"abnormal-gain"}
     assert found[0].fix.endswith("instead of 3")  # nothing else can be the cause
 
 
 def test_large_weights_that_one_step_has_made_are_laid_to_the_rate() -> None:
     (finding,) = _with_steps(_large(change=3.0), StepRecord("SGD", 1.0, None, None))
-    assert (finding.name, finding.module) == ("weights-grown", "")
-    assert "after its steps" in finding.title
+    assert (finding.name, finding.module) == ("exploded-weights", "")
+    assert "after training" in finding.title
 
 
 def test_where_nobody_knows_of_steps_both_are_said() -> None:
     found = find(_large())
-    assert {finding.name for finding in found} == {"gain-off-theory"}
-    assert "start the weight at 0.177" in found[0].fix
-    assert "if steps have brought it there, lower the learning rate" in found[0].fix
+    assert {finding.name for finding in found} == {"abnormal-gain"}
+    assert "initialize with std 0.177" in found[0].fix
+    assert "if training made the weights this large, lower the learning rate" in found[0].fix
 
 
 def test_one_weight_that_has_grown_is_named() -> None:
     layers = [linear(name, i + 1, parameters=(weight(rms=0.1),)) for i, name in enumerate("abc")]
     layers[1] = linear("b", 2, parameters=(weight(rms=3.0),))
-    assert names(record(*layers, steps=TWENTY)) == [("warning", "weights-grown", "b")]
+    assert names(record(*layers, steps=TWENTY)) == [("warning", "exploded-weights", "b")]
 
 
 def test_weights_off_centre_after_steps_are_no_start() -> None:
     shifted = replace(signal(0.1, 1024), mean=0.08)
     layer = linear("fc", 1, parameters=(weight(values=shifted),))
-    assert names(record(layer)) == [("warning", "weights-off-centre", "fc")]
+    assert names(record(layer)) == [("warning", "uncentered-weights", "fc")]
     assert names(record(layer, steps=TWENTY)) == []
 
 
@@ -66,9 +66,9 @@ def test_first_loss_after_steps_is_not_laid_to_the_start() -> None:
     head = linear("head", 1, output_shapes=((8, 10),))
     fresh = find(record(head, losses=(LossRecord(30.0, 10),), steps=(StepRecord("AdamW", 1e-3, 1, None),)))
     later = find(record(head, losses=(LossRecord(30.0, 10),), steps=TWENTY))
-    assert fresh[0].fix.startswith("start `head` smaller")
+    assert fresh[0].fix.startswith("use a smaller initialization for `head`")
     assert later[0].fix.startswith("lower the learning rate")
-    assert "driven there by its steps" in later[0].why
+    assert "training has diverged" in later[0].why
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -78,8 +78,8 @@ def test_trends_after_steps_may_come_from_them(sign: int) -> None:
         next(finding for finding in find(made) if finding.name.endswith("-activations"))
         for made in (record(*layers), record(*layers, steps=TWENTY))
     )
-    assert fresh.fix.startswith("start the weights")
-    assert later.fix.startswith("lower the learning rate, clip gradients or warm up, if it was well at its start; else")
+    assert fresh.fix.startswith("initialize the weights")
+    assert later.fix.startswith("if the model was healthy at initialization, lower the learning rate, clip")
 
 
 def test_odd_weight_after_steps_is_not_to_be_started_again() -> None:
@@ -87,15 +87,15 @@ def test_odd_weight_after_steps_is_not_to_be_started_again() -> None:
     layers = [
         linear(f"blocks.{i}.fc", i + 1, parameters=(weight(rms=rms, shape=(32, 2)),)) for i, rms in enumerate(sizes)
     ]
-    fresh = [finding for finding in find(record(*layers)) if finding.name == "odd-weights"]
-    later = [finding for finding in find(record(*layers, steps=TWENTY)) if finding.name == "odd-weights"]
-    assert fresh[0].fix.startswith("start it like the others")
-    assert later[0].fix.startswith("look at the rate of its parameter group")
-    assert "Something happened" in later[0].why
+    fresh = [finding for finding in find(record(*layers)) if finding.name == "outlier-weights"]
+    later = [finding for finding in find(record(*layers, steps=TWENTY)) if finding.name == "outlier-weights"]
+    assert fresh[0].fix.startswith("initialize it like the others")
+    assert later[0].fix.startswith("check the learning rate of its parameter group")
+    assert "Training has changed this weight" in later[0].why
 
 
 def test_a_run_knows_its_steps_although_none_was_seen() -> None:
     head = linear("head", 1, output_shapes=((8, 10),), parameters=(weight(rms=3.0),))
     later = find(record(head, losses=(LossRecord(30.0, 10),), steps_before=20))
-    assert [finding.name for finding in later] == ["loss-above-chance", "weights-grown"]
-    assert not any(finding.fix.startswith("start") for finding in later)
+    assert [finding.name for finding in later] == ["loss-above-chance", "exploded-weights"]
+    assert not any(finding.fix.startswith(("initialize", "use a smaller initialization")) for finding in later)

@@ -28,30 +28,62 @@ def signal(rms: float = 1.0, count: int = 1000, non_finite: float = 0.0) -> Tens
 
 def weight(name: str = "weight", rms: float = 0.1, gradient: float | None = 0.01, **more: Any) -> ParameterRecord:
     known: dict[str, Any] = {
-        "shape": (32, 32), "dtype": "float32", "requires_grad": True, "values": signal(rms, 1024),
-        "gradient": None if gradient is None else signal(gradient), "update_ratio": None, "in_optimizer": None, "alias_of": None,
-        "content_hash": None, "identical_rows": False, "predicted_gain": rms * 32**0.5,
-    }  # fmt: skip
+        "shape": (32, 32),
+        "dtype": "float32",
+        "requires_grad": True,
+        "values": signal(rms, 1024),
+        "gradient": None if gradient is None else signal(gradient),
+        "update_ratio": None,
+        "in_optimizer": None,
+        "alias_of": None,
+        "content_hash": None,
+        "identical_rows": False,
+        "predicted_gain": rms * 32**0.5,
+    }
     return ParameterRecord(name=name, **{**known, **more})
 
 
 def linear(name: str, order: int | None, rms: float = 1.0, **more: Any) -> ModuleRecord:
     known: dict[str, Any] = {
-        "kind": "Linear", "order": order, "calls": 1, "input_shapes": ((8, 32),), "output_shapes": ((8, 32),),
-        "input": signal(), "output": signal(rms), "gradient": signal(), "parameters": (weight(),), "training": True,
-    }  # fmt: skip
+        "kind": "Linear",
+        "order": order,
+        "calls": 1,
+        "input_shapes": ((8, 32),),
+        "output_shapes": ((8, 32),),
+        "input": signal(),
+        "output": signal(rms),
+        "gradient": signal(),
+        "parameters": (weight(),),
+        "training": True,
+    }
     return ModuleRecord(name=name, **{**known, **more})
 
 
 def norm(name: str, order: int, shape: tuple[int, ...], **more: Any) -> ModuleRecord:
     figures: dict[str, Any] = {
-        "eps": 1e-5, "input_variance": 1.0, "reduced_axes": (len(shape) - 1,), "removes_bias": False, "reduction_size": 32,
-        "drift": None, "batches_tracked": None, "padding_fraction": 0.0, "weight_mean": 1.0, "weight_std": 0.0, "finite_for_zeros": True,
-    }  # fmt: skip
+        "eps": 1e-5,
+        "input_variance": 1.0,
+        "reduced_axes": (len(shape) - 1,),
+        "removes_bias": False,
+        "reduction_size": 32,
+        "drift": None,
+        "batches_tracked": None,
+        "padding_fraction": 0.0,
+        "weight_mean": 1.0,
+        "weight_std": 0.0,
+        "finite_for_zeros": True,
+    }
     return ModuleRecord(
-        name, "LayerNorm", order=order, calls=1, input_shapes=(shape,), output_shapes=(shape,), training=True, output=signal(),
+        name,
+        "LayerNorm",
+        order=order,
+        calls=1,
+        input_shapes=(shape,),
+        output_shapes=(shape,),
+        training=True,
+        output=signal(),
         norm=NormStats(**{**figures, **more}),
-    )  # fmt: skip
+    )
 
 
 def record(*modules: ModuleRecord, **more: Any) -> XrayRecord:
@@ -95,23 +127,23 @@ def test_of_nan_everywhere_the_first_maker_is_named_and_nothing_else() -> None:
     sick = [linear(f"{i}", i + 1, output=signal(non_finite=1.0), gradient=signal(non_finite=1.0)) for i in range(8)]
     sick[3] = replace(sick[3], produced_non_finite=True)
     made = record(*sick, losses=(LossRecord(float("nan"), 10),))
-    assert names(made) == [("error", "not-finite", "3")]
-    assert find(made)[0].figures["modules reached"] == 8
+    assert names(made) == [("error", "non-finite-output", "3")]
+    assert find(made)[0].evidence["modules affected"] == 8
 
 
 def test_numbers_that_are_not_finite_and_reach_nothing_are_a_note() -> None:
     masks = linear("mask", 1, output=signal(non_finite=0.5), produced_non_finite=True)
-    assert names(record(masks, linear("fc", 2))) == [("note", "not-finite", "mask")]
+    assert names(record(masks, linear("fc", 2))) == [("note", "non-finite-output", "mask")]
 
 
 def test_weights_spoilt_by_a_step_are_no_cause() -> None:
     spoilt = weight(values=signal(non_finite=1.0), update_ratio=float("nan"), in_optimizer=True)
     layers = [linear(f"{i}", i + 1, parameters=(spoilt,)) for i in range(3)]
     layers[1] = replace(layers[1], produced_non_finite_gradient=True)
-    assert names(record(*layers)) == [("error", "not-finite-gradient", "1")]
+    assert names(record(*layers)) == [("error", "non-finite-gradient", "1")]
     before = replace(spoilt, update_ratio=0.0)
     layers[2] = replace(layers[2], parameters=(before,))
-    assert names(record(*layers)) == [("error", "weights-not-finite", "2")]
+    assert names(record(*layers)) == [("error", "non-finite-weights", "2")]
 
 
 def test_one_odd_layer_is_no_trend() -> None:
@@ -152,7 +184,7 @@ def test_unused_part_at_the_end_is_a_note_and_a_cut_a_warning() -> None:
 def test_copies_that_are_frozen_or_tied_are_meant() -> None:
     same = weight(content_hash="same")
     first, second = linear("a", 1, parameters=(same,)), linear("b", 2, parameters=(same,))
-    assert names(record(first, second)) == [("warning", "copied-weights", "b")]
+    assert names(record(first, second)) == [("warning", "duplicate-weights", "b")]
     frozen = replace(second, parameters=(replace(same, requires_grad=False, gradient=None),))
     tied = replace(second, parameters=(replace(same, alias_of="a.weight"),))
     assert find(record(first, frozen)) == []
@@ -210,7 +242,7 @@ def test_many_like_findings_become_one_that_names_the_others() -> None:
     norms = [norm(f"blocks.{i}.norm", i + 1, (8, 32), eps=1.0, input_variance=1e-3) for i in range(5)]
     found = find(record(*norms))
     assert [(finding.name, finding.module) for finding in found] == [("eps-too-large", "blocks.0.norm")]
-    assert found[0].figures["also in"] == ", ".join(f"blocks.{i}.norm" for i in range(1, 5))
+    assert found[0].evidence["also in"] == ", ".join(f"blocks.{i}.norm" for i in range(1, 5))
 
 
 def test_the_most_severe_come_first_then_those_that_run_first() -> None:
@@ -254,38 +286,94 @@ shapes = st.lists(st.integers(0, 64), max_size=4).map(tuple)
 places = st.sampled_from(NAMES)
 signals = st.builds(TensorStats, counts, numbers, sizes, sizes, numbers, numbers, numbers, sizes, sizes)
 units = st.builds(
-    UnitStats, counts, counts, counts, st.none() | counts, sizes,
+    UnitStats,
+    counts,
+    counts,
+    counts,
+    st.none() | counts,
+    sizes,
     st.lists(st.tuples(counts, sizes, sizes), max_size=2).map(tuple),
-)  # fmt: skip
+)
 looks = st.builds(
-    AttentionStats, counts, counts, st.lists(numbers, max_size=3).map(tuple), st.lists(numbers, max_size=3).map(tuple),
-    st.none() | numbers, st.none() | numbers,
-)  # fmt: skip
+    AttentionStats,
+    counts,
+    counts,
+    st.lists(numbers, max_size=3).map(tuple),
+    st.lists(numbers, max_size=3).map(tuple),
+    st.none() | numbers,
+    st.none() | numbers,
+)
 joins = st.builds(ResidualJoin, sizes, sizes, sizes, st.none() | places, st.none() | places, st.none() | places)
 norm_figures = st.builds(
-    NormStats, st.none() | numbers, numbers, st.none() | st.lists(st.integers(0, 3), max_size=3).map(tuple),
-    st.none() | st.booleans(), st.none() | counts, st.none() | st.tuples(numbers, numbers), st.none() | counts, numbers,
-    st.none() | numbers, st.none() | numbers, st.none() | st.booleans(),
-)  # fmt: skip
+    NormStats,
+    st.none() | numbers,
+    numbers,
+    st.none() | st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.none() | st.booleans(),
+    st.none() | counts,
+    st.none() | st.tuples(numbers, numbers),
+    st.none() | counts,
+    numbers,
+    st.none() | numbers,
+    st.none() | numbers,
+    st.none() | st.booleans(),
+)
 parameters = st.builds(
-    ParameterRecord, st.sampled_from(["weight", "bias"]), shapes, st.just("float32"), st.booleans(), signals,
-    st.none() | signals, st.none() | numbers, st.none() | st.booleans(), st.none() | places,
-    st.none() | st.sampled_from(["a", "b"]), st.booleans(), st.none() | numbers,
-)  # fmt: skip
+    ParameterRecord,
+    st.sampled_from(["weight", "bias"]),
+    shapes,
+    st.just("float32"),
+    st.booleans(),
+    signals,
+    st.none() | signals,
+    st.none() | numbers,
+    st.none() | st.booleans(),
+    st.none() | places,
+    st.none() | st.sampled_from(["a", "b"]),
+    st.booleans(),
+    st.none() | numbers,
+)
 modules = st.builds(
-    ModuleRecord, places, st.sampled_from(["Linear", "relu", "Block"]), st.booleans(), st.none() | st.integers(0, 40), counts,
-    st.none() | places, st.lists(shapes, max_size=2).map(tuple), st.lists(shapes, max_size=2).map(tuple),
-    st.none() | st.just("float16"), st.none() | st.booleans(), st.none() | counts, counts,
-    st.none() | signals, st.none() | signals, st.none() | signals, st.none() | numbers, st.booleans(), st.booleans(),
-    st.booleans(), st.booleans(), st.lists(places, max_size=2).map(tuple), st.none() | units, st.none() | units,
-    st.none() | norm_figures, st.none() | looks, st.lists(joins, max_size=3).map(tuple),
-    st.lists(parameters, max_size=2).map(tuple), st.lists(numbers, max_size=6).map(tuple),
-)  # fmt: skip
+    ModuleRecord,
+    places,
+    st.sampled_from(["Linear", "relu", "Block"]),
+    st.booleans(),
+    st.none() | st.integers(0, 40),
+    counts,
+    st.none() | places,
+    st.lists(shapes, max_size=2).map(tuple),
+    st.lists(shapes, max_size=2).map(tuple),
+    st.none() | st.just("float16"),
+    st.none() | st.booleans(),
+    st.none() | counts,
+    counts,
+    st.none() | signals,
+    st.none() | signals,
+    st.none() | signals,
+    st.none() | numbers,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.lists(places, max_size=2).map(tuple),
+    st.none() | units,
+    st.none() | units,
+    st.none() | norm_figures,
+    st.none() | looks,
+    st.lists(joins, max_size=3).map(tuple),
+    st.lists(parameters, max_size=2).map(tuple),
+    st.lists(numbers, max_size=6).map(tuple),
+)
 steps = st.builds(StepRecord, st.sampled_from(["Adam", "SGD"]), numbers, st.none() | counts, st.none() | numbers)
 records = st.builds(
-    XrayRecord, st.just("Model"), st.lists(modules, max_size=12).map(tuple), counts, counts,
-    st.lists(steps, max_size=2).map(tuple), st.lists(st.builds(LossRecord, numbers, counts), max_size=2).map(tuple),
-)  # fmt: skip
+    XrayRecord,
+    st.just("Model"),
+    st.lists(modules, max_size=12).map(tuple),
+    counts,
+    counts,
+    st.lists(steps, max_size=2).map(tuple),
+    st.lists(st.builds(LossRecord, numbers, counts), max_size=2).map(tuple),
+)
 
 
 @given(records)

@@ -43,7 +43,7 @@ def test_matrices_that_start_alike_by_design_are_no_copies() -> None:
         other = replace(same, **more)
         return names(record(linear("a", 1, parameters=(other,)), linear("b", 2, parameters=(other,))))
 
-    assert two() == [("warning", "copied-weights", "b")]
+    assert two() == [("warning", "duplicate-weights", "b")]
     assert two(name="A_log", predicted_gain=None) == []
     assert two(values=replace(same.values, zeros=0.97)) == []
     target = replace(same, gradient=None)
@@ -56,7 +56,7 @@ def test_last_of_layers_that_follow_each_other_may_be_small() -> None:
     layers = [linear(f"{i}", i + 1, parameters=(weight(rms=0.001 if i == 4 else 0.1),)) for i in range(5)]
     assert find(record(*layers)) == []
     layers[2] = replace(layers[2], parameters=(weight(rms=0.001),))
-    assert names(record(*layers)) == [("warning", "odd-weights", "2")]
+    assert names(record(*layers)) == [("warning", "outlier-weights", "2")]
 
 
 class Refuses(torch.autograd.Function):

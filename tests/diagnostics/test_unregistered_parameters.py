@@ -102,8 +102,8 @@ def test_column_that_is_not_scaled_is_named() -> None:
         F.cross_entropy(model(x), torch.arange(256) % 3).backward()
     finding = look.findings[0]
     assert (finding.name, finding.module) == ("loss-above-chance", "0")
-    assert "Column 5 alone" in finding.why
-    assert finding.fix.startswith("scale the input, column 5 above all")
+    assert "Column 5 has an rms of" in finding.why
+    assert finding.fix.startswith("normalize the input, especially column 5")
 
 
 def test_large_head_is_blamed_although_the_input_is_large() -> None:
@@ -115,4 +115,4 @@ def test_large_head_is_blamed_although_the_input_is_large() -> None:
         F.cross_entropy(model(10 * inputs), labels).backward()
     finding = next(finding for finding in x.findings if finding.name == "loss-above-chance")
     assert finding.module == "2"
-    assert finding.fix.startswith("start `2` smaller")
+    assert finding.fix.startswith("use a smaller initialization for `2`")

@@ -144,7 +144,8 @@ def draw_chart(chart: Chart) -> str:
 def describe_intervals(chart: Chart) -> list[str]:
     """What bars and bands are, once for all lines that have the same.
 
-    >>> describe_intervals(Chart("", "", "", [ChartLine("a", [(1, 2.0)], interval=[(1, 1.0, 3.0)], interval_label="95% of each mean")]))
+    >>> line = ChartLine("a", [(1, 2.0)], interval=[(1, 1.0, 3.0)], interval_label="95% of each mean")
+    >>> describe_intervals(Chart("", "", "", [line]))
     ['band: 95% of each mean']
     """
     kinds = (

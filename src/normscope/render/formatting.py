@@ -1,6 +1,7 @@
 """Numbers and texts as people read them."""
 
 import math
+from collections.abc import Sequence
 
 
 def format_count(number: float) -> str:
@@ -130,3 +131,30 @@ def quote(text: str, longest: int = 160) -> str:
     """
     line = one_line(text)
     return f'"{line}"' if len(line) <= longest else f'"{line[: longest - 1]}…"'
+
+
+def format_short(number: float) -> str:
+    """Format a number with up to three significant digits, without trailing zeros.
+
+    >>> format_short(0.000123456), format_short(12.0), format_short(1234567.0)
+    ('0.000123', '12', '1.23e+06')
+    """
+    return f"{number:.3g}"
+
+
+def format_percent(fraction: float) -> str:
+    """Format a fraction as a percentage.
+
+    >>> format_percent(0.5), format_percent(0.0012)
+    ('50%', '0.12%')
+    """
+    return f"{100 * fraction:.3g}%"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join words with commas and a final "and".
+
+    >>> join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

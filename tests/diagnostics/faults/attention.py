@@ -11,7 +11,7 @@ from tests.diagnostics.networks import Decoder, Encoder
 from tests.diagnostics.tasks import count_up, predict
 
 
-@fault("attention-collapsed", "blocks.1.attention", ["odd-weights", "gain-off-theory"])
+@fault("attention-collapsed", "blocks.1.attention", ["outlier-weights", "abnormal-gain"])
 def queries_and_keys_far_too_large() -> Scene:
     """By themselves they are far from those of the other blocks, and from theory."""
     model: Any = Decoder(depth=4)

@@ -11,13 +11,13 @@ from tests.diagnostics.networks import Decoder, convnet, mlp
 from tests.diagnostics.tasks import classify, images, points, predict
 
 
-@fault("squashed-logits", "5")
+@fault("probabilities-as-logits", "5")
 def classifier_that_ends_in_a_softmax() -> Scene:
     model: Any = nn.Sequential(*mlp(16, 64, 64, 4), nn.Softmax(dim=-1))
     return running(model, classify(model))
 
 
-@fault("squashed-logits", "1")
+@fault("probabilities-as-logits", "1")
 def convnet_that_ends_in_a_sigmoid() -> Scene:
     model: Any = nn.Sequential(convnet(), nn.Sigmoid())
     return running(model, classify(model, images))
@@ -28,14 +28,14 @@ class Sure(Decoder):
         return super().forward(tokens).softmax(-1)
 
 
-@fault("squashed-logits", "")
+@fault("probabilities-as-logits", "")
 def decoder_that_gives_probabilities() -> Scene:
     """The loss sees them flattened."""
     model: Any = Sure(depth=2)
     return running(model, predict(model))
 
 
-@fault("squashed-logits", "")
+@fault("probabilities-as-logits", "")
 def softmax_between_the_model_and_its_loss() -> Scene:
     model: Any = mlp(16, 64, 4)
 
@@ -46,7 +46,7 @@ def softmax_between_the_model_and_its_loss() -> Scene:
     return running(model, batch)
 
 
-@fault("squashed-logits", "3", note=True)
+@fault("probabilities-as-logits", "3", note=True)
 def log_softmax_that_the_loss_takes_again() -> Scene:
     """The same loss: it is done twice."""
     model: Any = nn.Sequential(*mlp(16, 64, 4), nn.LogSoftmax(dim=-1))

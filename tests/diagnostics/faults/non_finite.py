@@ -18,7 +18,7 @@ class Logarithm(nn.Module):
         return torch.log(x)
 
 
-@fault("not-finite", "4")
+@fault("non-finite-output", "4")
 def logarithm_after_a_relu() -> Scene:
     model: Any = nn.Sequential(
         nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), Logarithm(), nn.Linear(32, 4)
@@ -55,7 +55,7 @@ class Padded(nn.Module):
         return y
 
 
-@fault("not-finite", "layers.0")
+@fault("non-finite-output", "layers.0")
 def attention_of_a_text_that_is_all_padding() -> Scene:
     model: Any = Padded()
     tokens = torch.randint(16, (4, 8))
@@ -63,7 +63,7 @@ def attention_of_a_text_that_is_all_padding() -> Scene:
     return model, lambda: model(tokens, real).square().mean().backward()
 
 
-@fault("not-finite", "4")
+@fault("non-finite-output", "4")
 def overflow_of_half_precision() -> Scene:
     model: Any = mlp(16, 64, 64, 64, 4)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def overflow_of_half_precision() -> Scene:
     return model, run
 
 
-@fault("weights-not-finite", "3")
+@fault("non-finite-weights", "3")
 def weight_with_a_nan() -> Scene:
     model: Any = convnet()
     with torch.no_grad():
@@ -93,7 +93,7 @@ def _moved(model: nn.Sequential) -> Scene:
     return running(moved, classify(moved, images))
 
 
-@fault("weights-not-finite", "transformer.h.1.ln_2", needs="transformers")
+@fault("non-finite-weights", "transformer.h.1.ln_2", needs="transformers")
 def gain_that_is_infinite() -> Scene:
     model: Any = gpt2()
     with torch.no_grad():
@@ -108,7 +108,7 @@ class Length(nn.Module):
         return x / (1 + x.square().sum(-1, keepdim=True).sqrt())
 
 
-@fault("not-finite-gradient", "2")
+@fault("non-finite-gradient", "2")
 def length_of_a_vector_of_zeros() -> Scene:
     model: Any = nn.Sequential(nn.Linear(16, 32, bias=False), nn.ReLU(), Length(), nn.Linear(32, 4))
     x, labels = points(0)
@@ -116,7 +116,7 @@ def length_of_a_vector_of_zeros() -> Scene:
     return model, lambda: F.cross_entropy(model(x), labels).backward()
 
 
-@fault("not-finite-gradient", "2")
+@fault("non-finite-gradient", "2")
 def loss_whose_root_has_no_slope_at_zero() -> Scene:
     """Outputs are at their targets to the bit, as for a padded row, and the root of the error is taken."""
     model: Any = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -126,14 +126,14 @@ def loss_whose_root_has_no_slope_at_zero() -> Scene:
     return model, lambda: (model(x) - target).square().sum(-1).sqrt().mean().backward()
 
 
-@fault("not-finite", "model.layers.1.self_attn", needs="transformers")
+@fault("non-finite-output", "model.layers.1.self_attn", needs="transformers")
 def llama_that_divides_by_zero_in_attention() -> Scene:
     model: Any = llama(attn_implementation="eager")
     model.model.layers[1].self_attn.scaling = math.inf
     return model, lambda: predict(model)(0)().backward()
 
 
-@fault("weights-not-finite", "")
+@fault("non-finite-weights", "")
 def parameter_of_the_model_itself() -> Scene:
     """It belongs to no layer, and nothing reads it yet."""
     model: Any = Decoder(depth=2)
@@ -141,7 +141,7 @@ def parameter_of_the_model_itself() -> Scene:
     return model, lambda: predict(model)(0)().backward()
 
 
-@fault("input-not-finite", "")
+@fault("non-finite-input", "")
 def number_that_is_missing_in_a_batch() -> Scene:
     model: Any = mlp(16, 32, 32, 4)
     x, labels = points(0)
@@ -149,7 +149,7 @@ def number_that_is_missing_in_a_batch() -> Scene:
     return model, lambda: F.cross_entropy(model(x), labels).backward()
 
 
-@fault("input-not-finite", "")
+@fault("non-finite-input", "")
 def image_that_overflows_before_a_convnet() -> Scene:
     """Forward alone, in evaluation: there is no loss and no gradient to show it."""
     model: Any = convnet()
@@ -190,7 +190,7 @@ class Added(nn.Module):
         return y
 
 
-@fault("not-finite", "layers.0")
+@fault("non-finite-output", "layers.0")
 def added_mask_that_hides_all_from_one_text() -> Scene:
     """The mask is minus infinity, as it should be; but in the first text no key is left."""
     model: Any = Added()

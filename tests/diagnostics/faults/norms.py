@@ -59,7 +59,7 @@ def llama_with_an_eps_of_one() -> Scene:
     return running(model, predict(model))
 
 
-@fault("running-statistics-off", "1", ["running-statistics-off"])
+@fault("stale-running-statistics", "1", ["stale-running-statistics"])
 def eval_on_data_that_was_not_scaled() -> Scene:
     """The first norm sees ten times the size; what comes after it does so too."""
     model: Any = convnet()
@@ -85,17 +85,17 @@ def _eval_after_training(change: Callable[[Tensor], Tensor]) -> Scene:
     return model, run
 
 
-@fault("running-statistics-off", "1")
+@fault("stale-running-statistics", "1")
 def eval_on_data_that_was_not_centred() -> Scene:
     return _eval_after_training(lambda x: x + 5.0)
 
 
-@fault("running-statistics-off", "1")
+@fault("stale-running-statistics", "1")
 def eval_on_data_that_varies_more() -> Scene:
     return _eval_after_training(lambda x: x.mean(0) + 4 * (x - x.mean(0)))
 
 
-@fault("running-statistics-off", "1")
+@fault("stale-running-statistics", "1")
 def momentum_that_never_learns() -> Scene:
     model: Any = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32, momentum=1e-5), nn.ReLU(), nn.Linear(32, 4))
     nn.init.normal_(model[0].weight, std=1.0)

@@ -26,7 +26,7 @@ class InAList(nn.Module):
         return y
 
 
-@fault("weights-not-owned", "")
+@fault("unregistered-parameters", "")
 def layers_in_a_plain_list() -> Scene:
     model: Any = InAList()
     return running(model, classify(model))
@@ -44,7 +44,7 @@ class Fresh(nn.Module):
         return y
 
 
-@fault("weights-not-owned", "3")
+@fault("unregistered-parameters", "3")
 def layer_made_in_forward() -> Scene:
     model: Any = convnet()
     model.insert(3, Fresh())
@@ -62,7 +62,7 @@ class Plain(nn.Module):
         return F.gelu(x @ self.weight)
 
 
-@fault("weights-not-owned", "blocks.1.feed")
+@fault("unregistered-parameters", "blocks.1.feed")
 def weight_that_is_no_parameter() -> Scene:
     model: Any = Decoder(depth=2)
     model.blocks[1].feed = Plain()
@@ -80,33 +80,33 @@ def _never_emptied(model: Any, optimiser: torch.optim.Optimizer, batches: Any, c
     return model, run
 
 
-@fault("gradients-pile-up", "")
+@fault("missing-zero-grad", "")
 def gradients_that_nobody_empties() -> Scene:
     model: Any = mlp(16, 64, 4)
     return _never_emptied(model, torch.optim.SGD(model.parameters(), lr=0.01), classify(model))
 
 
-@fault("gradients-pile-up", "")
+@fault("missing-zero-grad", "")
 def clipped_gradients_that_nobody_empties() -> Scene:
     model: Any = Decoder(depth=2)
     return _never_emptied(model, torch.optim.AdamW(model.parameters(), lr=1e-4), predict(model), clip=True)
 
 
-@fault("gradients-pile-up", "")
+@fault("missing-zero-grad", "")
 def gradients_of_one_batch_that_nobody_empties() -> Scene:
     """They hardly differ from step to step."""
     model: Any = mlp(16, 64, 4)
     return _never_emptied(model, torch.optim.SGD(model.parameters(), lr=1e-3), lambda _: classify(model)(0))
 
 
-@fault("weights-grown", "", ["loss-above-chance", "update-too-large"])
+@fault("exploded-weights", "", ["loss-above-chance", "update-too-large"])
 def thirty_steps_of_a_rate_of_three() -> Scene:
     """Logits of huge weights are huge, and so is the loss."""
     model: Any = mlp(16, 64, 64, 4)
     return running(model, classify(model), trained=30, lr=3.0)
 
 
-@fault("weights-grown", "head", ["loss-above-chance", "update-too-large"])
+@fault("exploded-weights", "head", ["loss-above-chance", "update-too-large"])
 def steps_of_the_head_at_a_rate_of_one() -> Scene:
     """Its logits are huge, and so is the loss."""
     model: Any = StateSpaceModel(depth=2)

@@ -13,14 +13,14 @@ from tests.diagnostics.networks import Decoder, mlp
 from tests.diagnostics.tasks import classify, images, points, predict
 
 
-@fault("norm-of-few-values", "1")
+@fault("norm-over-few-values", "1")
 def batch_norm_of_a_batch_of_one() -> Scene:
     """torch refuses it."""
     model: Any = mlp(16, 32, 4, norm=nn.BatchNorm1d)
     return running(model, classify(model, lambda i: points(i, count=1)))
 
 
-@fault("norm-of-few-values", "4")
+@fault("norm-over-few-values", "4")
 def batch_norm_of_a_batch_of_two_over_single_pixels() -> Scene:
     model: Any = nn.Sequential(
         nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
@@ -29,13 +29,13 @@ def batch_norm_of_a_batch_of_two_over_single_pixels() -> Scene:
     return running(model, classify(model, lambda i: images(i, count=2)))
 
 
-@fault("norm-of-few-values", "1", ["norm-of-few-values"])
+@fault("norm-over-few-values", "1", ["norm-over-few-values"])
 def batch_norm_of_a_batch_of_four() -> Scene:
     model: Any = mlp(16, 32, 32, 4, norm=nn.BatchNorm1d)
     return running(model, classify(model, lambda i: points(i, count=4)))
 
 
-@fault("norm-of-few-values", "1", ["zero-gradient"])
+@fault("norm-over-few-values", "1", ["zero-gradient"])
 def groups_of_one_number() -> Scene:
     """As many groups as channels, for vectors: each is its own mean, and only the bias is left of it.
 

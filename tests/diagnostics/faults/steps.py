@@ -11,7 +11,7 @@ from tests.diagnostics.networks import Decoder, LongShort, StateSpaceModel, conv
 from tests.diagnostics.tasks import classify, images, predict
 
 
-@fault("update-too-large", "", ["loss-above-chance", "weights-grown"])
+@fault("update-too-large", "", ["loss-above-chance", "exploded-weights"])
 def rate_of_one() -> Scene:
     """After the first such step the weights are huge, and so are the logits and the second loss."""
     model: Any = mlp(16, 64, 64, 4)
@@ -55,14 +55,14 @@ def rate_of_one_part_a_millionth() -> Scene:
     return model, lambda: steps([predict(model)(0)], optimiser)
 
 
-@fault("not-optimised", "")
+@fault("not-in-optimizer", "")
 def optimiser_of_an_older_copy() -> Scene:
     model: Any = mlp(16, 64, 4)
     optimiser = adam(copy.deepcopy(model))
     return model, lambda: steps([classify(model)(0)], optimiser)
 
 
-@fault("not-optimised", "head")
+@fault("not-in-optimizer", "head")
 def head_added_after_the_optimiser_was_made() -> Scene:
     model: Any = Decoder(depth=2)
     optimiser = adam(model)
@@ -70,7 +70,7 @@ def head_added_after_the_optimiser_was_made() -> Scene:
     return model, lambda: steps([predict(model)(0), predict(model)(1)], optimiser)
 
 
-@fault("not-optimised", "blocks.1.enter")
+@fault("not-in-optimizer", "blocks.1.enter")
 def part_left_out_of_the_optimiser() -> Scene:
     model: Any = StateSpaceModel(depth=2)
     some = [parameter for name, parameter in model.named_parameters() if not name.startswith("blocks.1.enter")]
@@ -85,7 +85,7 @@ def head_tied_to_an_embedding_of_size_one() -> Scene:
     return running(model, predict(model))
 
 
-@fault("loss-above-chance", "11", ["gain-off-theory"])
+@fault("loss-above-chance", "11", ["abnormal-gain"])
 def last_layer_a_hundred_times_too_large() -> Scene:
     """Its gain is off by as much."""
     model: Any = convnet()

@@ -13,7 +13,7 @@ from tests.diagnostics.networks import Decoder, Encoder, ResNet, he
 from tests.diagnostics.tasks import classify, count_up, images, predict
 
 
-@fault("stream-grows", "blocks.9", ["exploding-gradients", "attention-collapsed", "loss-above-chance"])
+@fault("residual-stream-grows", "blocks.9", ["exploding-gradients", "attention-collapsed", "loss-above-chance"])
 def decoder_without_norms() -> Scene:
     """Every branch is as large as the stream, and so is the way back; queries, keys and head are given thousands.
 
@@ -24,14 +24,14 @@ def decoder_without_norms() -> Scene:
     return running(model, predict(model))
 
 
-@fault("stream-grows", "blocks.11", ["loss-above-chance", "exploding-gradients"])
+@fault("residual-stream-grows", "blocks.11", ["loss-above-chance", "exploding-gradients"])
 def resnet_without_norms() -> Scene:
     model: Any = ResNet(depth=12, norm=lambda channels: nn.Identity())
     he(model, gain=2.0)
     return running(model, classify(model, images))
 
 
-@fault("stream-grows", "blocks.7", ["odd-weights", "gain-off-theory"])
+@fault("residual-stream-grows", "blocks.7", ["outlier-weights", "abnormal-gain"])
 def later_blocks_write_ever_more() -> Scene:
     """Norms do not help if the last weights of the branches grow from block to block; the first and last are odd."""
     model: Any = gpt("llama", 0, depth=8)
@@ -63,7 +63,7 @@ def bert_at_its_full_rate() -> Scene:
     return model, lambda: steps([count_up(model)(0)], optimiser)
 
 
-@fault("stream-drowned", "blocks.2", ["odd-weights", "gain-off-theory"], note=True)
+@fault("residual-branch-dominates", "blocks.2", ["outlier-weights", "abnormal-gain"], note=True)
 def branch_that_drowns_the_stream() -> Scene:
     """Its last weight is a hundred times that of the other blocks."""
     model: Any = Decoder(depth=4)
@@ -72,7 +72,7 @@ def branch_that_drowns_the_stream() -> Scene:
     return running(model, predict(model))
 
 
-@fault("stream-drowned", "blocks.1")
+@fault("residual-branch-dominates", "blocks.1")
 def factor_behind_a_branch() -> Scene:
     """A scale that was meant to be 0.02 and is 200."""
     model: Any = gpt("gpt2", 0)
@@ -96,7 +96,7 @@ class Functional(nn.Module):
         return z
 
 
-@fault("stream-drowned", "4", ["loss-above-chance"])
+@fault("residual-branch-dominates", "4", ["loss-above-chance"])
 def factor_of_a_thousand_before_one_branch() -> Scene:
     """What the head is given is that branch alone, normalized."""
     blocks = (Functional(32, factor=1000.0 if i == 3 else 1.0) for i in range(8))

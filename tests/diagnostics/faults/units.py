@@ -56,7 +56,7 @@ def relu2_with_weights_that_only_inhibit() -> Scene:
     return running(model, predict(model))
 
 
-@fault("saturated-units", "3", ["gain-off-theory"])
+@fault("saturated-units", "3", ["abnormal-gain"])
 def tanh_after_weights_of_size_five() -> Scene:
     """Its gain is what is wrong, and the tanh after it is what suffers."""
     model: Any = he(mlp(16, 64, 64, 64, 4, activation=nn.Tanh), gain=1.0)

@@ -14,34 +14,34 @@ from tests.diagnostics.networks import Decoder, Encoder, LongShort, ResNet, mlp
 from tests.diagnostics.tasks import classify, count_up, images, predict
 
 
-@fault("copied-weights", "encoder.layers.1")
+@fault("duplicate-weights", "encoder.layers.1")
 def encoder_as_torch_makes_it() -> Scene:
     model: Any = Encoder(fresh=False)
     return model, lambda: count_up(model)(0)().backward()
 
 
-@fault("copied-weights", "blocks.3")
+@fault("duplicate-weights", "blocks.3")
 def block_that_is_a_copy() -> Scene:
     model: Any = Decoder(depth=4)
     model.blocks[3] = copy.deepcopy(model.blocks[1])
     return model, lambda: predict(model)(0)().backward()
 
 
-@fault("copied-weights", "blocks.2.conv2")
+@fault("duplicate-weights", "blocks.2.conv2")
 def convolution_loaded_twice() -> Scene:
     model: Any = ResNet(depth=3)
     model.blocks[2].load_state_dict({"conv2.weight": model.blocks[0].conv2.weight}, strict=False)
     return model, lambda: classify(model, images)(0)().backward()
 
 
-@fault("gain-off-theory", "4")
+@fault("abnormal-gain", "4")
 def weights_of_size_one() -> Scene:
     model: Any = mlp(16, 128, 128, 128, 4, activation=nn.GELU)
     nn.init.normal_(model[4].weight)
     return running(model, classify(model))
 
 
-@fault("gain-off-theory", "blocks.1.mlp.up")
+@fault("abnormal-gain", "blocks.1.mlp.up")
 def weights_drawn_by_the_wrong_fan() -> Scene:
     model: Any = gpt("llama", 0, width=32)
     part: Any = model.blocks[1]
@@ -50,7 +50,7 @@ def weights_drawn_by_the_wrong_fan() -> Scene:
     return running(model, predict(model))
 
 
-@fault("gain-off-theory", "3")
+@fault("abnormal-gain", "3")
 def turned_convolution_with_a_gain_of_ten() -> Scene:
     """Each output of it sums 64 channels x 16 places of the kernel / 4 of the stride."""
     model: Any = nn.Sequential(
@@ -68,7 +68,7 @@ class Doubly(nn.Linear):
         return super().forward(x) * math.sqrt(self.in_features) * 3
 
 
-@fault("gain-off-theory", "blocks.1.feed.up")
+@fault("abnormal-gain", "blocks.1.feed.up")
 def layer_that_scales_the_wrong_way() -> Scene:
     model: Any = Decoder(depth=3)
     part: Any = model.blocks[1]
@@ -76,14 +76,14 @@ def layer_that_scales_the_wrong_way() -> Scene:
     return running(model, predict(model))
 
 
-@fault("weights-off-centre", "2")
+@fault("uncentered-weights", "2")
 def weights_from_zero_to_one() -> Scene:
     model: Any = mlp(16, 64, 64, 4)
     nn.init.uniform_(model[2].weight, 0.0, 0.2)
     return running(model, classify(model))
 
 
-@fault("weights-off-centre", "head")
+@fault("uncentered-weights", "head")
 def head_that_starts_positive() -> Scene:
     model: Any = LongShort()
     with torch.no_grad():
@@ -91,7 +91,7 @@ def head_that_starts_positive() -> Scene:
     return running(model, predict(model))
 
 
-@fault("odd-weights", "transformer.h.2.attn.c_proj", needs="transformers")
+@fault("outlier-weights", "transformer.h.2.attn.c_proj", needs="transformers")
 def projection_of_one_block_fifty_times_larger() -> Scene:
     model: Any = gpt2(depth=5)
     with torch.no_grad():
@@ -99,7 +99,7 @@ def projection_of_one_block_fifty_times_larger() -> Scene:
     return running(model, predict(model))
 
 
-@fault("odd-weights", "vit.layers.1.mlp.fc1", needs="transformers")
+@fault("outlier-weights", "vit.layers.1.mlp.fc1", needs="transformers")
 def weights_of_one_block_hardly_there() -> Scene:
     model: Any = vit(depth=4)
     name = next(n for n, m in model.named_modules() if n.endswith("1.mlp.fc1"))
@@ -108,7 +108,7 @@ def weights_of_one_block_hardly_there() -> Scene:
     return model, lambda: label_images(model)(0)().backward()
 
 
-@fault("units-alike", "2")
+@fault("identical-units", "2")
 def layer_filled_with_a_constant() -> Scene:
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[2].weight, 0.02)
@@ -116,7 +116,7 @@ def layer_filled_with_a_constant() -> Scene:
     return model, lambda: classify(model)(0)().backward()
 
 
-@fault("units-alike", "tokens")
+@fault("identical-units", "tokens")
 def embedding_with_the_same_row_for_all() -> Scene:
     model: Any = Decoder(depth=2)
     with torch.no_grad():

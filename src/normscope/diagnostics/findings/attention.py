@@ -1,83 +1,86 @@
-"""Attention that looks at one token only, or at all of them alike."""
+"""Attention that puts all weight on one token, or the same weight on every token."""
 
 import math
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, called, is_inside, is_moved, percent, short
+from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, is_inside, module_ref
 from normscope.diagnostics.record import AttentionStats, ModuleRecord
+from normscope.render.formatting import format_percent, format_short
 
-LEAST_KEYS = 4
-"""With two or three keys one of them often gets nearly all."""
+MIN_KEYS = 4
+"""With two or three keys, one of them often gets nearly all the weight."""
 
 COLLAPSED = 0.9
-"""The share of queries, in every head, that give more than 99% to one key. (Tokens that are alike share a weight.)"""
+"""Fraction of queries, in every head, that put more than 99% of their weight on one key. (Equal tokens share a
+weight.)"""
 
-LOST_SPREAD = 24 * math.log(2)
-"""The spread of the scores from which the choice is out of reach of learning: keys that score lower by 24 ln 2 have
-weights under float32's rounding of 1, and so no gradient. Attention that has learnt to choose one key does so with a
-spread of about ln(99 * keys), 5 to 11; random scores collapse so far only at a spread of a hundred and more."""
+COLLAPSED_SCORE_STD = 24 * math.log(2)
+"""Standard deviation of the scores beyond which collapse is permanent: keys that score lower by 24 ln 2 get weights
+below float32's rounding of 1, and no gradient. Attention that has learned to select one key has a standard deviation of
+about ln(99 * keys), 5 to 11; random scores collapse this far only at 100 or more."""
 
 UNIFORM = 1e-13
-"""How close to 1 all entropies are. Scores of spread s have an entropy of 1 - s^2 / (2 ln keys), so they differ by less
-than a millionth, a few roundings of float32. Small starts are not there: a post-norm model whose first attention reads
-embeddings of 0.02 with weights of 0.02 has a spread of 1e-5, and learns."""
+"""How close to 1 all entropies are. Scores with standard deviation s have an entropy of 1 - s^2 / (2 ln keys), so they
+differ by less than a millionth, a few float32 ulp. Small initializations are not affected: a post-norm model whose
+first attention reads embeddings of std 0.02 with weights of std 0.02 has s = 1e-5, and trains."""
 
 
-def attention_shape(view: View) -> list[Finding]:
+def check_attention(view: RecordView) -> list[Finding]:
     found = []
     for module in view.ran:
         attention = module.attention
-        if attention is None or attention.keys < LEAST_KEYS or not attention.entropy or not attention.peaked:
+        if attention is None or attention.keys < MIN_KEYS or not attention.entropy or not attention.peaked:
             continue
-        if min(attention.peaked) >= COLLAPSED and (attention.score_std or 0.0) >= LOST_SPREAD:
+        if min(attention.peaked) >= COLLAPSED and (attention.score_std or 0.0) >= COLLAPSED_SCORE_STD:
             found.append(_collapsed(view, module, attention))
         elif min(attention.entropy) >= 1 - UNIFORM:
             found.append(_uniform(view, module, attention))
     return found
 
 
-def _collapsed(view: View, module: ModuleRecord, attention: AttentionStats) -> Finding:
-    spread = attention.score_std or 0.0
+def _collapsed(view: RecordView, module: ModuleRecord, attention: AttentionStats) -> Finding:
+    std = attention.score_std or 0.0
     return Finding(
         "attention-collapsed",
         "warning",
         module.name,
-        f"in all {attention.heads} heads of {called(module.name)} {percent(min(attention.peaked))} of the queries "
-        f"give all to one key",
-        {"least sharp head": min(attention.peaked), "spread of scores": spread, "keys": attention.keys},
-        f"The scores before softmax have a spread of {short(spread)}. The keys that lose get weights that round to "
-        f"zero, and no gradient, so attention cannot learn to look elsewhere.",
-        view.of_the_start(
-            "divide the scores by sqrt(head width) if that is missing, start the query and key weights smaller, or "
-            "normalise queries and keys before the product (QK-norm)"
+        f"attention has collapsed in all {attention.heads} heads of {module_ref(module.name)}: "
+        f"{format_percent(min(attention.peaked))} of queries attend to a single key",
+        {"least peaked head": min(attention.peaked), "score std": std, "keys": attention.keys},
+        f"The scores before softmax have a standard deviation of {format_short(std)}. All other keys get weights that "
+        f"round to zero and receive no gradient, so attention cannot learn to look elsewhere.",
+        view.initialization_advice(
+            "divide the scores by sqrt(head_dim) if that is missing, use a smaller initialization for the query and "
+            "key weights, or normalize queries and keys (QK-norm)"
         ),
     )
 
 
-def _uniform(view: View, module: ModuleRecord, attention: AttentionStats) -> Finding:
-    waking = _is_waking(view, module)
+def _uniform(view: RecordView, module: ModuleRecord, attention: AttentionStats) -> Finding:
+    can_learn = _has_learning_zero_weight(view, module)
     return Finding(
         "attention-uniform",
-        "note" if waking else "warning",
+        "note" if can_learn else "warning",
         module.name,
-        f"all {attention.heads} heads of {called(module.name)} look at all keys alike: they see a mean, not tokens",
+        f"all {attention.heads} heads of {module_ref(module.name)} attend to every key equally",
         {
-            "entropy below 1 by": 1 - min(attention.entropy),
-            "spread of scores": attention.score_std or 0.0,
+            "1 - entropy": 1 - min(attention.entropy),
+            "score std": attention.score_std or 0.0,
             "keys": attention.keys,
         },
-        "The weights are the same for every key to within rounding, so the scores do not depend on the tokens."
+        "The attention weights are equal to within rounding, so the output is the mean over all keys and does not "
+        "depend on the tokens."
         + (
-            " A weight of zero gets a gradient there, so this is a start."
-            if waking
-            else " There is nothing to learn from."
+            " A zero-initialized weight gets a gradient here, so this ends with the first step."
+            if can_learn
+            else " No weight gets a useful gradient."
         ),
-        "look at the query and key weights (if both start at zero neither gets a gradient; one may), at the scale of "
-        "the scores, and at whether the tokens that come in differ at all",
+        "check the query and key weights (if both are zero, neither gets a gradient; zero-initialize at most one), the "
+        "scale of the scores, and whether the input tokens differ at all",
     )
 
 
-def _is_waking(view: View, module: ModuleRecord) -> bool:
-    """Whether a weight of zero in it has a gradient, as when queries alone start at zero (Yang et al. 2022, muP)."""
+def _has_learning_zero_weight(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether a zero weight inside has a gradient, as when only queries start at zero (Yang et al. 2022, muP)."""
     inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
-    return any(parameter.values.rms == 0 and is_moved(parameter) for parameter in inside)
+    return any(parameter.values.rms == 0 and has_nonzero_gradient(parameter) for parameter in inside)

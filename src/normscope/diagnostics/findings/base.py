@@ -1,25 +1,25 @@
-"""What a finding is: one thing that is wrong with a model, where, by which figures, and what to do about it."""
+"""The `Finding` class: one problem in a model, with its location, evidence and fix."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from normscope.diagnostics.findings.record_view import View
+from normscope.diagnostics.findings.record_view import RecordView
 
 SEVERITIES = ("error", "warning", "note")
-"""An error spoils the model; a warning makes it worse or slower to learn; a note is worth knowing."""
+"""An error breaks the model, a warning slows or hurts training, a note is for information."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that an x-ray found.
+    """One problem that an x-ray found.
 
     Args:
-        name: what kind of thing, such as `dead-units`; the same for all findings of its kind.
+        name: the kind of problem, such as `dead-units`.
         severity: `error`, `warning` or `note`.
-        module: the full name of the module where it is; "" for the model as a whole.
-        title: one line that says it, with the figure that matters most.
-        figures: the evidence, by name.
-        why: a paragraph on what it does to the model.
+        module: full name of the affected module; "" for the whole model.
+        title: one line that states the problem and its key number.
+        evidence: the measured values, by name.
+        why: a paragraph on the effect on the model.
         fix: what to change. Lines after the first are code.
     """
 
@@ -27,10 +27,10 @@ class Finding:
     severity: str
     module: str
     title: str
-    figures: dict[str, float | str] = field(default_factory=dict)
+    evidence: dict[str, float | str] = field(default_factory=dict)
     why: str = ""
     fix: str = ""
 
 
-Finder = Callable[[View], list[Finding]]
-"""Looks at a record for one family of faults."""
+Check = Callable[[RecordView], list[Finding]]
+"""Checks a record for one family of problems."""

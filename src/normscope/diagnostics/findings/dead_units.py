@@ -1,27 +1,37 @@
-"""Units that do nothing: zero for all inputs, or stuck at the flat end of their function."""
+"""Units that contribute nothing: always zero, or always saturated."""
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, blank_fix, called, is_blank, percent
+from normscope.diagnostics.findings.record_view import RecordView, has_zero_weights, module_ref, zero_weights_fix
 from normscope.diagnostics.record import ModuleRecord, UnitStats
+from normscope.render.formatting import format_percent
 
-LEAST_SEEN = 256
-"""So many values of a unit have to be zero before it counts as dead. One that wakes for 2% of inputs, as in sparse
-trained networks, sleeps through 256 with a chance of 0.98^256 = 0.6%. Where all units of a layer are zero, the values
-of all of them count."""
+MIN_SAMPLES = 256
+"""A unit counts as dead only after this many zeros. A unit that is active for 2% of inputs, as in sparse trained
+networks, is zero for 256 inputs with a probability of 0.98^256 = 0.6%. If all units of a layer are zero, samples of all
+units count."""
 
-DEAD_NOTED, DEAD_SHARE = 0.1, 0.5
-"""Some dead units are usual after training (Voita et al. 2023 find layers of OPT with most of them dead); at half of a
-layer the model is half as wide as it was made."""
+DEAD_NOTE, DEAD_WARNING = 0.1, 0.5
+"""Some dead units are normal after training (Voita et al. 2023 find layers of OPT where most are dead). At half of a
+layer the model has lost half of its width."""
 
-STUCK_UNITS, STUCK_VALUES = 0.5, 0.9
-"""Half of the units at their flat ends for every input, or nine tenths of all values. Inputs of unit variance put 2% of
-a tanh's values there, and a slope of at most 4% is left (Glorot, Bengio 2010)."""
+SATURATED_UNITS, SATURATED_VALUES = 0.5, 0.9
+"""Half of the units saturated for every input, or nine tenths of all values. Unit-variance inputs saturate 2% of a
+tanh's values; there, at most 4% of the slope is left (Glorot & Bengio 2010)."""
 
-_FLAT_AT_ZERO = {"relu", "relu6", "relu2", "threshold", "hardswish", "reglu", "relusquaredactivation", "relusquared"}
-"""Functions that are zero with a slope of zero: a unit there gets no gradient."""
+_ZERO_SLOPE_AT_ZERO = {
+    "relu",
+    "relu6",
+    "relu2",
+    "threshold",
+    "hardswish",
+    "reglu",
+    "relusquaredactivation",
+    "relusquared",
+}
+"""Activations that can be zero with zero slope: such a unit gets no gradient."""
 
 
-def idle_units(view: View) -> list[Finding]:
+def check_units(view: RecordView) -> list[Finding]:
     found = []
     for module in view.ran:
         if module.units is not None and module.units.count:
@@ -31,60 +41,60 @@ def idle_units(view: View) -> list[Finding]:
     return found
 
 
-def _dead(view: View, module: ModuleRecord) -> Finding | None:
+def _dead(view: RecordView, module: ModuleRecord) -> Finding | None:
     units = module.units
     assert units is not None
-    seen = units.samples * units.count if units.dead == units.count else units.samples
-    if module.kind.lower() not in _FLAT_AT_ZERO or seen < LEAST_SEEN:
+    samples = units.samples * units.count if units.dead == units.count else units.samples
+    if module.kind.lower() not in _ZERO_SLOPE_AT_ZERO or samples < MIN_SAMPLES:
         return None
-    share = units.dead / units.count
-    if share < DEAD_NOTED:
+    fraction = units.dead / units.count
+    if fraction < DEAD_NOTE:
         return None
-    blank = [name for name in module.fed_by if name in view.modules and is_blank(view.modules[name])]
-    severity = "error" if units.dead == units.count else "warning" if share >= DEAD_SHARE else "note"
+    zero = [name for name in module.fed_by if name in view.modules and has_zero_weights(view.modules[name])]
+    severity = "error" if units.dead == units.count else "warning" if fraction >= DEAD_WARNING else "note"
     return Finding(
         "dead-units",
         severity,
         module.name,
-        f"{units.dead} of {units.count} units of {called(module.name)}{_place(units)} were zero for all {units.samples} "
-        f"values",
-        {"share": share, "dead": units.dead, "units": units.count, "values seen": units.samples},
-        "A unit that is always zero passes nothing on and gets no gradient, so it does not come back."
-        + (" Here all are, and nothing before it can learn." if severity == "error" else ""),
-        blank_fix(blank[0])
-        if blank
-        else "lower the learning rate or warm it up, start biases at zero, look for a large negative mean before it, "
-        "or use an activation with a slope below zero: nn.LeakyReLU(0.01), nn.GELU()",
+        f"{units.dead} of {units.count} units of {module_ref(module.name)}{_call_site(units)} are dead: zero for all "
+        f"{units.samples} inputs",
+        {"fraction": fraction, "dead": units.dead, "units": units.count, "inputs": units.samples},
+        "A unit that is always zero passes nothing on and gets no gradient, so it cannot recover."
+        + (" Here every unit is dead, so no earlier layer can learn." if severity == "error" else ""),
+        zero_weights_fix(zero[0])
+        if zero
+        else "lower the learning rate or add warmup, initialize biases to zero, check for a large negative mean before "
+        "the activation, or use one with a negative slope: nn.LeakyReLU(0.01), nn.GELU()",
     )
 
 
-def _place(units: UnitStats) -> str:
-    """Which of the places it is that the activation stands at, if it stands at several."""
-    return f" (where it reads `{units.input_module}`)" if units.input_module else ""
+def _call_site(units: UnitStats) -> str:
+    """The call that the statistics are from, if the activation is used in several places."""
+    return f" (after `{units.input_module}`)" if units.input_module else ""
 
 
-def _saturated(view: View, module: ModuleRecord) -> Finding | None:
+def _saturated(view: RecordView, module: ModuleRecord) -> Finding | None:
     units = module.units
     assert units is not None
-    if units.saturated is None or module.saturated is None or units.samples < LEAST_SEEN:
+    if units.saturated is None or module.saturated is None or units.samples < MIN_SAMPLES:
         return None
-    # What no module reads is a gate, or the model's output: these are at their ends by design once they are trained.
+    # An output that no module reads is a gate or the model's output: once trained, these saturate by design.
     if not view.readers.get(module.name):
         return None
-    share = units.saturated / units.count
-    if share < STUCK_UNITS and module.saturated < STUCK_VALUES:
+    fraction = units.saturated / units.count
+    if fraction < SATURATED_UNITS and module.saturated < SATURATED_VALUES:
         return None
-    figures: dict[str, float | str] = {"units": share, "values": module.saturated}
+    evidence: dict[str, float | str] = {"units": fraction, "values": module.saturated}
     if module.input is not None:
-        figures["input rms"] = module.input.rms
+        evidence["input rms"] = module.input.rms
     return Finding(
         "saturated-units",
         "warning",
         module.name,
-        f"{percent(module.saturated)} of the values of {called(module.name)} are at its flat ends, and "
-        f"{percent(share)} of its units{_place(units)} always",
-        figures,
-        "At the flat ends the slope is 4% of the steepest or less, so hardly any gradient comes through.",
-        "make its input smaller: scale the inputs of the model to unit variance, start the layer before it with "
-        "nn.init.xavier_normal_(weight), or put a norm before it",
+        f"{format_percent(module.saturated)} of the values of {module_ref(module.name)} are saturated; "
+        f"{format_percent(fraction)} of its units{_call_site(units)} always are",
+        evidence,
+        "A saturated unit has at most 4% of the maximum slope, so almost no gradient passes through.",
+        "reduce the scale of its input: normalize the model's input to unit variance, initialize the layer before it "
+        "with nn.init.xavier_normal_(weight), or add a norm before it",
     )

@@ -1,141 +1,150 @@
-"""Signals and gradients that fade or grow from layer to layer."""
+"""Activations and gradients that vanish or explode with depth."""
 
 import math
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, called, is_inside, parent, short
+from normscope.diagnostics.findings.record_view import RecordView, is_inside, module_ref, parent_name
 from normscope.diagnostics.findings.stacks import Trend, stacks, trend
 from normscope.diagnostics.record import ModuleRecord, TensorStats
+from normscope.render.formatting import format_short
 
-FACTOR = 1000.0
-"""A stack that scales by so much is at fault. A gain of g a layer gives g^depth, and theory (He et al. 2015) asks for
-g = 1; torch's own start of a linear layer before a ReLU has g = 1 / sqrt(6), which comes to 1/1000 at the eighth layer,
-about where plain networks stop to learn without a norm or a better start."""
+MAX_FACTOR = 1000.0
+"""Total change of scale over a stack. A gain of g per layer gives g^depth, and theory (He et al. 2015) asks for g = 1.
+PyTorch's default initialization before a ReLU has g = 1 / sqrt(6), which reaches 1/1000 at the eighth layer, about
+where plain networks stop training without a norm or a better initialization."""
 
-STEADY = 100.0
-"""What has to be left of it without the largest single step; else one layer is at fault and not the depth."""
+MIN_STEADY_FACTOR = 100.0
+"""What must remain without the largest single step; otherwise one layer is at fault, not the depth."""
 
 HOPELESS = 2.0**23
-"""Beyond this the far end is under float32's rounding of the near end."""
+"""Beyond this, one end of the stack is below float32's rounding of the other."""
 
 
-_VERBS = {"vanishing": "fades to", "exploding": "grows to"}
+_VERBS = {"vanishing": "shrinks", "exploding": "grows"}
 
 
-def depth_trends(view: View) -> list[Finding]:
-    """Activations and gradients that vanish or explode by depth, in stacks of like layers."""
+def check_depth(view: RecordView) -> list[Finding]:
+    """Find activations and gradients that vanish or explode in stacks of similar layers."""
     found: dict[tuple[str, str], Finding] = {}
     with_joins = [module.name for module in view.ran if module.joins]
     for stack in sorted(stacks(view), key=len, reverse=True):
         residual = any(is_inside(name, module.name) for module in stack for name in with_joins)
-        if not residual:  # of streams `stream-grows` tells
-            levels = [*_sizes([stack[0].input]), *_sizes([module.output for module in stack])]
+        if not residual:  # residual streams are checked by check_residual_stream
+            levels = [*_rms_values([stack[0].input]), *_rms_values([module.output for module in stack])]
             _add(found, _activations(view, stack, trend(levels)))
-        back = [_length(module.gradient) for module in reversed(stack)]
-        _add(found, _gradients(view, stack, trend(back)))
+        norms = [_norm(module.gradient) for module in reversed(stack)]
+        _add(found, _gradients(view, stack, trend(norms)))
     for module in view.ran:
         if module.rms_by_call and not module.is_function:
             outer = [finding.module for finding in found.values() if finding.name == "exploding-activations"]
             if not any(is_inside(module.name, name) for name in outer):
-                _add(found, _calls(view, module, trend(list(module.rms_by_call))))
+                _add(found, _recurrent_calls(view, module, trend(list(module.rms_by_call))))
     return list(found.values())
 
 
 def _add(found: dict[tuple[str, str], Finding], finding: Finding | None) -> None:
-    """Keep one of each kind for a parent, of its longest stack: layers and activations between them fade together."""
+    """Keep one finding of each kind per parent, for the longest stack: layers and activations vanish together."""
     if finding is not None:
-        found.setdefault((finding.name, parent(finding.module)), finding)
+        found.setdefault((finding.name, parent_name(finding.module)), finding)
 
 
-def _sizes(signals: list[TensorStats | None]) -> list[float]:
-    return [signal.rms for signal in signals if signal is not None and signal.count]
+def _rms_values(stats: list[TensorStats | None]) -> list[float]:
+    return [one.rms for one in stats if one is not None and one.count]
 
 
-def _length(signal: TensorStats | None) -> float:
-    """The length of a gradient, not its rms: a pool that spreads it over more numbers does not make it fade."""
-    return 0.0 if signal is None else signal.rms * math.sqrt(signal.count)
+def _norm(stats: TensorStats | None) -> float:
+    """The norm of a gradient, not its rms: pooling that spreads a gradient over more values does not shrink it."""
+    return 0.0 if stats is None else stats.rms * math.sqrt(stats.count)
 
 
 def _direction(found: Trend | None) -> str | None:
     if found is None:
         return None
-    if found.total >= FACTOR and found.steady >= STEADY:
+    if found.total >= MAX_FACTOR and found.steady >= MIN_STEADY_FACTOR:
         return "exploding"
-    if found.total <= 1 / FACTOR and found.steady <= 1 / STEADY:
+    if found.total <= 1 / MAX_FACTOR and found.steady <= 1 / MIN_STEADY_FACTOR:
         return "vanishing"
     return None
 
 
+def _factor(found: Trend) -> float:
+    """Total growth or shrinkage, as a factor above 1."""
+    return max(found.total, 1 / found.total)
+
+
 def _severity(found: Trend) -> str:
-    return "error" if max(found.total, 1 / found.total) > HOPELESS else "warning"
+    return "error" if _factor(found) > HOPELESS else "warning"
 
 
-def _figures(found: Trend, layers: int) -> dict[str, float | str]:
-    return {"total": found.total, "per layer": found.layer, "layers": layers}
+def _evidence(found: Trend, layers: int) -> dict[str, float | str]:
+    return {"total factor": found.total, "factor per layer": found.layer, "layers": layers}
 
 
-def _activations(view: View, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
+def _activations(view: RecordView, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
-    first, last, fades = stack[0].name, stack[-1].name, direction == "vanishing"
+    first, last, vanishing = stack[0].name, stack[-1].name, direction == "vanishing"
     return Finding(
         f"{direction}-activations",
         _severity(found),
         last,
-        f"the signal {_VERBS[direction]} {short(found.total)} of its size from {called(first)} to {called(last)}",
-        _figures(found, len(stack)),
-        f"Each layer scales its input by about {short(found.layer)}, and {len(stack)} of them multiply. "
+        f"activation rms {_VERBS[direction]} {format_short(_factor(found))} times from {module_ref(first)} to "
+        f"{module_ref(last)}",
+        _evidence(found, len(stack)),
+        f"Each of {len(stack)} layers scales its input by about {format_short(found.layer)}. "
         + (
-            "What comes out depends on the input too little for the loss to tell one input from another."
-            if fades
-            else "Outputs and loss become huge, and a step in any layer moves them out of bounds."
+            "The output hardly depends on the input, so the loss cannot tell inputs apart."
+            if vanishing
+            else "Outputs and loss become huge, and one update of any layer makes training diverge."
         ),
-        view.of_the_start(
-            f"start the weights with a gain that the activation asks for, such as nn.init.kaiming_normal_(weight) "
-            f"before a ReLU (now {short(found.layer)} a layer, wanted 1), or put a norm between the layers"
+        view.initialization_advice(
+            f"initialize the weights for a gain of 1 per layer (now {format_short(found.layer)}), e.g. "
+            f"nn.init.kaiming_normal_(weight) before a ReLU, or add norms between the layers"
         ),
     )
 
 
-def _gradients(view: View, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
+def _gradients(view: RecordView, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
     direction = _direction(found)
     if direction is None or found is None:
         return None
-    first, last, fades = stack[0].name, stack[-1].name, direction == "vanishing"
+    first, last, vanishing = stack[0].name, stack[-1].name, direction == "vanishing"
     return Finding(
         f"{direction}-gradients",
         _severity(found),
         first,
-        f"the gradient {_VERBS[direction]} {short(found.total)} of its size on the way back "
-        f"from {called(last)} to {called(first)}",
-        _figures(found, len(stack)),
-        f"On the way back each layer scales the gradient by about {short(found.layer)}. "
+        f"the gradient norm {_VERBS[direction]} {format_short(_factor(found))} times from {module_ref(last)} "
+        f"back to {module_ref(first)}",
+        _evidence(found, len(stack)),
+        f"In the backward pass each layer scales the gradient by about {format_short(found.layer)}. "
         + (
-            f"With one rate for all, {called(first)} learns {short(1 / found.total)} times more slowly than "
-            f"{called(last)}."
-            if fades
-            else f"A rate that suits {called(last)} throws {called(first)} about."
+            f"With one learning rate for all layers, {module_ref(first)} learns {format_short(1 / found.total)} times "
+            f"more slowly than {module_ref(last)}."
+            if vanishing
+            else f"A learning rate that suits {module_ref(last)} makes {module_ref(first)} diverge."
         ),
-        view.of_the_start(
-            f"use an activation and a start with a gain near 1 (now {short(found.layer)} a layer): ReLU or GELU with "
-            f"nn.init.kaiming_normal_(weight), norms between the layers, or residual connections round them"
+        view.initialization_advice(
+            f"use an activation and initialization with a gain near 1 per layer (now {format_short(found.layer)}): "
+            "ReLU or GELU with nn.init.kaiming_normal_(weight), norms between the layers, or residual connections"
         ),
     )
 
 
-def _calls(view: View, module: ModuleRecord, found: Trend | None) -> Finding | None:
+def _recurrent_calls(view: RecordView, module: ModuleRecord, found: Trend | None) -> Finding | None:
     if _direction(found) != "exploding" or found is None:
         return None
+    calls = len(module.rms_by_call)
     return Finding(
         "exploding-activations",
         _severity(found),
         module.name,
-        f"the output of {called(module.name)} grows to {short(found.total)} of its size in {len(module.rms_by_call)} calls",
-        {"total": found.total, "per call": found.layer, "calls": len(module.rms_by_call)},
-        f"It is called again and again on its own output, and each call scales it by about {short(found.layer)}.",
-        view.of_the_start(
-            f"start its recurrent weights orthogonal: nn.init.orthogonal_(weight), or put a bounded activation such as "
-            f"tanh on the state (now {short(found.layer)} a call, wanted 1 at most)"
+        f"the output rms of {module_ref(module.name)} grows {format_short(found.total)} times over {calls} calls",
+        {"total factor": found.total, "factor per call": found.layer, "calls": calls},
+        f"The module is applied to its own output repeatedly, and each call scales it by about "
+        f"{format_short(found.layer)}.",
+        view.initialization_advice(
+            f"initialize its recurrent weights as orthogonal matrices, nn.init.orthogonal_(weight), or apply a bounded "
+            f"activation such as tanh to the state (gain per call is {format_short(found.layer)}, should be at most 1)"
         ),
     )

@@ -1,226 +1,223 @@
-"""How weights start: gains off their theory, weights off those of the other blocks, units that are all one."""
+"""Initialization problems: wrong gain, nonzero mean, weights unlike those of other blocks, identical units."""
 
 import math
 from collections import defaultdict
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.findings.record_view import (
-    View,
+    RecordView,
     bias_of,
-    called,
     fan_in,
-    is_grouped,
+    is_grouped_conv,
     linear_weight,
     median,
-    parent,
-    role,
-    short,
+    module_ref,
+    name_pattern,
+    parent_name,
 )
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
+from normscope.render.formatting import format_short
 
 LARGEST_GAIN = 5 * 5 / 3
-"""Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights of N(0, 1) pass it from a
-width of 70 on. Trained weights of that width would have to be of size 1, and are of 0.02 to 0.3."""
+"""Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights from N(0, 1) exceed it from
+a width of 70 on. Trained weights of that width would need an rms of 1; they have 0.02 to 0.3."""
 
-ALIGNED = 10.0
-"""Measured gain over predicted, or half of sqrt(fan_in) if that is more. What weights do not know of their input scales
-by sqrt(fan_in) rms(w); trained ones are aligned with it and come to 3 to 5. No matrix can do more than sqrt(fan_in)."""
+MAX_GAIN_RATIO = 10.0
+"""Measured over predicted gain, or half of sqrt(fan_in) if that is more. Weights scale an uncorrelated input by
+sqrt(fan_in) rms(w); trained weights are aligned with their input and reach 3 to 5. No matrix can exceed
+sqrt(fan_in)."""
 
-LEAST_UNITS = 16
-"""Outputs over which the measured gain is taken: over n it is known to within 1 / sqrt(2 n), 18%."""
+MIN_UNITS = 16
+"""Outputs needed for the measured gain: over n of them it is known to within 1 / sqrt(2 n), 18%."""
 
-OFF_CENTRE = 0.5
-"""The mean of a weight over its rms. Random ones have 1 / sqrt(numbers), those from 0 to 1 sqrt(3) / 2 = 0.87."""
+OFF_CENTER = 0.5
+"""Mean of a weight over its rms. Random weights have 1 / sqrt(numel), uniform ones from 0 to 1 sqrt(3) / 2 = 0.87."""
 
-LEAST_NUMBERS = 256
-"""Of fewer numbers the mean may be far off by chance or by training."""
+MIN_ELEMENTS = 256
+"""With fewer elements, the mean may be far from zero by chance or by training."""
 
-ODD = 10.0
-"""How far a weight's size is from the middle of its like in other blocks. Starts that depend on depth differ by
-sqrt(depth), and training by two or three."""
+OUTLIER_RATIO = 10.0
+"""Ratio of a weight's rms to the median of the same weight in other blocks. Depth-dependent initializations differ by
+sqrt(depth), and training adds a factor of two or three."""
 
-LEAST_PEERS = 3
+MIN_PEERS = 3
 
 
-def weight_starts(view: View) -> list[Finding]:
-    found = [*_odd_ones(view)]
+def check_initial_weights(view: RecordView) -> list[Finding]:
+    found = [*_outliers(view)]
     for module in view.ran:
         weight = linear_weight(module)
-        if weight is not None and weight.alias_of is None and weight.requires_grad:  # what is frozen is so by design
-            found += _alike(module, weight) or _off_centre(view, module, weight) or _gain(view, module, weight)
+        if weight is not None and weight.alias_of is None and weight.requires_grad:  # frozen weights are intended
+            found += (
+                _identical_units(module, weight) or _uncentered(view, module, weight) or _gain(view, module, weight)
+            )
         elif weight is None:
-            found += _alike_rows(module)
+            found += _identical_rows(module)
     return found
 
 
-def _alike(module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
+def _identical_units(module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
     constant = weight.values.min == weight.values.max != 0 and weight.shape[0] > 1
-    if is_grouped(module, weight) or not (weight.identical_rows or constant):
+    if is_grouped_conv(module, weight) or not (weight.identical_rows or constant):
         return []
-    return [_alike_finding(module, weight.shape[0], "units")]
+    return [_identical_finding(module, weight.shape[0], "units")]
 
 
-def _alike_rows(module: ModuleRecord) -> list[Finding]:
-    """Of a table of vectors: a matrix by the name of weight that multiplies nothing."""
+def _identical_rows(module: ModuleRecord) -> list[Finding]:
+    """Identical rows of an embedding: a matrix called "weight" that is not a linear layer's."""
     for parameter in module.parameters:
-        if (
-            parameter.name == "weight"
-            and len(parameter.shape) == 2
-            and parameter.identical_rows
-            and parameter.requires_grad
-        ):
-            return [_alike_finding(module, parameter.shape[0], "rows")]
+        is_table = parameter.name == "weight" and len(parameter.shape) == 2 and parameter.requires_grad
+        if is_table and parameter.identical_rows:
+            return [_identical_finding(module, parameter.shape[0], "rows")]
     return []
 
 
-def _alike_finding(module: ModuleRecord, count: int, what: str) -> Finding:
+def _identical_finding(module: ModuleRecord, count: int, what: str) -> Finding:
     return Finding(
-        "units-alike",
+        "identical-units",
         "error",
         module.name,
-        f"all {count} {what} of {called(module.name)} have the same weights",
+        f"all {count} {what} of {module_ref(module.name)} have the same weights",
         {what: count},
-        f"They all give the same number, so the layer is one {what[:-1]} wide. If what reads them treats them alike "
-        f"too, their gradients are the same, and they can never differ.",
-        f"draw the weight of {called(module.name)} at random: nn.init.kaiming_normal_(weight)",
+        f"All {what} produce the same output, so the layer is effectively one {what[:-1]} wide. If the next layer "
+        "treats them alike, they also get the same gradient and stay identical.",
+        f"initialize the weight of {module_ref(module.name)} at random: nn.init.kaiming_normal_(weight)",
     )
 
 
-def _off_centre(view: View, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
+def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
     values = weight.values
-    if values.count < LEAST_NUMBERS or is_grouped(module, weight) or values.rms == 0 or view.has_moved(weight):
+    if values.count < MIN_ELEMENTS or is_grouped_conv(module, weight) or values.rms == 0 or view.is_trained(weight):
         return []
     off = abs(values.mean) / values.rms
-    if off < OFF_CENTRE:
+    if off < OFF_CENTER:
         return []
-    measured = measured_gain(module, weight)
-    figures: dict[str, float | str] = {
+    measured = measured_gain(module)
+    evidence: dict[str, float | str] = {
         "mean / rms": off,
         "mean": values.mean,
         "predicted gain": weight.predicted_gain or 0.0,
     }
     if measured is not None:
-        figures["measured gain"] = measured
+        evidence["measured gain"] = measured
     return [
         Finding(
-            "weights-off-centre",
+            "uncentered-weights",
             "warning",
             module.name,
-            f"the weights of {called(module.name)} average {short(values.mean)} at an rms of {short(values.rms)}",
-            figures,
-            "All units share the mean, so they all give nearly the same number: the sum of the input. It drowns what "
-            "they could tell apart, and grows with the width.",
-            "draw the weight around zero: nn.init.kaiming_normal_(weight), or subtract its mean (torch.rand is from 0 "
-            "to 1; torch.randn is around 0)",
+            f"the weights of {module_ref(module.name)} are not centered: mean {format_short(values.mean)}, rms "
+            f"{format_short(values.rms)}",
+            evidence,
+            "All units share the mean, so they all output nearly the same value, the scaled sum of the input. It "
+            "dominates the differences between units and grows with the width.",
+            "initialize the weight with zero mean, e.g. nn.init.kaiming_normal_(weight) (torch.rand samples from 0 to "
+            "1; torch.randn has zero mean)",
         )
     ]
 
 
-def measured_gain(module: ModuleRecord, weight: ParameterRecord) -> float | None:
-    """By how much the layer scaled its input, its bias left out; None if that cannot be told."""
-    entering, output = module.input, module.output
-    if entering is None or output is None or entering.rms == 0 or not output.count:
+def measured_gain(module: ModuleRecord) -> float | None:
+    """Output rms, without the bias, over input rms; None if unknown."""
+    inputs, output = module.input, module.output
+    if inputs is None or output is None or inputs.rms == 0 or not output.count:
         return None
     bias = bias_of(module)
     square = output.rms * output.rms - (bias.values.rms * bias.values.rms if bias is not None else 0.0)
-    return math.sqrt(square) / entering.rms if square > 0 else None
+    return math.sqrt(square) / inputs.rms if square > 0 else None
 
 
-def is_before_norm(view: View, module: ModuleRecord) -> bool:
-    """Whether norms alone read its output: there no size matters."""
+def is_before_norm(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether only norms read its output, so that its scale does not matter."""
     readers = view.readers.get(module.name, [])
     return bool(readers) and all(reader.norm is not None for reader in readers)
 
 
-def _gain(view: View, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
-    predicted, measured = weight.predicted_gain or 0.0, measured_gain(module, weight)
-    if predicted >= LARGEST_GAIN and not is_before_norm(view, module):  # once it has moved, `weights-grown` tells of it
-        return [] if view.has_moved(weight) else [_gain_finding(view, module, weight, predicted, measured)]
-    if measured is None or predicted == 0 or weight.shape[0] < LEAST_UNITS or is_grouped(module, weight):
+def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> list[Finding]:
+    predicted, measured = weight.predicted_gain or 0.0, measured_gain(module)
+    if predicted >= LARGEST_GAIN and not is_before_norm(view, module):  # trained weights: check_exploded_weights
+        return [] if view.is_trained(weight) else [_gain_finding(view, module, weight, predicted, measured)]
+    if measured is None or predicted == 0 or weight.shape[0] < MIN_UNITS or is_grouped_conv(module, weight):
         return []
-    # A weight that starts at zero is aligned as far as it can be after a step, but small.
-    if measured >= LARGEST_GAIN and measured / predicted >= max(ALIGNED, math.sqrt(fan_in(weight)) / 2):
+    # A weight that starts at zero is fully aligned with its input after one step, but still small.
+    if measured >= LARGEST_GAIN and measured / predicted >= max(MAX_GAIN_RATIO, math.sqrt(fan_in(weight)) / 2):
         return [_gain_finding(view, module, weight, predicted, measured)]
     return []
 
 
 def _gain_finding(
-    view: View, module: ModuleRecord, weight: ParameterRecord, predicted: float, measured: float | None
+    view: RecordView, module: ModuleRecord, weight: ParameterRecord, predicted: float, measured: float | None
 ) -> Finding:
-    size = weight.values.rms
+    name, rms = module_ref(module.name), weight.values.rms
     if predicted >= LARGEST_GAIN:
-        title = (
-            f"the weights of {called(module.name)} scale a random input by {short(predicted)}; theory asks for 1 to 1.7"
-        )
+        title = f"the weights of {name} have a gain of {format_short(predicted)}; theory asks for 1 to 1.7"
         why = (
-            f"Each of its units sums {fan_in(weight):.0f} numbers with weights of size {short(size)}, so the output is "
+            f"With a fan-in of {fan_in(weight):.0f} and a weight rms of {format_short(rms)}, the output is "
+            f"{format_short(predicted)} times larger than the input. Later layers saturate or are drowned out."
         )
-        why += f"{short(predicted)} times larger than the input, and saturates or drowns what comes after it."
-        fix = f"start the weight at {short(1 / math.sqrt(fan_in(weight)))}, 1 / sqrt(fan in), instead of {short(size)}"
-        if view.steps_made is None:
-            fix += "; if steps have brought it there, lower the learning rate, clip gradients or warm up"
+        fix = f"initialize with std {format_short(1 / math.sqrt(fan_in(weight)))}, 1 / sqrt(fan_in), instead of "
+        fix += format_short(rms)
+        if view.total_steps is None:
+            fix += "; if training made the weights this large, lower the learning rate, clip gradients or add warmup"
     else:
         title = (
-            f"{called(module.name)} scales its input by {short(measured or 0.0)}; its weights say {short(predicted)}"
+            f"{name} scales its input by {format_short(measured or 0.0)}; its weights predict {format_short(predicted)}"
         )
         why = (
-            "Weights scale what is random to them by sqrt(fan in) times their size. A layer that does much more has a "
+            "Weights scale an uncorrelated input by sqrt(fan_in) times their rms. A layer that does much more applies "
+            "an extra factor, or its input is nearly constant."
         )
-        why += "factor besides its weights, or an input that is nearly the same in all places."
-        fix = "look at its forward for a scale that is applied twice, and at whether its input has a large mean"
-    figures: dict[str, float | str] = {"predicted gain": predicted, "rms of weights": size}
+        fix = "check its forward for a scale that is applied twice, and its input for a large mean"
+    evidence: dict[str, float | str] = {"predicted gain": predicted, "weight rms": rms}
     if measured is not None:
-        figures |= {"measured gain": measured, "measured / predicted": measured / predicted if predicted else 0.0}
-    return Finding("gain-off-theory", "warning", module.name, title, figures, why, fix)
+        evidence |= {"measured gain": measured, "measured / predicted": measured / predicted if predicted else 0.0}
+    return Finding("abnormal-gain", "warning", module.name, title, evidence, why, fix)
 
 
-def _odd_ones(view: View) -> list[Finding]:
-    """Matrices that are far from the middle of their like: same role in another block, same shape.
+def _outliers(view: RecordView) -> list[Finding]:
+    """Find matrices whose rms is far from the median of the same weight in other blocks.
 
-    Of layers that follow each other in one module the last is left out: it may be what the model ends with, and a last
-    layer often starts at zero.
+    In a sequence of sibling layers the last one is skipped: it may be the output layer, which often starts at zero.
     """
     peers: dict[tuple[str, tuple[int, ...]], list[tuple[ModuleRecord, ParameterRecord]]] = defaultdict(list)
     for module, parameter in view.matrices:
-        if "*" in role(module.name) and parameter.values.rms > 0:
-            peers[role(f"{module.name}.{parameter.name}"), parameter.shape].append((module, parameter))
+        if "*" in name_pattern(module.name) and parameter.values.rms > 0:
+            peers[name_pattern(f"{module.name}.{parameter.name}"), parameter.shape].append((module, parameter))
     found = []
     for group in peers.values():
-        if len(group) <= LEAST_PEERS:
+        if len(group) <= MIN_PEERS:
             continue
         middle = median([parameter.values.rms for _, parameter in group])
-        siblings = len({parent(module.name) for module, _ in group}) == 1
-        last = (
-            max((module for module, _ in group), key=lambda module: view.execution_order(module.name))
-            if siblings
-            else None
-        )
+        siblings = len({parent_name(module.name) for module, _ in group}) == 1
+        last = max((m for m, _ in group), key=lambda module: view.execution_order(module.name)) if siblings else None
         for module, parameter in group:
             if module is last:
                 continue
             ratio = parameter.values.rms / middle
-            if ratio >= ODD or ratio <= 1 / ODD:
-                found.append(_odd_finding(view, module, parameter, ratio, middle))
+            if ratio >= OUTLIER_RATIO or ratio <= 1 / OUTLIER_RATIO:
+                found.append(_outlier_finding(view, module, parameter, ratio, middle))
     return found
 
 
-def _odd_finding(view: View, module: ModuleRecord, parameter: ParameterRecord, ratio: float, middle: float) -> Finding:
-    moved = view.has_moved(parameter)
+def _outlier_finding(
+    view: RecordView, module: ModuleRecord, parameter: ParameterRecord, ratio: float, middle: float
+) -> Finding:
+    trained = view.is_trained(parameter)
     name = f"{module.name}.{parameter.name}"
     return Finding(
-        "odd-weights",
+        "outlier-weights",
         "warning",
         module.name,
-        f"`{name}` is {short(ratio)} times the size of the same weight in other blocks",
-        {"ratio": ratio, "rms": parameter.values.rms, "middle of its like": middle},
-        f"Its numbers have a size of {short(parameter.values.rms)}, and those of its like in the other blocks one of "
-        f"{short(middle)}. "
-        + ("" if moved else "It was started in another way, or ")
-        + ("S" if moved else "s")
-        + "omething happened to it alone.",
-        "look at the rate of its parameter group, and at how large its gradient is beside those of its like: lower the "
-        "one, clip the other"
-        if moved
-        else f"start it like the others, at {short(middle)}; if it was loaded, look whether the checkpoint fits the "
-        f"model",
+        f"the rms of `{name}` is {format_short(ratio)} times that of the same weight in other blocks",
+        {"ratio": ratio, "rms": parameter.values.rms, "median of other blocks": middle},
+        f"Its rms is {format_short(parameter.values.rms)}; in the other blocks the median is {format_short(middle)}. "
+        + (
+            "Training has changed this weight differently."
+            if trained
+            else "It was initialized differently, or loaded from a checkpoint that does not match."
+        ),
+        "check the learning rate of its parameter group and compare its gradient with the other blocks: lower the "
+        "learning rate or clip gradients"
+        if trained
+        else f"initialize it like the others, with rms {format_short(middle)}; if it was loaded, check that the "
+        f"checkpoint fits the model",
     )

@@ -1,52 +1,56 @@
-"""A cross-entropy that is worse than guessing, or is given what is no logits."""
+"""A cross-entropy that is worse than guessing, or that is not given logits."""
 
 import math
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, called, linear_weight, short
-from normscope.diagnostics.findings.unscaled_inputs import unscaled_input
+from normscope.diagnostics.findings.record_view import RecordView, linear_weight, module_ref
+from normscope.diagnostics.findings.unscaled_inputs import find_unscaled_input
+from normscope.render.formatting import format_short
 
-EXCESS = 4.0
-"""Nats over ln V. Logits of spread s that know nothing cost about ln V + s^2 / 2, so this is a spread of 2 sqrt(2),
-twice the largest gain in use. It is wrong at any time; how far a loss is below ln V says nothing of a fault."""
+MAX_EXCESS = 4.0
+"""Nats above ln V. Uninformative logits with standard deviation s cost about ln V + s^2 / 2, so this is an s of 2
+sqrt(2), twice the largest gain in use. Such a loss is wrong at any time; a loss below ln V says nothing."""
 
 
-def loss_above_chance(view: View) -> list[Finding]:
-    real = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.num_classes > 1]
-    if not real:
+def check_loss(view: RecordView) -> list[Finding]:
+    finite = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.num_classes > 1]
+    if not finite:
         return []
-    loss, risen = real[0], view.steps_before > 0
+    loss, trained = finite[0], view.steps_before_xray > 0
     chance = math.log(loss.num_classes)
-    if loss.value < chance + EXCESS:
-        loss, risen = real[-1], True
+    if loss.value < chance + MAX_EXCESS:
+        loss, trained = finite[-1], True
         chance = math.log(loss.num_classes)
     excess = loss.value - chance
-    if excess < EXCESS:
+    if excess < MAX_EXCESS:
         return []
     head = _head(view, loss.num_classes)
-    place = called(head) if head else "what gives the logits"
-    figures: dict[str, float | str] = {"loss": loss.value, "ln V": chance, "excess": excess}
+    place = module_ref(head) if head else "the output layer"
+    evidence: dict[str, float | str] = {"loss": loss.value, "ln V": chance, "excess": excess}
     module = view.modules.get(head)
     if module is not None and module.output is not None:
-        figures["rms of logits"] = module.output.rms
-    title = f"the {'last' if risen else 'first'} loss is {short(loss.value)}; guessing among {loss.num_classes} costs "
-    title += short(chance)
-    why = f"A model that knows nothing and says so has a loss of ln {loss.num_classes} = {short(chance)}. This one is sure "
-    why += "of what is wrong"
-    why += ": it has been driven there by its steps." if risen else ", because its logits are large."
-    fix = f"start {place} smaller, so that they are of size 1 at most: nn.init.normal_(weight, std=0.02), or zeros; if "
-    fix += "it is tied to an embedding, start that at 1/sqrt(width)"
-    unscaled = None if risen else unscaled_input(view, head)
-    if risen:
-        fix = "lower the learning rate, and look at whether labels and logits belong together"
+        evidence["logits rms"] = module.output.rms
+    title = (
+        f"the {'last' if trained else 'first'} loss is {format_short(loss.value)}; guessing among {loss.num_classes} "
+    )
+    title += f"classes gives {format_short(chance)}"
+    why = f"Uniform predictions have a loss of ln {loss.num_classes} = {format_short(chance)}. This model is confident "
+    why += "in wrong classes"
+    why += ": training has diverged." if trained else " because its logits are large."
+    fix = f"use a smaller initialization for {place}, so that the logits have an rms of at most 1: "
+    fix += "nn.init.normal_(weight, std=0.02), or zeros; if it is tied to an embedding, initialize that with std "
+    fix += "1 / sqrt(width)"
+    unscaled = None if trained else find_unscaled_input(view, head)
+    if trained:
+        fix = "lower the learning rate, and check that labels and logits match"
     elif unscaled is not None:
-        head, fix, figures["rms of input"] = unscaled.module, unscaled.fix, unscaled.size
-        title, why = f"{title}: the input is not scaled", f"{why} {unscaled.why}"
-    return [Finding("loss-above-chance", "warning", head, title, figures, why, fix)]
+        head, fix, evidence["input rms"] = unscaled.module, unscaled.fix, unscaled.rms
+        title, why = f"{title}; the input is not normalized", f"{why} {unscaled.why}"
+    return [Finding("loss-above-chance", "warning", head, title, evidence, why, fix)]
 
 
-def squashed_logits(view: View) -> list[Finding]:
-    """A cross-entropy takes the softmax of what it is given: what has been through one before can say little."""
+def check_logits(view: RecordView) -> list[Finding]:
+    """Find cross-entropies whose input already went through softmax or sigmoid."""
     first = {
         (loss.logits_function, loss.logits_module): loss
         for loss in reversed(view.record.losses)
@@ -54,28 +58,28 @@ def squashed_logits(view: View) -> list[Finding]:
     }
     found = []
     for (function, module), loss in reversed(first.items()):
-        maker = f"`{function}()` in {called(module)}" if module is not None else f"`{function}()` after the model"
-        figures: dict[str, float | str] = {"classes": loss.num_classes, "loss": loss.value}
+        source = f"`{function}()` in {module_ref(module)}" if module is not None else f"`{function}()` after the model"
+        evidence: dict[str, float | str] = {"classes": loss.num_classes, "loss": loss.value}
         if function == "log_softmax":
-            severity, title = "note", f"{maker} goes into a cross-entropy, which takes the log_softmax itself"
-            why = "The log_softmax of one is the same again: nothing is wrong, and it is done twice."
-            fix = "drop it, or use F.nll_loss on its output"
+            severity, title = "note", f"{source} feeds a cross-entropy, which applies log_softmax itself"
+            why = "Applying log_softmax twice gives the same result: harmless, but redundant."
+            fix = "remove it, or use F.nll_loss on its output"
         else:
-            least = math.log(math.e + loss.num_classes - 1) - 1
-            figures["least loss"] = least
-            severity, title = "warning", f"what {maker} gives goes into a cross-entropy, which wants logits"
+            min_loss = math.log(math.e + loss.num_classes - 1) - 1
+            evidence["minimum loss"] = min_loss
+            severity, title = "warning", f"the output of {source} is passed to a cross-entropy, which expects logits"
             why = (
-                f"A cross-entropy takes the softmax of what it is given. From numbers between 0 and 1 it makes nearly "
-                f"equal chances: among {loss.num_classes} classes the loss cannot come below {short(least)}, and gradients "
-                f"are small."
+                f"Cross-entropy applies softmax to its input. For inputs between 0 and 1 the result is nearly uniform: "
+                f"with {loss.num_classes} classes the loss cannot fall below {format_short(min_loss)}, and gradients "
+                "are small."
             )
-            fix = f"give it what goes into {function}(), and use {function}() only where probabilities are read"
-        found.append(Finding("squashed-logits", severity, module or "", title, figures, why, fix))
+            fix = f"pass the input of {function}() to the loss; apply {function}() only where you need probabilities"
+        found.append(Finding("probabilities-as-logits", severity, module or "", title, evidence, why, fix))
     return found
 
 
-def _head(view: View, classes: int) -> str:
-    """The last linear layer that gives one number for each class; the model itself if there is none."""
+def _head(view: RecordView, classes: int) -> str:
+    """The last linear layer with one output per class; "" if there is none."""
     for module in reversed(view.ran):
         shape = module.output_shapes[0] if module.output_shapes else ()
         if linear_weight(module) is not None and classes in shape[1:]:

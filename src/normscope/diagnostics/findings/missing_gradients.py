@@ -1,95 +1,102 @@
-"""Weights that learn nothing: the gradient does not come to them, or is zero, or their module never ran."""
+"""Weights that cannot learn: no gradient, a zero gradient, or a module that never ran."""
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, blank_fix, called, is_blank, is_inside, is_moved, parent
+from normscope.diagnostics.findings.record_view import (
+    RecordView,
+    has_nonzero_gradient,
+    has_zero_weights,
+    is_inside,
+    module_ref,
+    parent_name,
+    zero_weights_fix,
+)
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 
-def without_gradient(view: View) -> list[Finding]:
-    """Modules that ran, and whose trained weights got no gradient although others did; or no weight did at all."""
-    if view.record.interrupted:  # an error on the way back leaves all that is before it without
+def check_missing_gradients(view: RecordView) -> list[Finding]:
+    """Find modules that ran but whose weights got no gradient, or only zeros, although others did."""
+    if view.record.interrupted:  # an error in backward leaves all earlier layers without a gradient
         return []
     if not view.has_gradients:
-        return [_all_silent_finding(view)] if view.gradients else []
-    cut, silent = [], []
+        return [_all_zero_finding(view)] if view.gradients else []
+    detached, zero = [], []
     for module in view.ran:
         own = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
         if own and all(parameter.gradient is None for parameter in own):
-            cut.append(module)
-        elif any(_is_still(parameter) for parameter in own):
-            silent.append(module)
-    found = [_cut_finding(view, module, cut) for module in _outermost(view, cut)]
-    if not _is_start(view):
-        found += [_silent_finding(view, module) for module in silent]
+            detached.append(module)
+        elif any(_has_zero_gradient(parameter) for parameter in own):
+            zero.append(module)
+    found = [_detached_finding(view, module, detached) for module in _outermost(view, detached)]
+    if not _is_zero_initialized(view):
+        found += [_zero_finding(view, module) for module in zero]
     return found
 
 
-def _is_still(parameter: ParameterRecord) -> bool:
-    """Whether a matrix got zeros as its gradient. (A bias may, before a norm that takes it away.)"""
-    return parameter.gradient is not None and not is_moved(parameter) and len(parameter.shape) >= 2
+def _has_zero_gradient(parameter: ParameterRecord) -> bool:
+    """Whether the gradient of a matrix is zero. (A bias before a norm that removes it may have one.)"""
+    return parameter.gradient is not None and not has_nonzero_gradient(parameter) and len(parameter.shape) >= 2
 
 
-def _is_start(view: View) -> bool:
-    """Whether a factor of zero has a gradient: at the first step it hides all that is before it, and then no more."""
+def _is_zero_initialized(view: RecordView) -> bool:
+    """Whether a zero factor has a gradient: it blocks the gradient of earlier layers in the first step only."""
     for module in view.modules.values():
         for parameter in module.parameters:
-            if _was_zero(parameter) and is_moved(parameter) and _is_factor(module, parameter):
+            if _was_zero(parameter) and has_nonzero_gradient(parameter) and _is_factor(module, parameter):
                 return True
     return False
 
 
 def _was_zero(parameter: ParameterRecord) -> bool:
-    return parameter.values.rms == 0 or parameter.update_ratio == 0.0  # no ratio to what was zero before the step
+    return parameter.values.rms == 0 or parameter.update_ratio == 0.0  # undefined ratio: zero before the step
 
 
 def _is_factor(module: ModuleRecord, parameter: ParameterRecord) -> bool:
-    """Whether it multiplies: a matrix; or a gain or a number, if nothing beside it does (then it is added to that)."""
+    """Whether it multiplies: a matrix; or a gain, unless a nonzero parameter beside it shows that it is added."""
     others = [other for other in module.parameters if "bias" not in other.name]
     return len(parameter.shape) >= 2 or ("bias" not in parameter.name and all(map(_was_zero, others)))
 
 
-def _outermost(view: View, modules: list[ModuleRecord]) -> list[ModuleRecord]:
-    """One module for each part that is cut off as a whole: the outermost that has no weight with a gradient."""
+def _outermost(view: RecordView, modules: list[ModuleRecord]) -> list[ModuleRecord]:
+    """For each detached part, the outermost module without any gradient."""
     found: dict[str, ModuleRecord] = {}
     for module in modules:
         name = module.name
-        while parent(name) and parent(name) not in view.reached:
-            name = parent(name)
+        while parent_name(name) and parent_name(name) not in view.names_with_gradient:
+            name = parent_name(name)
         found.setdefault(name, view.modules.get(name, module))
     return list(found.values())
 
 
-def _cut_finding(view: View, module: ModuleRecord, cut: list[ModuleRecord]) -> Finding:
-    used = _is_used(view, module)
-    parameters = [p for m in cut if is_inside(m.name, module.name) for p in m.parameters if p.requires_grad]
+def _detached_finding(view: RecordView, module: ModuleRecord, detached: list[ModuleRecord]) -> Finding:
+    used = _affects_loss(view, module)
+    parameters = [p for m in detached if is_inside(m.name, module.name) for p in m.parameters if p.requires_grad]
     return Finding(
         "no-gradient",
         "warning" if used else "note",
         module.name,
-        f"{called(module.name)} ran, but no gradient came to its {len(parameters)} parameters",
+        f"{module_ref(module.name)} ran, but its {len(parameters)} parameters got no gradient",
         {"parameters": len(parameters)},
-        "Other weights got a gradient in the same pass. "
+        "Other parameters got a gradient in the same backward pass. "
         + (
-            "Its output goes into what the loss sees, so the way back is cut between: it stays as it started."
+            "Its output contributes to the loss, so the graph is cut in between and the module cannot learn."
             if used
-            else "None of those that a gradient came through was seen to read its output: it is not used, or only as a "
-            "target."
+            else "No module with a gradient reads its output: it is unused, or used only as a target."
         ),
-        "look for detach(), .data, torch.no_grad(), .item() or numpy between it and the loss; or freeze it on purpose: "
-        "requires_grad_(False)"
+        "look for detach(), .data, torch.no_grad(), .item() or NumPy between the module and the loss; to freeze it on "
+        "purpose, use requires_grad_(False)"
         if used
-        else "drop the part if it is not needed (some models have a flag for it, such as add_pooling_layer=False); if "
-        "it is not to be trained, say so: requires_grad_(False)",
+        else "remove the module if it is not needed (some models have a flag, such as add_pooling_layer=False); to "
+        "freeze it on purpose, use requires_grad_(False)",
     )
 
 
-def _is_used(view: View, module: ModuleRecord) -> bool:
-    """Whether its output, as it is or after others that got no gradient either, goes to one that a gradient came to."""
+def _affects_loss(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether its output reaches a module with a gradient, directly or through modules without one."""
     waiting = [m.name for m in view.ran if is_inside(m.name, module.name)]
     known = set(waiting)
     while waiting:
         name = waiting.pop()
-        for reader in (*view.readers.get(name, ()), *view.joining.get(name, ())):
+        for reader in (*view.readers.get(name, ()), *view.adders.get(name, ())):
             if is_inside(reader.name, module.name) or reader.name in known:
                 continue
             if reader.gradient is not None:
@@ -99,28 +106,28 @@ def _is_used(view: View, module: ModuleRecord) -> bool:
     return False
 
 
-def _all_silent_finding(view: View) -> Finding:
-    count, lost = len(view.gradients), _should_move(view)
-    blank = [is_blank(module) for module, _ in view.matrices]
+def _all_zero_finding(view: RecordView) -> Finding:
+    count, unexpected = len(view.gradients), _expects_gradient(view)
+    zero = [has_zero_weights(module) for module, _ in view.matrices]
     return Finding(
         "zero-gradient",
-        "warning" if lost else "note",
+        "warning" if unexpected else "note",
         "",
-        f"all gradients that came, to {count} parameters, are exactly zero",
+        f"the gradients of all {count} parameters are exactly zero",
         {"parameters": count},
-        "There was a way back, but nothing came by it: the loss is multiplied by zero, or its gradient is too small "
-        "for the type it is in."
-        if lost
-        else "There was a way back, but the loss is flat here: a margin that all have passed, or a factor of zero.",
-        blank_fix("")
-        if blank and all(blank)
-        else "look at the loss for a factor of zero or a mask that hides all; in float16 scale it "
+        "The backward pass ran, but every gradient is zero: the loss is multiplied by zero, or the gradient underflows "
+        "in its dtype."
+        if unexpected
+        else "The backward pass ran, but the loss is flat here: a margin that all samples satisfy, or a zero factor.",
+        zero_weights_fix("")
+        if zero and all(zero)
+        else "check the loss for a zero factor or a mask that hides everything; in float16, scale the loss "
         "(torch.amp.GradScaler)",
     )
 
 
-def _should_move(view: View) -> bool:
-    """Whether there is a slope: the model's output has one, or a cross-entropy does; or it may have rounded to zero."""
+def _expects_gradient(view: RecordView) -> bool:
+    """Whether the loss has a slope: the output has a gradient, a cross-entropy is positive, or float16 underflowed."""
     root = view.modules.get("")
     if root is not None and root.gradient is not None and root.gradient.rms > 0:
         return True
@@ -128,76 +135,75 @@ def _should_move(view: View) -> bool:
     return halves or any(loss.value > 0 for loss in view.record.losses)
 
 
-def _silent_finding(view: View, module: ModuleRecord) -> Finding:
-    still = [parameter.name for parameter in module.parameters if _is_still(parameter)]
-    reason, fix = _why_still(view, module, still)
+def _zero_finding(view: RecordView, module: ModuleRecord) -> Finding:
+    names = [parameter.name for parameter in module.parameters if _has_zero_gradient(parameter)]
+    reason, fix = _why_zero(view, module, names)
     return Finding(
         "zero-gradient",
         "warning",
         module.name,
-        f"the gradient of {', '.join(still)} of {called(module.name)} is exactly zero",
-        {"parameters": ", ".join(still)},
-        f"Other weights got a gradient in the same pass, but this one cannot learn: {reason}.",
+        f"the gradient of {', '.join(names)} of {module_ref(module.name)} is exactly zero",
+        {"parameters": ", ".join(names)},
+        f"Other parameters got a gradient in the same backward pass, but this module cannot learn: {reason}.",
         fix,
     )
 
 
-def _why_still(view: View, module: ModuleRecord, still: list[str]) -> tuple[str, str]:
-    """The reason why a gradient is zero, as far as it can be told, and what to do."""
-    if all(name.startswith("weight_hh_l") and name.endswith("_reverse") for name in still):
+def _why_zero(view: RecordView, module: ModuleRecord, names: list[str]) -> tuple[str, str]:
+    """The likely reason for a zero gradient, and its fix."""
+    if all(name.startswith("weight_hh_l") and name.endswith("_reverse") for name in names):
         return (
-            "of the reverse direction only the place is read where it begins, the last step, before it has been "
-            "anywhere",
-            "read each direction where it ends: outputs, state = rnn(x), then torch.cat([h[-2], h[-1]], dim=-1), where "
-            "h is state, and state[0] of an LSTM",
+            "only the last time step is read, where the reverse direction has just started and has no history",
+            "read each direction at its end: outputs, state = rnn(x), then torch.cat([h[-2], h[-1]], dim=-1), where h "
+            "is state (state[0] for an LSTM)",
         )
     if module.input is not None and module.input.count and module.input.abs_max == 0:
         before = [name for name in module.fed_by if name in view.modules]
         return (
-            "all that it was given is zero",
-            f"look at what comes before it{f', {called(before[0])}' if before else ''}: units that are always zero, "
-            f"weights that are zero, or an empty input",
+            "its input is all zeros",
+            f"check what comes before it{f', {module_ref(before[0])}' if before else ''}: dead units, zero weights, or "
+            "an all-zero input",
         )
-    if is_blank(module):
-        return "all its weights are zero, and so is all that it gives to what comes after it", blank_fix(module.name)
+    if has_zero_weights(module):
+        return "all its weights are zero, so its output is too", zero_weights_fix(module.name)
     readers = view.readers.get(module.name, [])
     readers = [*readers, *(beyond for reader in readers for beyond in view.readers.get(reader.name, []))]
-    blank = next((reader.name for reader in readers if is_blank(reader)), None)
-    if blank is not None:
-        return f"all weights of {called(blank)}, which comes after it, are zero", blank_fix(blank)
+    zero = next((reader.name for reader in readers if has_zero_weights(reader)), None)
+    if zero is not None:
+        return f"all weights of the later layer {module_ref(zero)} are zero", zero_weights_fix(zero)
     return (
-        "what comes after it is dead, masked, multiplied by zero, or rounded to zero",
-        "look at what reads its output: units that are always zero, a mask that hides all, a factor of zero; in "
-        "float16 scale the loss (torch.amp.GradScaler)",
+        "what follows it is dead, masked, multiplied by zero, or underflows",
+        "check the modules that read its output for dead units, a mask that hides everything, or a zero factor; in "
+        "float16, scale the loss (torch.amp.GradScaler)",
     )
 
 
-def never_ran(view: View) -> list[Finding]:
-    """Modules with weights that were never called, the outermost of each; nothing where no module was."""
+def check_unused_modules(view: RecordView) -> list[Finding]:
+    """Find modules with weights that were never called, the outermost of each; nothing if no module ran."""
     if view.record.interrupted or not view.ran:
         return []
     found: dict[str, int] = {}
     for module in view.modules.values():
         own = [parameter for parameter in module.parameters if parameter.alias_of is None]
-        # Some modules use the weights of others without calling them; then gradients come all the same.
-        if module.order is not None or not own or any(is_moved(parameter) for parameter in own):
+        # Some modules use another's weights without calling it; those weights still get gradients.
+        if module.order is not None or not own or any(has_nonzero_gradient(parameter) for parameter in own):
             continue
-        holder = view.modules.get(parent(module.name))
-        if holder is not None and holder.attention is not None:  # torch's attention uses its projection like this
+        holder = view.modules.get(parent_name(module.name))
+        if holder is not None and holder.attention is not None:  # nn.MultiheadAttention uses out_proj this way
             continue
         name = module.name
-        while parent(name) and parent(name) not in view.awake:
-            name = parent(name)
+        while parent_name(name) and parent_name(name) not in view.executed_names:
+            name = parent_name(name)
         found[name] = found.get(name, 0) + module.parameter_count
     return [
         Finding(
             "never-ran",
             "note",
             name,
-            f"{called(name)} never ran; it has {count} numbers",
-            {"numbers": count},
-            "It takes memory, and space in checkpoints and optimiser states if it was given to one.",
-            "call it in forward, or drop it",
+            f"{module_ref(name)} never ran; it has {count} parameters",
+            {"parameters": count},
+            "It takes up memory, in the model, in checkpoints and, if it is being optimized, in the optimizer state.",
+            "call it in forward, or remove it",
         )
         for name, count in found.items()
     ]

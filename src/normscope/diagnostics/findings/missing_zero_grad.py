@@ -1,25 +1,25 @@
-"""Gradients that nobody empties."""
+"""Gradients that are never reset between steps."""
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View
+from normscope.diagnostics.findings.record_view import RecordView
 
-OFTEN = 2
-"""Once may be meant, or the end of something; who forgets it forgets it at every step."""
+MIN_STEPS = 2
+"""Once may be intended; a forgotten zero_grad() affects every step."""
 
 
-def piled_gradients(view: View) -> list[Finding]:
-    piled = view.record.steps_without_zero_grad
-    if piled < OFTEN:
+def check_zero_grad(view: RecordView) -> list[Finding]:
+    steps = view.record.steps_without_zero_grad
+    if steps < MIN_STEPS:
         return []
     return [
         Finding(
-            "gradients-pile-up",
+            "missing-zero-grad",
             "warning",
             "",
-            f"{piled} steps were made with gradients that still had those of the step before in them",
-            {"steps": piled},
-            "Each backward pass adds to the gradients that are there. If nobody empties them, a step follows the sum "
-            "of all batches so far: the first ones are never forgotten, and the sum grows with every step.",
-            "empty them once for each step: optimiser.zero_grad() before loss.backward()",
+            f"{steps} optimizer steps used gradients that still included those of the previous step",
+            {"steps": steps},
+            "Each backward pass adds to the existing gradients. Unless they are reset, every step follows the sum over "
+            "all batches so far, which keeps growing.",
+            "call optimizer.zero_grad() once per step, before loss.backward()",
         )
     ]

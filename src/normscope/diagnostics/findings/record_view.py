@@ -1,4 +1,4 @@
-"""A record seen the way findings ask about it: who runs when, who reads whose output, who stands where in the model."""
+"""A record with the derived data that checks need: execution order, readers of each output, module names."""
 
 import itertools
 import math
@@ -8,14 +8,14 @@ from functools import cached_property
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord, TensorStats, XrayRecord
 
 FEW_STEPS = 10
-"""After more a weight may be anywhere."""
+"""After more steps than this, a weight may be far from its initialization."""
 
-MOVED = 0.1
-"""Of its size: rates fall, so that steps before those that were seen may have been longer."""
+CHANGED = 0.1
+"""Fraction of a weight's rms. Learning rates decay, so earlier, unobserved steps may have been larger."""
 
 
-class View:
-    """A record, with what several findings need to know of it worked out once.
+class RecordView:
+    """A record, with data that several checks share computed once.
 
     Args:
         record: the record.
@@ -26,27 +26,27 @@ class View:
 
     @cached_property
     def modules(self) -> dict[str, ModuleRecord]:
-        """By name; a module that has several names stands under the first one alone."""
+        """Modules by name. A shared module appears only under its first name."""
         return {module.name: module for module in self.record.modules if module.alias_of is None}
 
     @cached_property
     def ran(self) -> list[ModuleRecord]:
-        """Those that ran, in the order of their first call."""
+        """Modules that ran, in order of their first call."""
         found = [module for module in self.modules.values() if module.order is not None]
         return sorted(found, key=lambda module: module.order or 0)
 
     @cached_property
     def readers(self) -> dict[str, list[ModuleRecord]]:
-        """Of each module, those that were given its output."""
+        """For each module, the modules that read its output."""
         found: dict[str, list[ModuleRecord]] = defaultdict(list)
         for module in self.ran:
-            for maker in module.fed_by:
-                found[maker].append(module)
+            for producer in module.fed_by:
+                found[producer].append(module)
         return found
 
     @cached_property
-    def joining(self) -> dict[str, list[ModuleRecord]]:
-        """Of each module whose output is added to something, or has something added to it, those that do so."""
+    def adders(self) -> dict[str, list[ModuleRecord]]:
+        """For each module whose output takes part in a residual addition, the modules that perform the addition."""
         found: dict[str, list[ModuleRecord]] = defaultdict(list)
         for module in self.ran:
             for join in module.joins:
@@ -57,18 +57,18 @@ class View:
 
     @cached_property
     def gradients(self) -> list[TensorStats]:
-        """Those that came to weights."""
+        """Gradients of all parameters that got one."""
         found = [parameter.gradient for module in self.modules.values() for parameter in module.parameters]
         return [gradient for gradient in found if gradient is not None]
 
     @cached_property
     def has_gradients(self) -> bool:
-        """Whether a backward pass was seen: some weight has a gradient that is more than zero."""
+        """Whether a backward pass was recorded: some parameter has a nonzero gradient."""
         return any(gradient.rms > 0 for gradient in self.gradients)
 
     @cached_property
     def matrices(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
-        """The weights that multiply, each once, with the modules that they belong to; in the order of the model."""
+        """Each distinct weight with two or more dimensions, with its module, in model order."""
         return [
             (module, parameter)
             for module in self.modules.values()
@@ -80,25 +80,25 @@ class View:
         ]
 
     @cached_property
-    def awake(self) -> set[str]:
-        """The modules that ran, or have one inside that did."""
+    def executed_names(self) -> set[str]:
+        """Names of modules that ran or contain one that ran."""
         return {outer for module in self.ran for outer in _with_outer(module.name)}
 
     @cached_property
-    def reached(self) -> set[str]:
-        """The modules that have a weight with a gradient, or one inside that has."""
+    def names_with_gradient(self) -> set[str]:
+        """Names of modules that have a parameter with a gradient, directly or in a submodule."""
         with_gradient = (m for m in self.modules.values() if any(p.gradient is not None for p in m.parameters))
         return {outer for module in with_gradient for outer in _with_outer(module.name)}
 
     @cached_property
-    def steps_made(self) -> int | None:
-        """How many steps the model has behind it, as its run or its optimisers count them; None if nobody knows."""
+    def total_steps(self) -> int | None:
+        """Training steps so far, as counted by the run or the optimizers; None if unknown."""
         numbers = [self.record.steps_before, *(step.number for step in self.record.steps)]
         return max((number for number in numbers if number is not None), default=None)
 
     @cached_property
-    def steps_before(self) -> int:
-        """How many of them were made before the x-ray looked, as far as known."""
+    def steps_before_xray(self) -> int:
+        """Training steps before the x-ray started, as far as known."""
         if self.record.steps_before is not None:
             return self.record.steps_before
         first: dict[str, int] = {}
@@ -106,44 +106,44 @@ class View:
             first.setdefault(step.optimizer, step.number or 1)
         return max(first.values(), default=1) - 1
 
-    def has_moved(self, weight: ParameterRecord) -> bool:
-        """Whether steps have made a weight what it is, so that nothing can be told of its start: there were many, or
-        they come to some of its size."""
-        made = self.steps_made or len(self.record.steps)
-        return made > FEW_STEPS or made * (weight.update_rms or 0.0) >= MOVED * weight.values.rms > 0
+    def is_trained(self, weight: ParameterRecord) -> bool:
+        """Whether training has changed a weight so much that it says nothing about its initialization."""
+        made = self.total_steps or len(self.record.steps)
+        return made > FEW_STEPS or made * (weight.update_rms or 0.0) >= CHANGED * weight.values.rms > 0
 
-    def of_the_start(self, advice: str) -> str:
-        """Advice on how to start, for a model that may have been brought here by its steps instead."""
-        if (self.steps_made or 0) <= FEW_STEPS:
+    def initialization_advice(self, advice: str) -> str:
+        """Advice on initialization; for a trained model, suggest the optimizer settings first."""
+        if (self.total_steps or 0) <= FEW_STEPS:
             return advice
-        return f"lower the learning rate, clip gradients or warm up, if it was well at its start; else {advice}"
+        first = "if the model was healthy at initialization, lower the learning rate, clip gradients or add warmup"
+        return f"{first}; otherwise {advice}"
 
     def execution_order(self, name: str) -> int:
-        """Where in the order of execution a module stands; those that never ran stand at the end."""
+        """Position of a module in the order of execution; modules that never ran come last."""
         module = self.modules.get(name)
         return len(self.record.modules) if module is None or module.order is None else module.order
 
 
-def is_moved(parameter: ParameterRecord) -> bool:
+def has_nonzero_gradient(parameter: ParameterRecord) -> bool:
     return parameter.gradient is not None and parameter.gradient.rms > 0
 
 
 def linear_weight(module: ModuleRecord) -> ParameterRecord | None:
-    """The matrix of a linear layer or convolution; None for other modules."""
+    """Weight of a linear layer or convolution; None for other modules."""
     for parameter in module.parameters if module.norm is None else ():
         if parameter.predicted_gain is not None and parameter.values.count and len(parameter.shape) >= 2:
             return parameter
     return None
 
 
-def is_blank(module: ModuleRecord) -> bool:
-    """Whether it has weights that multiply, and all of them are zero."""
+def has_zero_weights(module: ModuleRecord) -> bool:
+    """Whether the module has weight matrices and all of them are zero."""
     weights = [p for p in module.parameters if len(p.shape) >= 2 and p.values.count]
     return bool(weights) and all(parameter.values.rms == 0 for parameter in weights)
 
 
-def blank_fix(name: str) -> str:
-    return f"all weights of {called(name)} are zero: draw them, as with nn.init.kaiming_normal_(weight)"
+def zero_weights_fix(name: str) -> str:
+    return f"all weights of {module_ref(name)} are zero: initialize them, e.g. nn.init.kaiming_normal_(weight)"
 
 
 def bias_of(module: ModuleRecord) -> ParameterRecord | None:
@@ -153,8 +153,8 @@ def bias_of(module: ModuleRecord) -> ParameterRecord | None:
     return None
 
 
-def is_grouped(module: ModuleRecord, weight: ParameterRecord) -> bool:
-    """Whether it is a convolution whose units read different channels: then alike units are not the same unit."""
+def is_grouped_conv(module: ModuleRecord, weight: ParameterRecord) -> bool:
+    """Whether it is a grouped convolution. Its units read different channels, so equal weights are not equal units."""
     if len(weight.shape) < 3 or not module.input_shapes or len(module.input_shapes[0]) < 2:
         return False
     shape = module.input_shapes[0]
@@ -163,41 +163,41 @@ def is_grouped(module: ModuleRecord, weight: ParameterRecord) -> bool:
 
 
 def fan_in(weight: ParameterRecord) -> float:
-    """How many numbers each unit of a linear layer sums up; from the predicted gain, which knows which way it lies."""
+    """Fan-in of a linear layer, derived from the predicted gain, which accounts for the weight's layout."""
     if weight.predicted_gain and weight.values.rms > 0:
         root = weight.predicted_gain / weight.values.rms
         return max(1.0, root * root)
     return max(1, math.prod(weight.shape[1:]))
 
 
-def role(name: str) -> str:
-    """The name without its numbers: the same for the same part of all blocks.
+def name_pattern(name: str) -> str:
+    """Replace the indices in a module name by *: the result is the same for the same part of every block.
 
-    >>> role("blocks.3.mlp.fc1"), role("blocks.3.mlp.relu()#2")
+    >>> name_pattern("blocks.3.mlp.fc1"), name_pattern("blocks.3.mlp.relu()#2")
     ('blocks.*.mlp.fc1', 'blocks.*.mlp.relu()#2')
     """
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
-def parent(name: str) -> str:
-    """The name of the module that it is in.
+def parent_name(name: str) -> str:
+    """Name of the parent module.
 
-    >>> parent("blocks.3.mlp"), parent("blocks")
+    >>> parent_name("blocks.3.mlp"), parent_name("blocks")
     ('blocks.3', '')
     """
     return name.rpartition(".")[0]
 
 
 def _with_outer(name: str) -> list[str]:
-    """The name, and those of all that it is in."""
+    """The name and those of all modules that contain it."""
     parts = name.split(".")
     return ["", *(".".join(parts[: i + 1]) for i in range(len(parts)))]
 
 
-def holder(names: list[str]) -> str:
-    """The innermost module that holds all of these, or is the only one of them.
+def common_parent(names: list[str]) -> str:
+    """The innermost module that contains all of these, or the only one of them.
 
-    >>> holder(["layers.3.fc1", "layers.3.fc2"]), holder(["layers.3.fc1"]), holder(["a", "b"])
+    >>> common_parent(["layers.3.fc1", "layers.3.fc2"]), common_parent(["layers.3.fc1"]), common_parent(["a", "b"])
     ('layers.3', 'layers.3.fc1', '')
     """
     parts = [name.split(".") for name in names]
@@ -206,35 +206,22 @@ def holder(names: list[str]) -> str:
 
 
 def is_inside(name: str, outer: str) -> bool:
-    """Whether a module is another one, or in it."""
+    """Whether a module is `outer` or inside it."""
     return not outer or name == outer or name.startswith(f"{outer}.")
 
 
-def called(name: str) -> str:
-    """How a text calls a module.
+def module_ref(name: str) -> str:
+    """A module's name as it appears in messages.
 
-    >>> called("blocks.3"), called("")
+    >>> module_ref("blocks.3"), module_ref("")
     ('`blocks.3`', 'the model')
     """
     return f"`{name}`" if name else "the model"
 
 
-def short(value: float) -> str:
-    """A figure for a text.
-
-    >>> short(0.000123456), short(12.0), short(1234567.0)
-    ('0.000123', '12', '1.23e+06')
-    """
-    return f"{value:.3g}"
-
-
-def percent(share: float) -> str:
-    """A share for a text.
-
-    >>> percent(0.5), percent(0.0012)
-    ('50%', '0.12%')
-    """
-    return f"{100 * share:.3g}%"
+def parameter_name(module: ModuleRecord, parameter: ParameterRecord) -> str:
+    """Full name of a parameter, as `named_parameters` gives it."""
+    return f"{module.name}.{parameter.name}" if module.name else parameter.name
 
 
 def median(values: list[float]) -> float:

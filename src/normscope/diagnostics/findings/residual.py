@@ -1,91 +1,95 @@
-"""The residual stream: whether what is added to it makes it grow without end, or drowns it."""
+"""The residual stream: exponential growth, and branches that dominate it."""
 
 import math
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, called, short
+from normscope.diagnostics.findings.record_view import RecordView, module_ref
 from normscope.diagnostics.findings.stacks import trend
 from normscope.diagnostics.record import ModuleRecord, ResidualJoin
+from normscope.render.formatting import format_percent, format_short
 
-LEAST_JOINS = 6
+MIN_JOINS = 6
 """Three blocks of two branches."""
 
-SECOND_HALF = 10.0
-"""The growth of the stream over the second half of its joins. Branches of equal size give sqrt(2) (the variance grows
-in proportion to depth), branches that grow in proportion to depth give 2^1.5 = 2.8, and by its square 2^2.5 = 5.7. What
-is beyond 10 grows exponentially: each branch is in proportion to the stream itself."""
+MAX_GROWTH = 10.0
+"""Growth of the stream over the second half of its additions. Branches of equal rms give sqrt(2) (the variance grows
+linearly with depth), branches that grow linearly with depth give 2^1.5 = 2.8, quadratically 2^2.5 = 5.7. Anything
+beyond 10 is exponential growth: each branch is proportional to the stream itself."""
 
-DROWNED = 10.0
-"""A branch so many times larger than the stream leaves 1 / sqrt(1 + 10^2) = 10% of what was there."""
+NOTE_RATIO = 10.0
+"""A branch this many times larger than the stream leaves 1 / sqrt(1 + 10^2) = 10% of the previous stream."""
 
-LOST = 100.0
-"""And of this 1%: then it is a warning, unless it is the work of few numbers."""
+WARNING_RATIO = 100.0
+"""Leaves 1%: a warning, unless a few elements cause it."""
 
-FEW_NUMBERS = 100.0
-"""The kurtosis of a branch from which few numbers make its size. Trained language models have a block that writes such
-to a feature or two of the first token, hundreds of times the stream (Sun et al. 2024, "Massive Activations"); what is
-spread evenly has 3."""
+MASSIVE_KURTOSIS = 100.0
+"""Kurtosis of a branch from which on a few elements dominate its rms. Trained language models have a block that writes
+one or two features of the first token, hundreds of times larger than the stream (Sun et al. 2024, "Massive
+Activations"); a normal distribution has 3."""
 
 
-def stream_growth(view: View) -> list[Finding]:
+def check_residual_stream(view: RecordView) -> list[Finding]:
     joins = [(module, join) for module in view.ran for join in module.joins if join.total > 0]
-    if len(joins) < LEAST_JOINS:
+    if len(joins) < MIN_JOINS:
         return []
-    return [*_grows(view, joins), *_drowned(view, joins)]
+    return [*_growth(view, joins), *_dominating_branches(view, joins)]
 
 
-def _grows(view: View, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
-    """Growth over the second half: the first branch may well be larger than an embedding that starts small."""
+def _growth(view: RecordView, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
+    """Growth over the second half: the first branch may well be larger than a small initial embedding."""
     half = joins[len(joins) // 2 - 1 :]
     found = trend([join.total for _, join in half])
-    if found is None or found.total < SECOND_HALF or found.steady < SECOND_HALF**0.5:
+    if found is None or found.total < MAX_GROWTH or found.steady < MAX_GROWTH**0.5:
         return []
     last, ratio = half[-1][0], half[-1][1].branch / max(half[-1][1].stream, 1e-30)
     return [
         Finding(
-            "stream-grows",
+            "residual-stream-grows",
             "warning",
             last.name,
-            f"the residual stream grows {short(found.total)} times in its last {len(half) - 1} additions, up to "
-            f"{called(last.name)}",
+            f"the residual stream grows {format_short(found.total)} times over its last {len(half) - 1} additions, up "
+            f"to {module_ref(last.name)}",
             {
-                "growth of the second half": found.total,
-                "per addition": found.layer,
-                "first total": joins[0][1].total,
-                "last total": joins[-1][1].total,
+                "growth in second half": found.total,
+                "factor per addition": found.layer,
+                "first rms": joins[0][1].total,
+                "last rms": joins[-1][1].total,
                 "last branch / stream": ratio,
             },
-            f"Each addition scales the stream by about {short(found.layer)}, so what a block adds is in proportion to "
-            f"the stream, and the last blocks drown the first ones, in the output and in the gradient.",
-            view.of_the_start(
-                "put a norm at the beginning of every branch (pre-norm), or start the last weight of each branch "
-                "small: divide it by sqrt(2 * depth), or set it to zero"
+            f"Each addition scales the stream by about {format_short(found.layer)}: the branches are proportional to "
+            "the stream, and the last blocks dominate the first ones in the output and in the gradient.",
+            view.initialization_advice(
+                "add a norm at the start of every branch (pre-norm), or use a smaller initialization for the last "
+                "weight of each branch: divide it by sqrt(2 * depth), or set it to zero"
             ),
         )
     ]
 
 
-def _drowned(view: View, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
-    """Branches past the first block that are much larger than the stream."""
+def _dominating_branches(view: RecordView, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> list[Finding]:
+    """Branches after the first block that are much larger than the stream."""
     found = []
     for module, join in joins[2:]:
         ratio = join.branch / join.stream if join.stream > 0 else 0.0
-        if ratio >= DROWNED and join.post_norm is None:
-            found.append(_drowned_finding(view, module, join, ratio))
+        if ratio >= NOTE_RATIO and join.post_norm is None:
+            found.append(_branch_finding(view, module, join, ratio))
     return found
 
 
-def _drowned_finding(view: View, module: ModuleRecord, join: ResidualJoin, ratio: float) -> Finding:
-    maker = view.modules.get(join.branch_source or "")
-    few = maker is None or maker.output is None or maker.output.kurtosis >= FEW_NUMBERS
-    name = called(join.branch_source or module.name)
+def _branch_finding(view: RecordView, module: ModuleRecord, join: ResidualJoin, ratio: float) -> Finding:
+    source = view.modules.get(join.branch_source or "")
+    massive = source is None or source.output is None or source.output.kurtosis >= MASSIVE_KURTOSIS
+    name = module_ref(join.branch_source or module.name)
     return Finding(
-        "stream-drowned",
-        "warning" if ratio >= LOST and not few else "note",
+        "residual-branch-dominates",
+        "warning" if ratio >= WARNING_RATIO and not massive else "note",
         module.name,
-        f"a branch of {called(module.name)} is {short(ratio)} times larger than the stream it is added to",
+        f"a branch of {module_ref(module.name)} is {format_short(ratio)} times larger than the residual stream it is "
+        "added to",
         {"branch / stream": ratio, "stream": join.stream, "branch": join.branch},
-        f"After the addition {short(100 / math.hypot(1, ratio))}% of the stream's size is what was there before; the "
-        f"rest is what {name} made.",
-        view.of_the_start(f"look at the last weight of {name} and at what scales its output; start it smaller"),
+        f"After the addition, {format_percent(1 / math.hypot(1, ratio))} of the stream's rms is the previous stream; "
+        f"the rest comes from {name}.",
+        view.initialization_advice(
+            f"check the last weight of {name} and whatever scales its output; use a smaller initialization"
+        ),
     )

@@ -1,25 +1,25 @@
-"""Stacks: layers or blocks of one kind that the signal goes through one after the other, and how it fares there."""
+"""Stacks of similar layers that the signal passes in sequence, and how its scale changes along them."""
 
 import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from normscope.diagnostics.findings.record_view import View, linear_weight, parent, role
+from normscope.diagnostics.findings.record_view import RecordView, linear_weight, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord
 
-LEAST_LAYERS = 4
-"""A trend needs so many layers: with fewer, one odd layer looks like one."""
+MIN_LAYERS = 4
+"""With fewer layers, one odd layer looks like a trend."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """How a figure goes from the first to the last layer of a stack.
+    """How a value changes from the first to the last layer of a stack.
 
     Args:
-        total: the last over the first.
-        steady: the same without its largest single step: what is left is the work of many layers.
-        layer: the factor of a layer, on average.
+        total: last over first.
+        steady: the same without the largest single step: the part that many layers contribute to.
+        layer: geometric mean of the factor per layer.
     """
 
     total: float
@@ -27,45 +27,45 @@ class Trend:
     layer: float
 
 
-def stacks(view: View) -> list[list[ModuleRecord]]:
-    """All stacks, in the order of execution: numbered modules of one class, and the linear layers of one parent."""
+def stacks(view: RecordView) -> list[list[ModuleRecord]]:
+    """All stacks in execution order: numbered modules of one class, and the linear layers of one parent."""
     groups: dict[tuple[str, str], list[ModuleRecord]] = defaultdict(list)
     linear: dict[str, list[ModuleRecord]] = defaultdict(list)
     for module in view.ran:
         if module.is_function:
             continue
-        if role(module.name).endswith("*"):
-            groups[role(module.name), module.kind].append(module)
+        if name_pattern(module.name).endswith("*"):
+            groups[name_pattern(module.name), module.kind].append(module)
         if linear_weight(module) is not None:
-            linear[parent(module.name)].append(module)
-    found = [group for group in groups.values() if len(group) >= LEAST_LAYERS]
+            linear[parent_name(module.name)].append(module)
+    found = [group for group in groups.values() if len(group) >= MIN_LAYERS]
     known = {tuple(module.name for module in group) for group in found}
     for name, group in linear.items():
         names = tuple(module.name for module in group)
-        if len(group) >= LEAST_LAYERS and names not in known and _is_chain(view.modules.get(name), group):
+        if len(group) >= MIN_LAYERS and names not in known and _is_chain(view.modules.get(name), group):
             found.append(group)
-    return [group for group in found if not _side_by_side(group)]
+    return [group for group in found if not _is_parallel(group)]
 
 
-def _is_chain(holder: ModuleRecord | None, group: list[ModuleRecord]) -> bool:
-    """Whether siblings of different names follow each other; queries, keys and values, for one, do not."""
-    return holder is None or (not holder.joins and holder.attention is None and len({m.kind for m in group}) <= 2)
+def _is_chain(parent: ModuleRecord | None, group: list[ModuleRecord]) -> bool:
+    """Whether siblings with different names run in sequence; query, key and value projections do not."""
+    return parent is None or (not parent.joins and parent.attention is None and len({m.kind for m in group}) <= 2)
 
 
-def _side_by_side(group: list[ModuleRecord]) -> bool:
-    """Whether several of them read the same output: they are heads, or experts, and no stack."""
+def _is_parallel(group: list[ModuleRecord]) -> bool:
+    """Whether several of them read the same output: heads or experts, not a stack."""
     sources = [module.fed_by for module in group if module.fed_by]
     return len(set(sources)) < len(sources)
 
 
 def trend(values: list[float]) -> Trend | None:
-    """The trend of sizes in the order of execution; those that are zero or not finite say nothing and are left out.
+    """The trend of values in execution order, ignoring zeros and non-finite values; None if there are too few.
 
     >>> trend([1.0, 0.1, 0.01, 0.001]).layer
     0.1
     """
     logs = [math.log(value) for value in values if 0 < value < math.inf]
-    if len(logs) < LEAST_LAYERS:
+    if len(logs) < MIN_LAYERS:
         return None
     steps = [b - a for a, b in itertools.pairwise(logs)]
     total = sum(steps)
@@ -74,5 +74,5 @@ def trend(values: list[float]) -> Trend | None:
 
 
 def _exp(x: float) -> float:
-    """e^x, that stays a number."""
+    """e^x, clamped to avoid overflow."""
     return math.exp(max(-700.0, min(700.0, x)))

@@ -1,38 +1,37 @@
-"""Weights that ran and are not the model's: nobody trains them, saves them or moves them to a device."""
+"""Weights that the model uses but does not register: they are not trained, saved or moved to a device."""
 
 import math
 from collections import defaultdict
 
 from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import View, called
+from normscope.diagnostics.findings.record_view import RecordView, module_ref
 from normscope.diagnostics.record import UnregisteredParameter
 
 
-def strangers(view: View) -> list[Finding]:
-    """One finding for each module that used some. Weights that an optimiser was seen to have are left out."""
+def check_unregistered_parameters(view: RecordView) -> list[Finding]:
+    """Return one finding per module that uses such weights. Weights that an optimizer has are not recorded."""
     by_module: dict[str, list[UnregisteredParameter]] = defaultdict(list)
-    for stranger in view.record.unregistered_parameters:
-        by_module[stranger.module].append(stranger)
+    for parameter in view.record.unregistered_parameters:
+        by_module[parameter.module].append(parameter)
     return [_finding(name, found) for name, found in by_module.items()]
 
 
 def _finding(name: str, found: list[UnregisteredParameter]) -> Finding:
-    first, count = found[0], sum(stranger.count for stranger in found)
+    first, count = found[0], sum(parameter.count for parameter in found)
     shape = " x ".join(map(str, first.shape))
-    weights = f"a weight of {shape}" if count == 1 else f"{count} weights, the first of {shape},"
+    weights = f"a weight ({shape}) that is" if count == 1 else f"{count} weights (the first {shape}) that are"
     return Finding(
-        "weights-not-owned",
+        "unregistered-parameters",
         "warning",
         name,
-        f"{called(name)} multiplies by {weights} that {'is' if count == 1 else 'are'} not among the model's parameters",
+        f"{module_ref(name)} uses {weights} not registered as model parameters",
         {
             "weights": count,
-            "numbers": sum(math.prod(stranger.shape) * stranger.count for stranger in found),
+            "elements": sum(math.prod(parameter.shape) * parameter.count for parameter in found),
             "first used by": first.function,
         },
-        "A weight that asks for a gradient is meant to learn, but parameters() does not have it: an optimiser that is "
-        "made from that leaves it as it starts, state_dict() does not save it, and to(device) does not move it.",
-        "keep layers in nn.ModuleList or nn.ModuleDict instead of a plain list or dict, a single weight as "
-        "nn.Parameter, and make both in __init__, not in forward; if it is meant to stay as it is, say so: "
-        "requires_grad_(False)",
+        "The weights require a gradient but are missing from parameters(): an optimizer built from it does not train "
+        "them, state_dict() does not save them, and to(device) does not move them.",
+        "store layers in nn.ModuleList or nn.ModuleDict instead of a plain list or dict, single weights as "
+        "nn.Parameter, and create both in __init__, not in forward; for constants, call requires_grad_(False)",
     )

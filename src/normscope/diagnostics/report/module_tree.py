@@ -45,8 +45,8 @@ class Node:
 def tree_of(record: XrayRecord) -> list[Node]:
     """The roots: the model itself, or nothing if the record is empty.
 
-    >>> roots = tree_of(XrayRecord("Net", (ModuleRecord("", "Net"), ModuleRecord("a", "Linear"), ModuleRecord("a.b", "ReLU")), 1, 0))
-    >>> [[node.label for node in root.walk()] for root in roots]
+    >>> modules = ModuleRecord("", "Net"), ModuleRecord("a", "Linear"), ModuleRecord("a.b", "ReLU")
+    >>> [[node.label for node in root.walk()] for root in tree_of(XrayRecord("Net", modules, 1, 0))]
     [['Net', 'a', 'b']]
     """
     nodes: dict[str, Node] = {}

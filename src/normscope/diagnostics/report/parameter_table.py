@@ -72,7 +72,8 @@ def _table(known: Sequence[tuple[str, ParameterRecord]]) -> list[str]:
         '<th scope="col">rms</th><th scope="col">gradient rms</th><th scope="col">update</th></tr></thead><tbody>'
     ]
     for name, parameter in known:
-        update = f'<td class="a" style="--w:{100 * bars.share(parameter.update_ratio):.0f}%">{format_number(parameter.update_ratio)}</td>'
+        width, ratio = 100 * bars.share(parameter.update_ratio), format_number(parameter.update_ratio)
+        update = f'<td class="a" style="--w:{width:.0f}%">{ratio}</td>'
         lines.append(
             f'<tr><th scope="row">{html_text(one_line(name))}{"" if parameter.requires_grad else " (not trained)"}</th>'
             f"<td>{shape(parameter.shape)}</td>{_size(parameter.values)}{_size(parameter.gradient)}"

@@ -45,7 +45,7 @@ def evidence(finding: Finding) -> list[tuple[str, str]]:
     """The figures of a finding, in words."""
     return [
         (one_line(name.replace("_", " ")), one_line(value) if isinstance(value, str) else _plain(value))
-        for name, value in finding.figures.items()
+        for name, value in finding.evidence.items()
     ]
 
 
