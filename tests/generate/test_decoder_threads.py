@@ -57,7 +57,7 @@ def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))
     model = GPT(MODEL)
     forgotten = []
-    monkeypatch.setattr(adaptive.AdaptiveThreads, "reset", lambda threads: forgotten.append(threads.most))
+    monkeypatch.setattr(adaptive.AdaptiveThreads, "reset", lambda threads: forgotten.append(threads.max_threads))
     for _ in range(3):
         Decoder(known_layout(model), model.new_cache(2))
     assert len(forgotten) == 1  # at the first text

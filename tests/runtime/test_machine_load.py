@@ -25,31 +25,31 @@ class Counters:
     def meter(self) -> LoadMeter:
         return LoadMeter(lambda: self.busy, lambda: self.own, lambda: self.running, lambda: self.clock)
 
-    def resume(self, seconds: float, busy: float, own: float) -> None:
+    def advance(self, seconds: float, busy: float, own: float) -> None:
         self.clock, self.busy, self.own = self.clock + seconds, self.busy + busy, self.own + own
 
 
 def test_what_is_not_ours_is_the_others() -> None:
     counters = Counters()
     meter = counters.meter()
-    counters.resume(2.0, busy=4.0, own=1.0)
+    counters.advance(2.0, busy=4.0, own=1.0)
     assert meter.read().other_cores == pytest.approx(1.5)
-    counters.resume(2.0, busy=1.9, own=2.0)  # counted in ticks, so it may be a little less than ours
+    counters.advance(2.0, busy=1.9, own=2.0)  # counted in ticks, so it may be a little less than ours
     assert meter.read().other_cores == 0.0
 
 
 def test_it_is_read_only_so_often() -> None:
     counters = Counters()
     meter = counters.meter()
-    counters.resume(0.4, busy=0.4, own=0.0)
+    counters.advance(0.4, busy=0.4, own=0.0)
     assert meter.load(every=0.5).other_cores is None  # too early to tell
-    counters.resume(0.2, busy=0.2, own=0.0)
+    counters.advance(0.2, busy=0.2, own=0.0)
     assert meter.load(every=0.5).other_cores == pytest.approx(1.0)
-    counters.resume(0.2, busy=0.0, own=0.0)
+    counters.advance(0.2, busy=0.0, own=0.0)
     assert meter.load(every=0.5).other_cores == pytest.approx(1.0)  # the last reading
-    counters.resume(60.0, busy=120.0, own=0.0)
+    counters.advance(60.0, busy=120.0, own=0.0)
     assert meter.load(every=0.5).other_cores is None  # a minute without a step says nothing of now
-    counters.resume(0.6, busy=0.3, own=0.0)
+    counters.advance(0.6, busy=0.3, own=0.0)
     assert meter.load(every=0.5).other_cores == pytest.approx(0.5)
 
 
@@ -70,11 +70,11 @@ def test_threads_that_want_to_run_are_counted_without_the_one_that_counts() -> N
     meter = counters.meter()
     for running in (3, 4, 5):
         counters.running = running
-        counters.resume(0.1, busy=0.2, own=0.1)
+        counters.advance(0.1, busy=0.2, own=0.1)
         meter.load(every=0.5)
         meter.load(every=0.5)  # at the same moment, which is one moment
     counters.running = 8
-    counters.resume(0.3, busy=0.6, own=0.3)
+    counters.advance(0.3, busy=0.6, own=0.3)
     assert meter.load(every=0.5).waiting == pytest.approx((2 + 3 + 4 + 7) / 4)
 
 
@@ -87,7 +87,7 @@ def test_cores_that_all_are_wanted_are_shared(waiting: float | None, threads: in
     assert MachineLoad(4, 1.2, waiting).threads_for(2) == 2
 
 
-@pytest.mark.parametrize(("others", "free"), [(0.0, 4), (0.2, 4), (0.6, 3), (1.0, 3), (2.9, 1), (4.0, 1)])
+@pytest.mark.parametrize(("other_cores", "free_cores"), [(0.0, 4), (0.2, 4), (0.6, 3), (1.0, 3), (2.9, 1), (4.0, 1)])
 def test_threads_that_need_not_wait(other_cores: float, free_cores: int) -> None:
     assert MachineLoad(4, other_cores).free_cores == free_cores
 

@@ -218,15 +218,15 @@ ADVICE = st.builds(ThreadSuggestion, threads=st.integers(1, 20), free_cores=st.i
 
 
 @given(
-    most=st.integers(1, 16),
+    max_threads=st.integers(1, 16),
     steps=st.lists(st.tuples(st.floats(1e-5, 1.0), st.none() | ADVICE), max_size=200),
     banned=st.sets(st.integers(1, 16)),
 )
 def test_any_times_give_a_number_that_is_allowed(
-    most: int, steps: list[tuple[float, ThreadSuggestion | None]], banned: set[int]
+    max_threads: int, steps: list[tuple[float, ThreadSuggestion | None]], banned: set[int]
 ) -> None:
-    chooser = ThreadChooser(most, is_allowed=lambda threads: threads not in banned)
+    chooser = ThreadChooser(max_threads, is_allowed=lambda threads: threads not in banned)
     for seconds, suggestion in steps:
         chooser.step(seconds, suggestion)
         for threads in (chooser.threads, chooser.chosen):
-            assert threads == most or (1 <= threads < most and threads not in banned)
+            assert threads == max_threads or (1 <= threads < max_threads and threads not in banned)

@@ -93,7 +93,9 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
     count = sum(parameter.numel() for parameter in block.parameters())
     title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
     drawing = draw_model(block, x, axes=_letters(config, shape), inside=True, title=title)
-    return dataclasses.replace(drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=AXIS_NAMES)
+    return dataclasses.replace(
+        drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=AXIS_NAMES
+    )
 
 
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:

@@ -119,7 +119,7 @@ class DecoderLayout:
         Each number is computed by one thread, so results do not depend on the choice.
         """
         most = torch.get_num_threads()
-        if self._threads is None or self._threads.most != most:
+        if self._threads is None or self._threads.max_threads != most:
             self._threads = AdaptiveThreads(most)
         return self._threads
 

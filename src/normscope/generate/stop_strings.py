@@ -57,9 +57,7 @@ class StopFinder:
 def check_stops(stops: object) -> tuple[str, ...]:
     """Validate stop strings and return them as a tuple; a single string is accepted."""
     if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(
-            f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']"
-        )
+        raise DtypeError(f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']")
     checked = (stops,) if isinstance(stops, str) else tuple(stops)
     for stop in checked:
         if not isinstance(stop, str):

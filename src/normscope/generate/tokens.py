@@ -121,9 +121,7 @@ class Generation:
         self._context, self._vocabulary, self._weights = config.context, vocabulary, weights
         self._stop_tokens = frozenset(_check_tokens(stop_tokens, config.vocab_size))
         if not _is_list_of_prompts(prompts):
-            raise DtypeError(
-                f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]"
-            )
+            raise DtypeError(f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]")
         checked = [_check_prompt(prompt, config.vocab_size) for prompt in prompts]
         if len(checked) * samples > MAX_SEQUENCES:
             raise ConfigError(

@@ -1,1 +1,1 @@
-"""How a process shares the machine with others: its load, and how many threads to use."""
+"""Devices, precision, memory, RNG state, and adapting the number of threads to the load of the machine."""

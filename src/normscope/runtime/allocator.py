@@ -1,17 +1,17 @@
-"""Keep freed memory: a training loop asks for the same sizes again in the next step."""
+"""Let the allocator keep freed memory: a training step allocates the same sizes again."""
 
 import ctypes
 import sys
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # the names of these settings in glibc's malloc.h
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # option numbers in glibc's malloc.h
 _LARGEST = 1 << 30
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc's allocator keep blocks up to a gigabyte instead of giving them back; True if there is one to ask.
+    """Let glibc's allocator keep freed blocks of up to 1 GiB; returns whether it is available.
 
-    By default a block of more than some megabytes is a fresh mapping each time, and the kernel clears each of its
-    pages at the first touch: on a norm of 2048 x 512 numbers that took nine times as long as the norm.
+    By default every large block is a new mapping whose pages the kernel clears on first use. On a norm of 2048 x 512
+    values that took nine times as long as the norm itself.
     """
     if not sys.platform.startswith("linux"):
         return False

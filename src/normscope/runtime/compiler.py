@@ -1,4 +1,4 @@
-"""What torch.compile needs on a CPU, asked for before a run begins and not in its first step."""
+"""Check for the C++ compiler that torch.compile needs on a CPU, before a run starts."""
 
 import os
 import shutil
@@ -9,14 +9,12 @@ from normscope.errors import ConfigError
 
 
 def cpp_compiler() -> str | None:
-    """The name of a C++ compiler that is there."""
+    """Name of an installed C++ compiler; None if there is none."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++", "cl")
     return next((name for name in names if name and shutil.which(name)), None)
 
 
 def check_compile(wanted: bool, device: torch.device) -> None:
-    """Refuse to compile without a compiler."""
+    """Raise if torch.compile is wanted but no compiler is installed."""
     if wanted and device.type == "cpu" and cpp_compiler() is None:
-        raise ConfigError(
-            "torch.compile needs a C++ compiler, and none was found\nfix: install one, or train without --compile"
-        )
+        raise ConfigError("torch.compile needs a C++ compiler, but none was found\nfix: install one, or omit --compile")

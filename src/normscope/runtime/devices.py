@@ -1,4 +1,4 @@
-"""Where a model runs."""
+"""Resolve device names."""
 
 import torch
 
@@ -6,16 +6,16 @@ from normscope.errors import ConfigError
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of this name; auto is an accelerator if torch finds one, else the CPU."""
+    """The device with this name; "auto" is an accelerator if torch finds one, otherwise the CPU."""
     if name == "auto":
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return found if found is not None else torch.device("cpu")
     if not isinstance(name, str | torch.device):
-        raise ConfigError(f"device={name!r:.80} must be a name, for instance 'cpu'")
+        raise ConfigError(f"device={name!r:.80} must be a device name such as 'cpu'")
     check_device(name)
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a device that computes nothing, as meta does, fails here
+        torch.zeros(1, device=device).item()  # fails on devices that cannot compute, such as meta
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = (str(error).splitlines() or ["it does not work"])[0]
         raise ConfigError(f"device={name!r} cannot be used here: {reason}\nfix: cpu, or auto") from None
@@ -23,7 +23,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def check_device(device: torch.device | str | None) -> None:
-    """Refuse what is not a device that this torch has."""
+    """Raise if torch does not have this device."""
     if device is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""How busy the machine is with other processes' work."""
+"""Measure how much CPU other processes use."""
 
 import math
 import os
@@ -7,27 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS = float(os.sysconf("SC_CLK_TCK")) if hasattr(os, "sysconf") else 100.0  # of /proc/stat, per second
-_IDLE, _IOWAIT, _STEAL = 3, 4, 7  # columns of /proc/stat; those after steal are counted in the first two already
+_TICKS = float(os.sysconf("SC_CLK_TCK")) if hasattr(os, "sysconf") else 100.0  # clock ticks per second in /proc/stat
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7  # columns of /proc/stat; the columns after steal are included in the first two
 _STAT, _LOADAVG, _QUOTA = Path("/proc/stat"), Path("/proc/loadavg"), Path("/sys/fs/cgroup/cpu.max")
 SLACK = 0.3
-"""How many cores others may use before it counts: a desktop is never entirely idle."""
+"""Cores that other processes may use before the machine counts as busy: a desktop is never entirely idle."""
 CROWDED = 0.7
-"""From how many threads of others per core on it pays to share all cores rather than to leave them some."""
-SAMPLE_EVERY = 0.05  # seconds between two looks at how many threads want to run
+"""Runnable threads of other processes per core above which it is faster to share all cores than to give some up."""
+SAMPLE_EVERY = 0.05  # seconds between two samples of the number of runnable threads
 STALE = 8
-"""How many times as long as it should be, the time between two readings is too long."""
+"""A reading that covers more than this many intervals is discarded."""
 
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What a process can expect of the machine.
+    """CPU load of the machine.
 
     Args:
-        cores: how many cores this process may use.
-        others: how many of them other processes kept busy; None where the system does not tell.
-        waiting: how many other threads wanted to run at a time, with or without a core; None if unknown.
-        average: the load average of the last minute, this process included; None if unknown.
+        cores: Cores available to this process.
+        other_cores: Cores used by other processes; None if unknown.
+        waiting: Mean number of runnable threads of other processes; None if unknown.
+        average: Load average of the last minute, including this process; None if unknown.
     """
 
     cores: int
@@ -37,27 +37,27 @@ class MachineLoad:
 
     @property
     def free_cores(self) -> int | None:
-        """How many threads can run without waiting for others, one at least; None if unknown."""
+        """Threads that can run without waiting for other processes, at least one; None if unknown."""
         return None if self.other_cores is None else max(1, math.floor(self.cores - self.other_cores + SLACK))
 
-    def threads_for(self, most: int) -> int | None:
-        """How many of so many threads promise to be the fastest; None if unknown.
+    def threads_for(self, max_threads: int) -> int | None:
+        """The number of threads that is probably the fastest; None if unknown.
 
-        While others want some of the cores, it is best to leave them these and run undisturbed on the rest. If they
-        want nearly all, no core is left to be undisturbed on, and each thread gets one more share.
+        While other processes use some cores, it is best to run on the rest. If they use nearly all, every additional
+        thread gets an additional share of the CPU.
 
-        >>> [MachineLoad(cores=4, other_cores=other_cores, waiting=other_cores).threads_for(4) for other_cores in (0.1, 1.0, 2.0, 4.0)]
+        >>> [MachineLoad(cores=4, other_cores=busy, waiting=busy).threads_for(4) for busy in (0.1, 1.0, 2.0, 4.0)]
         [4, 3, 2, 4]
         """
         if self.free_cores is None:
             return None
         if self.waiting is not None and self.waiting > CROWDED * self.cores:
-            return most
-        return min(most, self.free_cores)
+            return max_threads
+        return min(max_threads, self.free_cores)
 
     @property
     def is_busy(self) -> bool:
-        """Whether others use so much that one thread per core would have to wait for them."""
+        """Whether one thread per core would have to wait for other processes."""
         return self.other_cores is not None and self.other_cores > SLACK
 
     def __str__(self) -> str:
@@ -67,16 +67,15 @@ class MachineLoad:
 
 
 class LoadMeter:
-    """Measures what other processes used between two readings.
+    """Measures the CPU time of other processes between two readings: all CPU time minus this process's own.
 
-    Other processes' time is what all cores did, less what this process did, so it counts whatever they are; what the
-    host of a virtual machine took away counts as theirs.
+    CPU time stolen by the host of a virtual machine counts as other processes' time.
 
     Args:
-        busy: reads how many seconds this process' cores were busy so far; None where the system does not tell.
-        own: how many of them were this process'.
-        running: how many threads want to run at this moment, on the whole machine; None where the system does not tell.
-        clock: seconds, from any moment on.
+        busy: Returns the CPU seconds of all cores of this process so far; None if unknown.
+        own: Returns the CPU seconds of this process.
+        running: Returns the number of runnable threads on the machine; None if unknown.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -95,14 +94,14 @@ class LoadMeter:
         return self._clock(), self._own(), self._busy()
 
     def load(self, every: float) -> MachineLoad:
-        """The load, measured at most once in so many seconds; to be called often, between pieces of work.
+        """The load, measured at most once every `every` seconds. Call it often, between pieces of work.
 
-        A mean over much more than that, after a pause, would tell of the past, and is not used.
+        A mean over a much longer time, after a pause, would be outdated and is discarded.
         """
         now = self._clock()
         if now >= self._next_sample and (running := self._running()) is not None:
             self._next_sample = now + SAMPLE_EVERY
-            self._samples.append(running - 1)  # the one that asks
+            self._samples.append(running - 1)  # without the calling thread
         if now - self._before[0] >= every:
             is_stale = now - self._before[0] > STALE * every
             found = self.read()
@@ -110,7 +109,7 @@ class LoadMeter:
         return self._last
 
     def read(self) -> MachineLoad:
-        """The load since the last reading."""
+        """Measure the load since the last reading."""
         then, (now, own, busy) = self._before, self._read()
         samples, self._samples, self._before = self._samples, [], (now, own, busy)
         other_cores = None
@@ -121,30 +120,30 @@ class LoadMeter:
 
 
 def measure_load(seconds: float = 0.3) -> MachineLoad:
-    """The load right now, measured over so many seconds."""
+    """Measure the current load over this many seconds."""
     meter = LoadMeter()
     time.sleep(seconds)
     return meter.load(seconds)
 
 
 def usable_cores() -> int:
-    """How many cores this process may use: all, those it is bound to, or what its control group is limited to."""
+    """Cores available to this process, given its CPU affinity and cgroup quota."""
     cores = len(_bound_to() or ()) or os.cpu_count() or 1
     try:
         quota, period = _QUOTA.read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no control groups; or "max", which is no limit
+    except (OSError, ValueError):  # no cgroups, or no limit ("max")
         return cores
 
 
 def busy_seconds() -> float | None:
-    """How many seconds the cores of this process were busy since the machine was started; None if unknown."""
+    """CPU seconds of the cores of this process since boot; None if unknown."""
     try:
         lines = _STAT.read_text().splitlines()
     except OSError:
         return None
     bound, total, seen = _bound_to(), 0, False
-    for line in lines[1:]:  # the first is the sum of all cores
+    for line in lines[1:]:  # the first line is the total
         name, *columns = line.split()
         if not name.startswith("cpu"):
             break
@@ -156,7 +155,7 @@ def busy_seconds() -> float | None:
 
 
 def running_threads() -> int | None:
-    """How many threads of the whole machine run or want to at this moment; None if unknown."""
+    """Number of runnable threads on the machine; None if unknown."""
     try:
         return int(_LOADAVG.read_text().split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):

@@ -1,15 +1,15 @@
-"""How much memory the process takes, as the system counts it, and how much there is."""
+"""Memory used by this process and available on the machine."""
 
 import os
 import sys
 from pathlib import Path
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where a container finds how much it may have, in the two versions of that."""
+"""Memory limits of a container, for cgroups v2 and v1."""
 
 
 def current_memory() -> int:
-    """The bytes in use now, or the most so far where the system does not tell.
+    """Resident memory in bytes; the peak where the current value is unknown.
 
     >>> 0 < current_memory() and 0 < peak_memory()
     True
@@ -22,7 +22,7 @@ def current_memory() -> int:
 
 
 def peak_memory() -> int:
-    """The most bytes so far; 0 on Windows, which does not tell."""
+    """Peak resident memory in bytes; 0 on Windows, where it is unknown."""
     try:
         import resource
     except ImportError:
@@ -32,7 +32,7 @@ def peak_memory() -> int:
 
 
 def meminfo() -> dict[str, int]:
-    """What Linux says of its memory, in bytes, by its own names; nothing elsewhere."""
+    """/proc/meminfo in bytes; empty on other systems than Linux."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
@@ -41,9 +41,9 @@ def meminfo() -> dict[str, int]:
 
 
 def available_memory() -> int | None:
-    """The bytes that the process may still get, swap included; None where the system does not tell.
+    """Bytes this process can still allocate, including swap; None if unknown.
 
-    Bounded by a container's limit and by `ulimit -v`.
+    Respects the limit of a container and `ulimit -v`.
     """
     sizes = meminfo()
     if "MemAvailable" not in sizes:
@@ -52,13 +52,13 @@ def available_memory() -> int | None:
     for path in _LIMITS:
         try:
             free = min(free, int(Path(path).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # no such limit, or "max"
+        except (OSError, ValueError):  # no limit
             continue
     return max(0, min(free, _address_space_left()))
 
 
 def _address_space_left() -> int:
-    """What `ulimit -v` leaves to this process; no limit is more than any machine has."""
+    """Address space left under `ulimit -v`; sys.maxsize if unlimited."""
     try:
         import resource
 

@@ -1,12 +1,11 @@
-"""How long threads of OpenMP spin while they wait: briefly, while the cores are wanted by others.
+"""Shorten the spinning of waiting OpenMP threads while other processes want the cores.
 
-A thread that waits for the next piece of work spins before it sleeps, since waking up takes longer than most waits.
-With libgomp that is some milliseconds. On a busy machine it spins while the thread it waits for isn't scheduled, and
-keeps the core from it; and a process that spins through its time slices is scheduled later than one that sleeps. So it
-should sleep at once.
+A waiting OpenMP thread spins before it sleeps, since waking up takes longer than most waits; with libgomp, for some
+milliseconds. On a busy machine it spins while the thread it waits for isn't scheduled, and keeps the core from it. It
+should sleep at once instead.
 
-libgomp reads the time to spin once, when it is loaded. But it shortens it to almost nothing while a process has more
-threads than cores, and this can be arranged at any moment: a thread that does nothing holds a team that does nothing.
+libgomp reads the spin time once, when it is loaded. But it reduces it to almost nothing while a process has more
+threads than cores, which can be arranged at any time: an idle thread holds an idle team of OpenMP threads.
 """
 
 import ctypes
@@ -18,10 +17,10 @@ from normscope.runtime.env_vars import user_sets_omp_wait
 
 
 def _functions() -> tuple[Callable[..., object], object] | None:
-    """libgomp's function that starts a team, and one that does nothing for a team to run; None without libgomp."""
+    """libgomp's function that starts a team, and a no-op for the team to run; None without libgomp."""
     try:
         loaded = ctypes.CDLL(None)
-        # LLVM's library answers to libgomp's names too, but has settings of its own.
+        # LLVM's OpenMP library has libgomp's names too, but different settings.
         if hasattr(loaded, "kmp_set_blocktime"):
             return None
         start = loaded.GOMP_parallel
@@ -31,22 +30,22 @@ def _functions() -> tuple[Callable[..., object], object] | None:
         return None
 
 
-THREAD_NAME = "normscope-brief-waits"
-"""The name of the thread that holds the idle team."""
+THREAD_NAME = "normscope-short-spin"
+"""Name of the thread that holds the idle team."""
 
 
 class ShortSpin:
-    """Lets OpenMP's threads sleep soon while it is on. Does nothing where the user has decided, or without libgomp."""
+    """Makes OpenMP threads sleep soon while it is on. Does nothing without libgomp, or if the user set a wait policy."""
 
-    _lock = threading.RLock()  # of one that is collected while another is being set
-    _count = 0  # how many of these are on, in the whole process
+    _lock = threading.RLock()  # reentrant: one may be garbage-collected while another is being set
+    _count = 0  # instances that are on, in the whole process
     _end: threading.Event | None = None
 
     def __init__(self) -> None:
         self._is_on = False
 
     def set(self, on: bool) -> None:
-        """Turn it on or off; a second time changes nothing."""
+        """Turn it on or off."""
         if on == self._is_on:
             return
         with ShortSpin._lock:
@@ -63,12 +62,12 @@ class ShortSpin:
 
     @classmethod
     def is_active(cls) -> bool:
-        """Whether threads sleep soon at the moment, because some of these are on."""
+        """Whether any instance is on."""
         return cls._end is not None
 
 
 def _hold() -> threading.Event | None:
-    """Keep a team of more threads than there are cores until the event that is returned."""
+    """Hold a team of more threads than cores until the returned event is set."""
     functions = _functions()
     if functions is None or user_sets_omp_wait(os.environ):
         return None

@@ -1,4 +1,4 @@
-"""Which type the products run in: what is fast and safe on the device, found out and not guessed."""
+"""Choose the dtype of matrix products: what is fast and safe on the device."""
 
 import functools
 import json
@@ -31,31 +31,31 @@ print(json.dumps({"float32": seconds(torch.float32), "bfloat16": seconds(torch.b
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """The type of the products, and why.
+    """The dtype of matrix products, and the reason for it.
 
     Args:
-        dtype: float32, or bfloat16 by autocast.
-        why: for people to read.
+        dtype: float32, or bfloat16 with autocast.
+        reason: Shown to the user.
     """
 
     dtype: torch.dtype
     reason: str
 
     def autocast(self, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-        """Makes the context that each pass runs in."""
+        """A function that returns the context for forward passes."""
         if self.dtype == torch.float32:
             return nullcontext
         return lambda: torch.autocast(device.type, dtype=self.dtype)
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> PrecisionChoice:
-    """The type for a device. One that was asked for by name is proven to work there first.
+    """Choose the dtype for a device; bfloat16 on a CPU is probed first.
 
-    On a CPU bfloat16 is emulated by some machines, at a tenth of the speed, and kills the process on others, which
-    announce instructions that they do not have. So auto is float32 there, and bfloat16 has to show that it is faster.
+    On some CPUs bfloat16 is emulated at a tenth of the speed; on others, which report instructions they do not have,
+    it crashes the process. So auto is float32 on a CPU, and bfloat16 must prove to be faster.
     """
     if wanted == "float32":
-        return PrecisionChoice(torch.float32, "as asked for")
+        return PrecisionChoice(torch.float32, "as requested")
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return PrecisionChoice(torch.bfloat16, "the device has it in hardware")
@@ -63,18 +63,18 @@ def choose_precision(wanted: Precision, device: torch.device) -> PrecisionChoice
             raise ConfigError("this device has no bfloat16 in hardware\nfix: --precision float32")
         return PrecisionChoice(torch.float32, "the device has no bfloat16 in hardware")
     if wanted == "auto":
-        return PrecisionChoice(torch.float32, f"the safe choice on {device.type}; bfloat16 has to be asked for")
+        return PrecisionChoice(torch.float32, f"the safe choice on {device.type}; bfloat16 is opt-in")
     if device.type != "cpu":
-        return PrecisionChoice(torch.bfloat16, "as asked for")
+        return PrecisionChoice(torch.bfloat16, "as requested")
     probe = probe_bfloat16()
     if probe.ratio is None or probe.ratio < 1:
-        raise ConfigError(f"bfloat16 is no good on this CPU: {probe.message}\nfix: --precision float32")
-    return PrecisionChoice(torch.bfloat16, f"as asked for; {probe.message}")
+        raise ConfigError(f"bfloat16 is not usable on this CPU: {probe.message}\nfix: --precision float32")
+    return PrecisionChoice(torch.bfloat16, f"as requested; {probe.message}")
 
 
 @dataclass(frozen=True)
 class BFloat16Probe:
-    """How bfloat16 does on this CPU: how many times as fast as float32, None if it cannot run; and in words."""
+    """Speed of bfloat16 relative to float32 on this CPU (None if it cannot run), and a message."""
 
     ratio: float | None
     message: str
@@ -82,17 +82,17 @@ class BFloat16Probe:
 
 @functools.cache
 def probe_bfloat16() -> BFloat16Probe:
-    """Multiply in another process, which may die of it; takes a few seconds, once."""
+    """Multiply in a subprocess, which may crash; takes a few seconds, once."""
     try:
         done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
-        return BFloat16Probe(None, "a product did not end within two minutes")
+        return BFloat16Probe(None, "a matrix product timed out after two minutes")
     if done.returncode < 0:
-        return BFloat16Probe(None, f"a product kills the process (signal {-done.returncode})")
+        return BFloat16Probe(None, f"a matrix product crashes the process (signal {-done.returncode})")
     if done.returncode:
         return BFloat16Probe(
-            None, f"a product fails: {(done.stderr.strip().splitlines() or ['nobody says reason'])[-1]}"
+            None, f"a matrix product fails: {(done.stderr.strip().splitlines() or ['nobody says reason'])[-1]}"
         )
     times = json.loads(done.stdout)
     ratio = times["float32"] / times["bfloat16"]
-    return BFloat16Probe(ratio, f"a product in bfloat16 is {ratio:.2f} times as fast as in float32")
+    return BFloat16Probe(ratio, f"a bfloat16 product is {ratio:.2f} times as fast as float32")
