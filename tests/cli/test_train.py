@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from normscope.cli.train import Learning, Machine, Times
+from normscope.cli.train import HardwareOptions, IntervalOptions, OptimizationOptions
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from tests.cli.running import SMALL, entered, refused, typed, write_text
@@ -63,7 +63,7 @@ def test_settings_reach_the_run(in_folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_every_training_setting_is_an_option() -> None:
-    options = {*vars(Learning()), *vars(Times()), *vars(Machine())}
+    options = {*vars(OptimizationOptions()), *vars(IntervalOptions()), *vars(HardwareOptions())}
     assert options == set(TrainConfig(steps=1, batch=1).to_json())
 
 

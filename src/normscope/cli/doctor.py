@@ -1,4 +1,4 @@
-"""`normscope doctor`: what this machine has, what a run would use and why, and what a config costs."""
+"""`normscope doctor`: show the machine, what a run would use of it, and the cost of a config."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,40 +22,40 @@ from normscope.training.recipes import override, recipe
 
 @dataclass(frozen=True)
 class Doctor:
-    """What this machine has, what a run would use of it and why, and what a config needs, measured in seconds.
+    """Show the hardware, what a run would use and why, and the measured time and memory of a config.
 
-    For instance: normscope doctor --depth 8
+    Example: normscope doctor --depth 8
     """
 
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
-    """dial or sprint."""
+    """Recipe: dial or sprint."""
 
     depth: OptionalInt = None
-    """How many blocks."""
+    """Number of blocks."""
 
     preset: OptionalStr = None
-    """The GPT: nanochat, gpt2 or llama."""
+    """Model preset: nanochat, gpt2 or llama."""
 
     context: OptionalInt = None
-    """How many tokens the model sees."""
+    """Context length in tokens."""
 
     batch: OptionalInt = None
-    """How many windows of text each step learns from."""
+    """Batch size, in windows of --context tokens."""
 
     micro_batch: OptionalInt = None
-    """How many of them at a time: fewer need less memory and give the same result."""
+    """Micro-batch size for gradient accumulation: less memory, same result."""
 
     vocab_size: OptionalInt = None
-    """How many tokens there are."""
+    """Vocabulary size."""
 
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
-    """cpu, cuda, mps and so on."""
+    """cpu, cuda, mps, ..."""
 
     precision: Precision = "auto"
-    """The type of the products."""
+    """Dtype of matrix products."""
 
     seconds: Annotated[float, tyro.conf.arg(metavar="X")] = 4.0
-    """How long to measure."""
+    """Duration of the measurement."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -75,27 +75,29 @@ def main(arguments: Sequence[str]) -> None:
         train["batch"] = command.batch
     model_config, config = preset(chosen.preset, **model), TrainConfig(**train)
     console = Console()
-    _show(console, "this machine", describe_machine(Path.cwd()))
-    with console.status("a probe of bfloat16, in another process"):
-        lines = list(describe_choices(config))
-    _show(console, "a run would use", lines)
-    with console.status("some steps of training"):
+    _print_table(console, "this machine", describe_machine(Path.cwd()))
+    with console.status("probing bfloat16"):
+        rows = list(describe_choices(config))
+    _print_table(console, "a run would use", rows)
+    with console.status("timing training steps"):
         cost = measure_cost(model_config, config, command.seconds)
     size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model_config.depth}, width {model_config.width}"
-    _show(
+    _print_table(
         console,
         f"this config: {chosen.preset}, {size}",
         [
-            DoctorRow("a step", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens a second"),
-            DoctorRow("all steps", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
-            DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "at the peak, beyond what the libraries take"),
+            DoctorRow(
+                "step time", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens per second"
+            ),
+            DoctorRow("total time", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
+            DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "peak, without the libraries"),
             DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
         ],
     )
 
 
-def _show(console: Console, title: str, rows: Iterable[DoctorRow]) -> None:
-    """A table below its title, which is a line of its own: in the table it would be as narrow as that."""
+def _print_table(console: Console, title: str, rows: Iterable[DoctorRow]) -> None:
+    """Print a table below its title. A title inside the table would be wrapped to the width of the table."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True, min_width=10)
     table.add_column()

@@ -16,7 +16,7 @@ from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.checks import check_positive_int
-from normscope.cli.train import Model, model_settings
+from normscope.cli.train import ModelOptions, parse_model_settings
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
 from normscope.interop.huggingface import load_huggingface
@@ -242,4 +242,7 @@ def _refuse_empty(shape: Shape) -> None:
 
 def parse_settings(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
     """The settings that were typed as NAME=VALUE, and those that have an option of their own."""
-    return {**model_settings(Model(model=texts)), **{name: value for name, value in more.items() if value is not None}}
+    return {
+        **parse_model_settings(ModelOptions(model=texts)),
+        **{name: value for name, value in more.items() if value is not None},
+    }

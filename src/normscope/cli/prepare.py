@@ -1,4 +1,4 @@
-"""`normscope prepare`: turn text into tokens once, for several runs to share."""
+"""`normscope prepare`: tokenize text once, for several runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,50 +8,50 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, read_arguments
-from normscope.cli.training_output import preparation
+from normscope.cli.training_output import progress_bar
 from normscope.data.output_folder import check_output_folder
 from normscope.data.prepare import prepare
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """Turn text into tokens, in a folder that `normscope train FOLDER` takes in the place of text.
+    """Tokenize text into a folder that `normscope train FOLDER` accepts instead of text.
 
-    For instance: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
+    Example: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
     """
 
     sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")]
-    """Files, folders or patterns (.txt .md .py .jsonl .parquet), or - for what is piped in."""
+    """Files, folders or glob patterns (.txt .md .py .jsonl .parquet), or - for stdin."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-    """Where the tokens go."""
+    """Output folder."""
 
     tokenizer: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
-    """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
+    """auto (chosen for the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: OptionalInt = None
-    """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
+    """Vocabulary size of bpe (default 2048; auto uses less for a small corpus)."""
 
     allow_special: Flag = False
-    """Let <|endoftext|> in the text end a document, and other special names stand for their tokens."""
+    """Parse <|endoftext|> and other special tokens in the text."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
-    """Where the text is in .jsonl and .parquet files."""
+    """Text column of .jsonl and .parquet files."""
 
     split: Literal["random", "tail"] = "random"
-    """What is held out for validation: pieces from everywhere, or the end of the text."""
+    """Validation split: random chunks, or the end of the text."""
 
     val_fraction: OptionalFloat = None
-    """How much of the text is held out; a tenth, or a megabyte if that is less."""
+    """Fraction of the text held out for validation (default 0.1, at most 1 MB)."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Decides which pieces are held out."""
+    """Random seed of the validation split."""
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Prepare, "prepare", arguments)
     check_output_folder(command.out)
-    with preparation() as progress:
+    with progress_bar() as progress:
         corpus = prepare(
             command.sources,
             command.out,

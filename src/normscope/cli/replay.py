@@ -1,4 +1,4 @@
-"""`normscope replay`: see again where a number stopped being finite."""
+"""`normscope replay`: reproduce the batch that produced a NaN or Inf."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from normscope.training.nan_guard import replay
 
 @dataclass(frozen=True)
 class Replay:
-    """Run the batch that gave a number which is not finite once more, and name the module that made it."""
+    """Reproduce the batch that produced a NaN or Inf, and name the first module with a non-finite output."""
 
     bundle: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
-    """A folder such as RUN/faults/00000123-batch-122."""
+    """NaN bundle, such as RUN/nan/00000123-batch-122."""
 
     device: OptionalStr = None
-    """Where; on that of the run, unless told otherwise."""
+    """Device (default: the run's)."""
 
     precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
         None
     )
-    """Of the products; that of the run, unless told otherwise."""
+    """Dtype of matrix products (default: the run's)."""
 
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Replay, "replay", arguments)
-    fault, facts = replay(command.bundle, command.device, command.precision)
-    print(f"then  {facts['error']}")
-    print(f"now   {'all numbers are finite' if fault is None else fault}")
-    return 0 if fault is None else 1
+    origin, state = replay(command.bundle, command.device, command.precision)
+    print(f"then  {state['error']}")
+    print(f"now   {'all values are finite' if origin is None else origin}")
+    return 0 if origin is None else 1

@@ -1,4 +1,4 @@
-"""`normscope report`: write a run's report anew."""
+"""`normscope report`: write the HTML report of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from normscope.runs.run import Run
 
 @dataclass(frozen=True)
 class Report:
-    """Write a run's report.html from what its folder holds, also while it is still being trained."""
+    """Write report.html of a run; works during training too."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    """Run folder."""
 
 
 def main(arguments: Sequence[str]) -> None:

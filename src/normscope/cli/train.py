@@ -1,4 +1,4 @@
-"""`normscope train`: from text to a run folder."""
+"""`normscope train`: train a GPT on text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,197 +8,196 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, OptionalStr, read_arguments
-from normscope.cli.training_output import Watching, preparation, watch_and_train
+from normscope.cli.training_output import LoggingOptions, progress_bar, train_with_display
 from normscope.data.tokenizers.choose import trains_bpe
 from normscope.errors import ConfigError
-from normscope.runs.run import is_run
 from normscope.runtime.precision import Precision
 from normscope.training.config import OnNaN, OptimizerName
 from normscope.training.recipes import Recipe, override, recipe
 from normscope.training.schedule import ScheduleName
-from normscope.training.start_run import is_prepared, start_run
+from normscope.training.start_run import is_prepared, new_run_folder, start_run
 
 
 @dataclass(frozen=True)
-class Text:
-    """What is read, and how it becomes tokens."""
+class DataOptions:
+    """Tokenizer and validation split."""
 
     tokenizer: OptionalStr = None
-    """auto (what suits the text), characters, bytes, bpe, or the path of a tokenizer.json."""
+    """auto (chosen for the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
     vocab_size: OptionalInt = None
-    """How many tokens bpe learns; 2048 unless told otherwise, fewer with auto if the text is short."""
+    """Vocabulary size of bpe (default 2048; auto uses less for a small corpus)."""
 
     column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
-    """Where the text is in .jsonl and .parquet files."""
+    """Text column of .jsonl and .parquet files."""
 
     split: Annotated[
         Literal["random", "tail"] | None, tyro.conf.arg(metavar="{random,tail}", help_behavior_hint="")
     ] = None
-    """What is held out for validation: pieces from everywhere, or the end of the text."""
+    """Validation split: random chunks, or the end of the text."""
 
     val_fraction: OptionalFloat = None
-    """How much of the text is held out; a tenth, or a megabyte if that is less."""
+    """Fraction of the text held out for validation (default 0.1, at most 1 MB)."""
 
     allow_special: Flag = False
-    """Let <|endoftext|> in the text end a document, and other special names stand for their tokens."""
+    """Parse <|endoftext|> and other special tokens in the text."""
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How large the GPT is, and all else about it."""
+class ModelSizeOptions:
+    """Model size and architecture."""
 
     width: OptionalInt = None
-    """How many numbers stand for a token."""
+    """Embedding width."""
 
     heads: OptionalInt = None
-    """How many heads the attention has; a divisor of the width."""
+    """Number of attention heads; must divide the width."""
 
     context: OptionalInt = None
-    """How many tokens the model sees."""
+    """Context length in tokens."""
 
     model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
-    """Any other setting, for instance activation=swiglu norm=layer wiring=post."""
+    """Any other model setting, for example activation=swiglu norm=layer wiring=post."""
 
 
 @dataclass(frozen=True)
-class Model(Sizes):
-    """What is trained. The recipe and --depth decide, unless told otherwise."""
+class ModelOptions(ModelSizeOptions):
+    """Model architecture. Defaults come from the recipe and --depth."""
 
     preset: OptionalStr = None
-    """The GPT: nanochat, gpt2 or llama."""
+    """Model preset: nanochat, gpt2 or llama."""
 
 
 @dataclass(frozen=True)
-class Learning:
-    """How it learns. What is not given comes from the recipe."""
+class OptimizationOptions:
+    """Optimizer and learning-rate schedule. Defaults come from the recipe."""
 
     steps: OptionalInt = None
-    """How many times the weights change."""
+    """Number of optimizer steps."""
 
     batch: OptionalInt = None
-    """How many windows of text each step learns from."""
+    """Batch size, in windows of --context tokens."""
 
     micro_batch: OptionalInt = None
-    """How many of them at a time: fewer need less memory and give the same result."""
+    """Micro-batch size for gradient accumulation: less memory, same result."""
 
     optimizer: Annotated[OptimizerName | None, tyro.conf.arg(metavar="{muon,adamw}", help_behavior_hint="")] = None
-    """Muon for the matrices and AdamW for the rest, or AdamW for all."""
+    """muon (Muon for matrices, AdamW for the rest) or adamw."""
 
     matrix_lr: OptionalFloat = None
-    """The learning rate of the matrices."""
+    """Learning rate of the matrices."""
 
     lr: OptionalFloat = None
-    """The learning rate of everything else."""
+    """Learning rate of all other parameters."""
 
     weight_decay: OptionalFloat = None
-    """What matrices lose in each step, times their learning rate."""
+    """Weight decay of the matrices."""
 
     momentum: OptionalFloat = None
-    """How much of the past Muon keeps."""
+    """Muon momentum."""
 
     muon_steps: OptionalInt = None
-    """How many products make Muon's step orthogonal, 1 to 5."""
+    """Muon orthogonalization steps, 1 to 5."""
 
     beta1: OptionalFloat = None
-    """How long AdamW remembers gradients."""
+    """AdamW beta1."""
 
     beta2: OptionalFloat = None
-    """How long AdamW remembers their squares."""
+    """AdamW beta2."""
 
     schedule: Annotated[
         ScheduleName | None, tyro.conf.arg(metavar="{linear,cosine,constant}", help_behavior_hint="")
     ] = None
-    """How the rates fall at the end."""
+    """Shape of the learning-rate decay."""
 
     warmup: OptionalFloat = None
-    """The share of the steps in which the rates rise."""
+    """Fraction of the steps used for warmup."""
 
     decay: OptionalFloat = None
-    """The share of the steps in which they fall."""
+    """Fraction of the steps used for the decay."""
 
     final_lr: OptionalFloat = None
-    """Where they end, as a share of the peak."""
+    """Final learning rate, as a fraction of the peak."""
 
     grad_clip: OptionalFloat = None
-    """The largest norm of all gradients together; 0 for any."""
+    """Clip the global gradient norm to this value (0 disables clipping)."""
 
     seed: OptionalInt = None
-    """Of the first weights, of the order of the text, and of what is held out."""
+    """Random seed for initialization, data order and the validation split."""
 
     on_nan: Annotated[OnNaN | None, tyro.conf.arg(metavar="{stop,rollback}", help_behavior_hint="")] = None
-    """At a number that is not finite: stop, or rewind to the last checkpoint and pass the batch over."""
+    """On a NaN or Inf: stop, or roll back to the last checkpoint and skip the batch."""
 
 
 @dataclass(frozen=True)
-class Times:
-    """After how many steps; 0 is only at the end."""
+class IntervalOptions:
+    """Intervals in steps; 0 means only at the end."""
 
     eval_every: OptionalInt = None
-    """Validate."""
+    """Evaluate on the validation split."""
 
     sample_every: OptionalInt = None
-    """Let the model write something."""
+    """Generate a sample."""
 
     save_every: OptionalInt = None
     """Save a checkpoint."""
 
     xray_every: OptionalInt = None
-    """Take an x-ray and keep it in the run's folder, and tell what is wrong; 0 is never."""
+    """Save an x-ray snapshot and report its findings; 0 disables snapshots."""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Where it runs; `normscope doctor` says what there is."""
+class HardwareOptions:
+    """Device and precision; see also `normscope doctor`."""
 
     device: OptionalStr = None
-    """cpu, cuda, mps and so on; auto takes an accelerator if there is one."""
+    """cpu, cuda, mps, ...; auto uses an accelerator if there is one."""
 
     precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
         None
     )
-    """The type of the products; auto takes what is fast and safe."""
+    """Dtype of matrix products; auto chooses what is fast and safe."""
 
     compile: Flag = False
-    """Let torch.compile work on the model first."""
+    """Compile the model with torch.compile."""
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a GPT on your text, or, without any, on the built-in stories.
+    """Train a GPT on your text, or on built-in stories if no text is given.
 
-    For instance:
+    Examples:
       normscope train
       normscope train my.txt
       normscope train books/ notes/*.md --depth 6
       cat log | normscope train -
 
-    Ctrl-C saves and stops; `normscope resume` goes on.
+    Ctrl-C saves a checkpoint and stops; `normscope resume` continues.
     """
 
     sources: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]", help_behavior_hint="")
     ] = ()
-    """Files, folders or patterns (.txt .md .py .jsonl .parquet), - for what is piped in, or one prepared folder."""
+    """Files, folders or glob patterns (.txt .md .py .jsonl .parquet), - for stdin, or one prepared folder."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
-    """Where the run goes; by default a new folder in runs/."""
+    """Run folder (default: a new folder in runs/)."""
 
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
-    """dial: a model as large as --depth says. sprint: characters, small and fast."""
+    """dial: model and training scaled by --depth. sprint: a small, fast character model."""
 
     depth: OptionalInt = None
-    """The dial: how many blocks. Width, heads, rates and the number of steps follow from it."""
+    """Number of blocks. Width, heads, learning rates and steps scale with it."""
 
     prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
-    """What samples begin with."""
+    """Prompt of the samples drawn during training."""
 
-    text: Text = field(default_factory=Text)
-    gpt: Model = field(default_factory=Model)
-    learning: Learning = field(default_factory=Learning)
-    times: Times = field(default_factory=Times)
-    machine: Machine = field(default_factory=Machine)
-    watching: Watching = field(default_factory=Watching)
+    data: DataOptions = field(default_factory=DataOptions)
+    gpt: ModelOptions = field(default_factory=ModelOptions)
+    optimization: OptimizationOptions = field(default_factory=OptimizationOptions)
+    intervals: IntervalOptions = field(default_factory=IntervalOptions)
+    hardware: HardwareOptions = field(default_factory=HardwareOptions)
+    logging: LoggingOptions = field(default_factory=LoggingOptions)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -206,84 +205,75 @@ def main(arguments: Sequence[str]) -> int:
     chosen = override(
         recipe(command.recipe, command.depth),
         preset=command.gpt.preset,
-        tokenizer=command.text.tokenizer,
-        vocab_size=command.text.vocab_size,
-        split=command.text.split,
+        tokenizer=command.data.tokenizer,
+        vocab_size=command.data.vocab_size,
+        split=command.data.split,
     )
-    if trains_bpe(chosen.tokenizer, command.text.vocab_size):
+    if trains_bpe(chosen.tokenizer, command.data.vocab_size):
         chosen = override(chosen, tokenizer="bpe")
-    _refuse_idle_settings(command, chosen)
-    command.watching.check()
-    folder = _new_folder(command) if command.out is None else command.out
-    with preparation() as progress:
+    _check_no_unused_options(command, chosen)
+    command.logging.check()
+    folder = new_run_folder(command.sources) if command.out is None else command.out
+    with progress_bar() as progress:
         run = start_run(
             folder,
             command.sources,
             chosen,
-            column=command.text.column,
-            val_fraction=command.text.val_fraction,
-            allow_special=command.text.allow_special,
-            model=model_settings(command.gpt),
+            column=command.data.column,
+            val_fraction=command.data.val_fraction,
+            allow_special=command.data.allow_special,
+            model=parse_model_settings(command.gpt),
             train=_train_settings(command),
             prompt=command.prompt,
             progress=progress,
         )
-    return watch_and_train(run, command.watching)
+    return train_with_display(run, command.logging)
 
 
-def _refuse_idle_settings(command: Train, chosen: Recipe) -> None:
-    """Refuse what would be passed over in silence: a prepared folder has its tokens, and stories come as they are."""
-    settings = {f"--{name.replace('_', '-')}": value for name, value in vars(command.text).items() if name != "column"}
+def _check_no_unused_options(command: Train, chosen: Recipe) -> None:
+    """Raise on options that would have no effect, such as a tokenizer for a prepared folder."""
+    settings = {f"--{name.replace('_', '-')}": value for name, value in vars(command.data).items() if name != "column"}
     given = [name for name, value in settings.items() if value is not None and value is not False]
     if is_prepared(command.sources):
-        problem = f"{command.sources[0]} is prepared: its text is tokens already"
-        idle = given
+        problem = f"{command.sources[0]} is already tokenized"
+        unused = given
     elif not command.sources:
-        problem = "the built-in stories have their own validation stories"
-        idle = [name for name in given if name in ("--split", "--val-fraction", "--allow-special")]
+        problem = "the built-in stories have a fixed validation split"
+        unused = [name for name in given if name in ("--split", "--val-fraction", "--allow-special")]
     else:
-        problem, idle = "", []
-    if "--vocab-size" in given and chosen.tokenizer != "bpe" and not idle:
-        problem, idle = f"the tokenizer {chosen.tokenizer!r} has the tokens that it has", ["--vocab-size"]
-    if idle:
-        raise ConfigError(f"{problem}, and {' and '.join(idle)} would change nothing\nfix: leave it out")
-
-
-def _new_folder(command: Train) -> Path:
-    """runs/stories, runs/stories-2 and so on."""
-    stem = Path(command.sources[0]).stem if command.sources else "stories"
-    stem = "".join(character if character.isalnum() or character in "-_." else "-" for character in stem).strip("-.")
-    name = stem or "run"
-    number = 1
-    while is_run(folder := Path("runs") / (name if number == 1 else f"{name}-{number}")):
-        number += 1
-    return folder
+        problem, unused = "", []
+    if "--vocab-size" in given and chosen.tokenizer != "bpe" and not unused:
+        problem, unused = f"the tokenizer {chosen.tokenizer!r} has a fixed vocabulary", ["--vocab-size"]
+    if unused:
+        raise ConfigError(
+            f"{problem}, so {' and '.join(unused)} would have no effect\nfix: omit {' and '.join(unused)}"
+        )
 
 
 def _train_settings(command: Train) -> dict[str, Any]:
-    given = {**vars(command.learning), **vars(command.times), **vars(command.machine)}
+    given = {**vars(command.optimization), **vars(command.intervals), **vars(command.hardware)}
     settings = {name: value for name, value in given.items() if value is not None}
     if settings.get("grad_clip") == 0:
         settings["grad_clip"] = None
     return settings
 
 
-def model_settings(command: Sizes) -> dict[str, Any]:
+def parse_model_settings(command: ModelSizeOptions) -> dict[str, Any]:
     given = {name: getattr(command, name) for name in ("width", "heads", "context")}
     settings = {name: value for name, value in given.items() if value is not None}
     for text in command.model:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(f"a setting of the model is a name, '=' and a value, but got {text!r}\nfix: norm=layer")
-        settings[name.replace("-", "_")] = _value(value)
+            raise ConfigError(f"--model expects NAME=VALUE, but got {text!r}\nfix: --model norm=layer")
+        settings[name.replace("-", "_")] = _parse_value(value)
     return settings
 
 
-def _value(text: str) -> Any:
-    """What a text stands for: a truth value, nothing, a number, or itself."""
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
+def _parse_value(text: str) -> Any:
+    """Parse a boolean, None, a number or a string."""
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,4 +1,4 @@
-"""What `train` and `resume` share: a bar while the text is read, who watches the run, and how it ends."""
+"""Terminal output of `train` and `resume`: progress bar, displays and final samples."""
 
 import sys
 from collections.abc import Iterator
@@ -19,44 +19,44 @@ from normscope.training.loop import SAMPLE_TOKENS, train_run
 from normscope.training.observers.display import choose_display
 from normscope.training.observers.tracker_metrics import import_tracker
 
-STOPPED = 130  # as a shell says of a command that Ctrl-C ended
+STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 
 
 @dataclass(frozen=True)
-class Watching:
-    """Who else is told how it goes."""
+class LoggingOptions:
+    """Experiment trackers."""
 
     tensorboard: Flag = False
-    """Write for TensorBoard too."""
+    """Log to TensorBoard."""
 
     wandb: Annotated[Literal["off", "offline", "online"], tyro.conf.arg(help_behavior_hint="")] = "off"
-    """Write for Weights & Biases too."""
+    """Log to Weights & Biases."""
 
     def check(self) -> None:
-        """Refuse a tracker that is not installed, before a run is made for it."""
+        """Raise if a tracker is not installed, before a run is created."""
         if self.tensorboard:
             import_tracker("torch.utils.tensorboard", "tensorboard")
         if self.wandb != "off":
             import_tracker("wandb", "wandb")
 
     def observers(self, run: Run) -> list[Observer]:
-        found: list[Observer] = [choose_display(sys.stdout)]
+        observers: list[Observer] = [choose_display(sys.stdout)]
         if self.tensorboard:
             from normscope.training.observers.tensorboard import TensorBoard
 
-            run.safe_folder.has("tensorboard")  # refuses a link
-            found.append(TensorBoard(run.folder / "tensorboard"))
+            run.safe_folder.has("tensorboard")  # raises on a link
+            observers.append(TensorBoard(run.folder / "tensorboard"))
         if self.wandb != "off":
             from normscope.training.observers.wandb import WeightsAndBiases
 
             run.safe_folder.has("wandb")
-            found.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
-        return found
+            observers.append(WeightsAndBiases(run.folder, mode=self.wandb, config=run.config.to_json()))
+        return observers
 
 
 @contextmanager
-def preparation() -> Iterator[Progress | None]:
-    """A bar over the bytes that are read, on a terminal."""
+def progress_bar() -> Iterator[Progress | None]:
+    """Show a progress bar of the bytes read, on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -71,16 +71,18 @@ def preparation() -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def watch_and_train(run: Run, watching: Watching, *, from_step: int | None = None, until: int | None = None) -> int:
+def train_with_display(
+    run: Run, logging: LoggingOptions, *, from_step: int | None = None, until: int | None = None
+) -> int:
     """Train with a display, show samples at the end, and return the exit code."""
-    reason = train_run(run, watching.observers(run), from_step=from_step, until=until)
+    reason = train_run(run, logging.observers(run), from_step=from_step, until=until)
     if reason == "done":
-        _show_samples(run)
+        _print_samples(run)
     return STOPPED if reason == "stopped" else 0
 
 
-def _show_samples(run: Run) -> None:
-    """What it came to: two texts by the best of the run."""
+def _print_samples(run: Run) -> None:
+    """Print two samples of the best checkpoint."""
     model, tokenizer = load_run(run.folder)
     texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
     for text in texts:

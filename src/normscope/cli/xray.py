@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
-from normscope.cli.train import Sizes, model_settings
+from normscope.cli.train import ModelSizeOptions, parse_model_settings
 from normscope.cli.xray_function import is_function
 from normscope.cli.xray_run import ExecutionOptions, PassOptions, take_xray
 from normscope.cli.xray_target import (
@@ -50,7 +50,7 @@ class TargetOptions:
     depth: OptionalInt = None
     """Of a preset: how many blocks. Width, heads and context follow from it, as in `normscope train`."""
 
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _records(
 def _subject(target: str, source: TargetOptions, seed: int) -> XrayTarget:
     of_presets = [name for name in _given(source) if name != "--checkpoint"]
     if target in PRESETS:
-        return target_from_preset(target, source.depth, model_settings(source.sizes), seed)
+        return target_from_preset(target, source.depth, parse_model_settings(source.sizes), seed)
     if of_presets:
         raise ConfigError(f"{of_presets[0]} is for presets, and {target} is as it is\nfix: leave it out")
     if is_function(target):
@@ -193,13 +193,13 @@ def _is_huggingface(folder: Path) -> bool:
         return False
 
 
-def _given(*groups: TargetOptions | PassOptions | ExecutionOptions | Sizes) -> list[str]:
+def _given(*groups: TargetOptions | PassOptions | ExecutionOptions | ModelSizeOptions) -> list[str]:
     """The names of the options that were given."""
     names = []
     for group in groups:
         for own in dataclasses.fields(group):
             value = getattr(group, own.name)
-            if isinstance(value, Sizes):
+            if isinstance(value, ModelSizeOptions):
                 names += _given(value)
             elif value != own.default:
                 names.append(f"--{own.name.replace('_', '-')}")

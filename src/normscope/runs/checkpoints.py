@@ -124,7 +124,7 @@ class Checkpoints:
             others = [str(other) for other in self.steps() if other != step]
             fix = "there is no other checkpoint: start a new run"
             if others:
-                fix = f"use another checkpoint ({', '.join(others)}): resume with --from-step, or sample with --checkpoint"
+                fix = f"use another checkpoint ({', '.join(others)}): resume with --from-step, sample with --checkpoint"
             problem = str(error).partition("\nfix: ")[0]
             raise CheckpointError(f"{problem}\nfix: {fix}") from error
 

@@ -143,7 +143,7 @@ class Run:
             raise ConfigError(f"{path} is not a valid run config: {problem}") from error
 
     def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
-        """Open the corpus; raises if it changed since the run started. `verify` also checks every byte of these splits."""
+        """Open the corpus; raises if it changed since the run started. `verify` checks every byte of these splits."""
         folder = self.folder / self.config.corpus
         self._check_corpus_links()
         if not folder.is_dir():
@@ -334,8 +334,8 @@ def check_sources_unchanged(corpus: Corpus) -> list[str]:
     if changed:
         raise CheckpointError(
             f"source text changed since this run started: {', '.join(changed)}\n"
-            f"fix: start a new run to train on the new text; to continue this one, restore the old text or move the new "
-            f"one away"
+            f"fix: start a new run to train on the new text; to continue this one, restore the old text or move the "
+            f"new one away"
         )
     return list(changes)
 

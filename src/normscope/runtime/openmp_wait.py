@@ -35,7 +35,7 @@ THREAD_NAME = "normscope-short-spin"
 
 
 class ShortSpin:
-    """Makes OpenMP threads sleep soon while it is on. Does nothing without libgomp, or if the user set a wait policy."""
+    """Makes OpenMP threads sleep soon while it is on. No effect without libgomp, or if the user set a wait policy."""
 
     _lock = threading.RLock()  # reentrant: one may be garbage-collected while another is being set
     _count = 0  # instances that are on, in the whole process

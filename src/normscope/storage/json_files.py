@@ -1,7 +1,7 @@
 """Read JSON with size limits and a schema; errors name the file and the problem.
 
-A file may be damaged or malicious. The reader returns a value of the schema's type or raises a `normscope.errors` error;
-it never hangs, exhausts the memory or recurses without limit.
+A file may be damaged or malicious. The reader returns a value of the schema's type or raises a `NormscopeError`; it
+never hangs, exhausts the memory or recurses without limit.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Access to a folder without following symbolic links inside it.
 
-A run folder may come from someone else, and a link in it could make normscope read, overwrite or delete files elsewhere.
+A run folder may come from someone else, and a link in it could make normscope read, change or delete files elsewhere.
 The folder itself is given by the user and may be reached through links. Every name below it is opened relative to the
 descriptor of its folder with O_NOFOLLOW, so that a link cannot be swapped in between.
 """

@@ -343,7 +343,7 @@ class _Loop:
         self._roll_back(number, text)
 
     def _roll_back(self, bad_batch: int, problem: str) -> None:
-        """Roll back to the last checkpoint; if that failed repeatedly, to the one before, skipping all batches since."""
+        """Roll back to the last checkpoint; after repeated failures, to the one before, skipping all batches since."""
         last = self.run.checkpoints.last()
         step = self.rollbacks.next_step(self.run.checkpoints.steps(), self.trainer.steps_done + 1)
         self.begin(step, [*self.trainer.skipped_batches, bad_batch])

@@ -20,7 +20,7 @@ from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.lock import LOCK_NAME, locked
-from normscope.runs.run import CONFIG_NAME, Run, RunConfig, check_no_run, fingerprint
+from normscope.runs.run import CONFIG_NAME, Run, RunConfig, check_no_run, fingerprint, is_run
 from normscope.runtime.compiler import check_compile
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import choose_precision
@@ -164,6 +164,16 @@ def _corpus(
         allow_special=allow_special,
         progress=progress,
     )
+
+
+def new_run_folder(sources: Sequence[str | Path]) -> Path:
+    """The first free one of runs/NAME, runs/NAME-2, ..., named after the first source."""
+    stem = Path(sources[0]).stem if sources else "stories"
+    name = "".join(char if char.isalnum() or char in "-_." else "-" for char in stem).strip("-.") or "run"
+    number = 1
+    while is_run(folder := Path("runs") / (name if number == 1 else f"{name}-{number}")):
+        number += 1
+    return folder
 
 
 def is_prepared(sources: Sequence[str | Path]) -> bool:

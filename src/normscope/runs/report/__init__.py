@@ -1,1 +1,1 @@
-"""The page that a run leaves behind: report.html, which needs nothing but a browser."""
+"""The HTML report of a run."""

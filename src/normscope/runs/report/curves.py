@@ -1,4 +1,4 @@
-"""Which charts a run's report has."""
+"""The charts of a run report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,12 +7,12 @@ from normscope.render.chart import Chart, ChartLine
 from normscope.render.curves import drops_early, smooth
 from normscope.runs.report.run_record import RunRecord, number
 
-WIDE, HIGH = 1000, 330
-MOST_SIGNALS = 6
+WIDTH, HEIGHT = 1000, 330
+MAX_SIGNALS = 6
 
 
 def loss_chart(record: RunRecord) -> Chart:
-    """Training loss, raw and smoothed, validation loss, and the floor."""
+    """Training loss (raw and smoothed), validation loss, and the floor."""
     raw = record.curve("step", "loss")
     smoothed = smooth(raw)
     lines = [
@@ -24,12 +24,12 @@ def loss_chart(record: RunRecord) -> Chart:
     return Chart(
         "Loss",
         "step",
-        "nats a token",
+        "nats per token",
         [line for line in lines if line.points],
         reference_lines=levels,
         log_x=drops_early(smoothed),
-        width=WIDE,
-        height=HIGH,
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 
@@ -40,7 +40,7 @@ def bits_chart(record: RunRecord) -> Chart:
 
 
 def small_charts(record: RunRecord) -> list[Chart]:
-    """What else there is of each step, a chart each, over the same steps."""
+    """Gradient norm, learning rate and speed per step."""
     speed = record.curve("step", "tokens_per_second")
     norms = record.curve("step", "grad_norm")
     smoothed = [
@@ -48,18 +48,18 @@ def small_charts(record: RunRecord) -> list[Chart]:
         ChartLine("smoothed", smooth(norms), "c"),
     ]
     return [
-        Chart("Gradient norm, before clipping", "step", "norm", smoothed, log_y=True),
+        Chart("Gradient norm before clipping", "step", "norm", smoothed, log_y=True),
         Chart(
             "Learning rate",
             "step",
-            "share of the peak",
-            [ChartLine("lr_scale", record.curve("step", "lr_scale"), "d")],
+            "fraction of the peak",
+            [ChartLine("lr", record.curve("step", "lr_scale"), "d")],
             y_from_zero=True,
         ),
         Chart(
             "Speed",
             "step",
-            "tokens a second",
+            "tokens per second",
             [ChartLine("tokens/s", speed, "a", clip_outliers=True)],
             y_from_zero=True,
         ),
@@ -67,32 +67,32 @@ def small_charts(record: RunRecord) -> list[Chart]:
 
 
 def signal_charts(record: RunRecord) -> list[Chart]:
-    """The signal in each layer, forward and backward: a line for each of a few steps, the later the stronger."""
-    events = _few([event for event in record.kind("signal") if event.get("layers")])
+    """Activation and gradient RMS per layer: one line for each of a few steps, later ones more opaque."""
+    events = _select([event for event in record.kind("signal") if event.get("layers")])
     if not events:
         return []
     names = [str(layer.get("name", "")).replace("blocks.", "block ") for layer in events[0]["layers"]]
-    kinds = [("rms", "Signal of each layer, forward", "a"), ("grad_rms", "Gradient of each layer, backward", "b")]
+    kinds = [("rms", "Activation RMS per layer", "a"), ("grad_rms", "Gradient RMS per layer", "b")]
     return [
         Chart(
             title,
             "layer",
-            "root mean square",
-            [_layers(event, name, colour, (i + 1) / len(events)) for i, event in enumerate(events)],
+            "RMS",
+            [_layer_line(event, name, color, (i + 1) / len(events)) for i, event in enumerate(events)],
             categories=[name.replace("block ", "") for name in names],
             log_y=True,
         )
-        for name, title, colour in kinds
+        for name, title, color in kinds
     ]
 
 
-def _layers(event: Mapping[str, Any], field: str, colour: str, strength: float) -> ChartLine:
+def _layer_line(event: Mapping[str, Any], field: str, color: str, strength: float) -> ChartLine:
     points = [(float(i), number(layer.get(field))) for i, layer in enumerate(event["layers"])]
-    return ChartLine(f"step {event['step']}", points, colour, opacity=0.2 + 0.8 * strength, dots=len(points) < 40)
+    return ChartLine(f"step {event['step']}", points, color, opacity=0.2 + 0.8 * strength, dots=len(points) < 40)
 
 
-def _few(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first, the last, and some between."""
-    if len(events) <= MOST_SIGNALS:
+def _select(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first, the last, and some in between."""
+    if len(events) <= MAX_SIGNALS:
         return list(events)
-    return [events[round(i * (len(events) - 1) / (MOST_SIGNALS - 1))] for i in range(MOST_SIGNALS)]
+    return [events[round(i * (len(events) - 1) / (MAX_SIGNALS - 1))] for i in range(MAX_SIGNALS)]

@@ -1,4 +1,4 @@
-"""report.html: one file with everything in it, which asks nobody for anything."""
+"""report.html: the self-contained report of a run."""
 
 import json
 import math
@@ -18,12 +18,12 @@ from normscope.runs.report.curves import bits_chart, loss_chart, signal_charts, 
 from normscope.runs.report.run_record import RunRecord, number, read_run_record
 from normscope.storage.safe_folder import SafeFolder
 
-OPEN_SAMPLES = 3
-"""How many of the newest samples are seen at once; the others unfold."""
+VISIBLE_SAMPLES = 3
+"""Number of newest samples shown; older ones are collapsed."""
 
 
 def write_report(run_folder: str | Path) -> Path:
-    """Write report.html into a run's folder, from what is there; at any time, also while the run is going on.
+    """Write report.html into a run folder; works at any time, also during training.
 
     Returns:
         The path of the report.
@@ -34,7 +34,7 @@ def write_report(run_folder: str | Path) -> Path:
 
 
 def report_html(record: RunRecord) -> str:
-    """The page of a run."""
+    """Render the report of a run."""
     body = [*_head(record), *_charts(record), *_notices(record), *_samples(record), *_config(record)]
     return html_document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
 
@@ -42,22 +42,22 @@ def report_html(record: RunRecord) -> str:
 def _head(record: RunRecord) -> list[str]:
     start, step = record.start, max((event["step"] for event in record.kind("step")), default=0)
     model = record.config.get("model")
-    words = [describe_model(model)] if isinstance(model, Mapping) else []
+    description = [describe_model(model)] if isinstance(model, Mapping) else []
     if "parameters" in start:
-        words.append(f"{format_count(start['parameters'])} parameters")
+        description.append(f"{format_count(start['parameters'])} parameters")
     reason = str(record.end.get("reason", ""))
-    state = END_REASONS.get(reason, reason) or "not at its end"
+    state = END_REASONS.get(reason, reason) or "not finished"
     info = start.get("info")
     device = info.get("device", "") if isinstance(info, Mapping) else ""
     when = [
         f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}"
-        f"{f' on {device}' if device else ''}, validations included"
+        f"{f' on {device}' if device else ''}, including validation"
     ]
-    when += [f"begun {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
+    when += [f"started {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
     return [
         "<header>",
         f"<h1>{html_text(record.name)}</h1>",
-        f"<p>{html_text(', '.join(words))}</p>",
+        f"<p>{html_text(', '.join(description))}</p>",
         f'<p class="faint">{html_text(", ".join(when))}; {html_text(state)}</p>',
         '<dl class="tiles">',
         *(
@@ -76,25 +76,25 @@ def _results(record: RunRecord, step: int) -> list[tuple[str, str]]:
         results.append((f"validation loss, step {record.best['step']}", f"{number(record.best['loss']):.4f}"))
         results.append(("bits per byte", f"{bits:.3f}"))
         if record.floor is not None:
-            results.append(("the floor: no model can beat it", f"{record.floor:.3f}"))
+            results.append(("floor (entropy of the text)", f"{record.floor:.3f}"))
             results.append(("above the floor", f"{bits - record.floor:.3f}"))
     tokens = step * number(record.start.get("batch_tokens"))
-    results.append(("tokens learnt from", format_count(tokens)))
+    results.append(("training tokens", format_count(tokens)))
     speeds = [speed for _, speed in record.curve("step", "tokens_per_second") if math.isfinite(speed)]
     if speeds:
-        results.append(("tokens a second, of most steps", format_count(statistics.median(speeds))))
+        results.append(("tokens per second (median)", format_count(statistics.median(speeds))))
     return results
 
 
 def _charts(record: RunRecord) -> list[str]:
     if not record.kind("step"):
-        return ["<section><p>There are no steps yet.</p></section>"]
+        return ["<section><p>No steps yet.</p></section>"]
     small = [*([bits_chart(record)] if record.kind("validation") else []), *small_charts(record)]
     sections = ["<section>", draw_chart(loss_chart(record)), "</section>", '<section class="grid">']
     sections += [*map(draw_chart, small), "</section>"]
     signals = signal_charts(record)
     if signals:
-        sections += ["<h2>The signal through the layers</h2>", '<section class="grid">']
+        sections += ["<h2>Signal per layer</h2>", '<section class="grid">']
         sections += [*map(draw_chart, signals), "</section>"]
     return sections
 
@@ -108,16 +108,16 @@ def _notices(record: RunRecord) -> list[str]:
 
 
 def _samples(record: RunRecord) -> list[str]:
-    """The newest first: it is what the model can do."""
+    """Samples, newest first."""
     samples = record.kind("sample")[::-1]
     lines = ["<h2>Samples</h2>"] if samples else []
     for i, event in enumerate(samples):
-        if i == OPEN_SAMPLES:
+        if i == VISIBLE_SAMPLES:
             lines.append(f"<details><summary>{len(samples) - i} earlier</summary>")
         prompt, text = html_text(event.get("prompt", "")), html_text(event.get("text", ""))
         lines.append(f'<div class="sample"><span class="faint">step {event["step"]}</span>')
         lines.append(f'<p class="text"><span class="faint">{prompt}</span>{text}</p></div>')
-    return [*lines, "</details>"] if len(samples) > OPEN_SAMPLES else lines
+    return [*lines, "</details>"] if len(samples) > VISIBLE_SAMPLES else lines
 
 
 def _config(record: RunRecord) -> list[str]:
@@ -135,7 +135,7 @@ def _config(record: RunRecord) -> list[str]:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Settings within settings by their full names: norm.scope.
+    """Flatten nested settings to dotted names.
 
     >>> _flat({"depth": 2, "norm": {"scope": "... [d]"}})
     [('depth', 2), ('norm.scope', '... [d]')]

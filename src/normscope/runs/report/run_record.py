@@ -1,4 +1,4 @@
-"""A run as it is written in its folder: the config, and what happened."""
+"""The config and events of a run, read from its folder."""
 
 import hashlib
 import math
@@ -18,12 +18,12 @@ from normscope.storage.safe_folder import SafeFolder
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run left behind.
+    """The config and events of a run.
 
     Args:
-        folder: where.
-        config: config.json, as it is.
-        events: metrics.jsonl, in order.
+        folder: Run folder.
+        config: Contents of config.json.
+        events: Contents of metrics.jsonl, in order.
     """
 
     folder: Path
@@ -31,11 +31,11 @@ class RunRecord:
     events: tuple[Mapping[str, Any], ...]
 
     def kind(self, kind: str) -> list[Mapping[str, Any]]:
-        """The events of a kind, in order."""
+        """Events of a kind, in order."""
         return [event for event in self.events if event["kind"] == kind]
 
     def curve(self, kind: str, field: str) -> list[Point]:
-        """A field of the events of a kind, over the steps; nan where there is no number."""
+        """A field of all events of a kind by step; nan where it is missing."""
         return [(event["step"], number(event.get(field))) for event in self.kind(kind)]
 
     @property
@@ -44,68 +44,70 @@ class RunRecord:
 
     @property
     def start(self) -> Mapping[str, Any]:
-        """The first start; a run that went on has more than one."""
+        """The first start event; a resumed run has several."""
         return next(iter(self.kind("started")), {})
 
     @property
     def end(self) -> Mapping[str, Any]:
-        """The end, unless the run went on after it, or has none yet."""
+        """The finished event, if it is the last event."""
         last = self.events[-1] if self.events else {"kind": ""}
         return last if last["kind"] == "finished" else {}
 
     @property
     def best(self) -> Mapping[str, Any] | None:
-        """The validation with the lowest loss."""
+        """Validation event with the lowest loss."""
         known = [event for event in self.kind("validation") if math.isfinite(number(event.get("loss")))]
         return min(known, key=lambda event: number(event["loss"]), default=None)
 
     @property
     def floor(self) -> float | None:
-        """Bits per byte that no model can beat, where that is known."""
+        """Entropy of the text in bits per byte; None if unknown."""
         floor = number(self.start.get("floor"))
         return floor if math.isfinite(floor) else None
 
     @property
     def floor_nats(self) -> float | None:
-        """The floor as a loss, in nats a token."""
+        """The floor as a loss, in nats per token."""
         nats = math.nan if self.floor is None else self.floor * math.log(2) * number(self.start.get("bytes_per_token"))
         return nats if math.isfinite(nats) else None
 
     @property
     def seconds(self) -> float:
-        """The time of the run, all in all, as it was told at its end; before that, of its steps and validations."""
-        told = number(self.end.get("seconds"))
-        if math.isfinite(told):
-            return told
+        """Total time of a finished run; otherwise the time of its steps and validations so far."""
+        total = number(self.end.get("seconds"))
+        if math.isfinite(total):
+            return total
         spent = [number(event.get("seconds")) for event in (*self.kind("step"), *self.kind("validation"))]
         return sum(value for value in spent if math.isfinite(value))
 
 
 def read_run_record(folder: str | Path) -> RunRecord:
-    """Read a run's folder: config.json and metrics.jsonl, as they were written."""
+    """Read config.json and metrics.jsonl of a run."""
     folder = Path(folder)
     data = read_config_file(folder)
-    config = parse_json(data, dict[str, Any], name=str(folder / "config.json"), fix="name a folder that `train` made")
+    config = parse_json(
+        data, dict[str, Any], name=str(folder / "config.json"), fix="pass a folder written by `normscope train`"
+    )
     events = tuple(read_metrics(folder / "metrics.jsonl"))
-    _check_prefix(folder, hashlib.sha256(data).hexdigest())
+    _check_metrics(folder, hashlib.sha256(data).hexdigest())
     return RunRecord(folder, config, events)
 
 
-def _check_prefix(folder: Path, config: str) -> None:
-    """Refuse a metrics.jsonl that lacks what the last checkpoint knows to have been in it."""
-    checkpoints = Checkpoints(SafeFolder(folder) / "checkpoints", config)
+def _check_metrics(folder: Path, config_sha256: str) -> None:
+    """Raise if metrics.jsonl does not match the last checkpoint."""
+    checkpoints = Checkpoints(SafeFolder(folder) / "checkpoints", config_sha256)
     while (last := checkpoints.last()) is not None:
         try:
             state = checkpoints.state(last)
             check_metrics(folder / "metrics.jsonl", state.metrics_bytes, state.metrics_sha256)
             return
         except CheckpointError:
-            if checkpoints.last() == last:  # or else a training process dropped it just now
+            if checkpoints.last() == last:  # otherwise a training process just deleted it
                 raise
 
 
 def number(value: Any) -> float:
-    """The value as a float; nan for what is none.
+    """The value as a float; nan if it is not a number.
 
     >>> number(2), number(None), number("two"), number(True)
     (2.0, nan, nan, nan)

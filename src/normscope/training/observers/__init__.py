@@ -1,1 +1,1 @@
-"""Those who watch a run: a file, lines, a live display, TensorBoard, Weights & Biases. One file each."""
+"""Observers of a run: log lines, live display, TensorBoard, Weights & Biases."""

@@ -1,4 +1,4 @@
-"""Which display fits where a run is watched."""
+"""Choose the display for a stream."""
 
 from typing import TextIO
 
@@ -7,7 +7,7 @@ from normscope.training.observers.log_lines import LogLines
 
 
 def choose_display(stream: TextIO) -> Observer:
-    """Live on a terminal, lines anywhere else: in a file, a pipe, or a terminal that cannot draw.
+    """A live display on a terminal; log lines for files, pipes and terminals without cursor control.
 
     >>> import io
     >>> type(choose_display(io.StringIO())).__name__

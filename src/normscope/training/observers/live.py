@@ -1,4 +1,4 @@
-"""A run in a terminal: a panel that stays in its place."""
+"""Live display of a run in a terminal."""
 
 import math
 import time
@@ -14,20 +14,19 @@ from normscope.training.observers.live_panel import panel
 from normscope.training.observers.progress import RunProgress
 
 ECHO = 4
-"""Columns that stay free beside the panel: the terminal writes ^C where the cursor is, at its end, and twice if Ctrl-C
-is pressed twice. In a full line that would begin a new one, and the next panel would be drawn one line too low."""
+"""Columns left free beside the panel: the terminal echoes ^C at the cursor, twice if Ctrl-C is pressed twice. In a full
+line that would wrap, and the next panel would be drawn one line too low."""
 
 
 class LiveDisplay:
-    """Shows a run as a panel: how far it is, its losses, how near the floor, its speed, its last sample.
+    """Shows progress, losses, speed and the last sample of a run in a panel; notices are printed above it.
 
-    Notices scroll by above it, where they can still be read after the end. The panel is drawn when something happens
-    and never by a thread of its own, which would take time from the training.
+    The panel is drawn on events and never by a background thread, which would take time from the training.
 
     Args:
-        console: rich's, of a terminal.
-        every: the shortest time between two drawings for a step, in seconds; what is rare is drawn at once.
-        clock: seconds, from any moment on.
+        console: A rich console on a terminal.
+        every: Minimum time between two redraws for steps, in seconds; other events are drawn at once.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, console: Console, every: float = 0.2, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +46,7 @@ class LiveDisplay:
             self._live.stop()
 
     def close(self) -> None:
-        """Leave the panel as it was last drawn, and give the cursor back."""
+        """Stop drawing: leave the panel and restore the cursor."""
         self._live.stop()
 
     def _is_due(self, event: RunEvent) -> bool:

@@ -1,4 +1,4 @@
-"""The panel of the live display: what is known of a run, drawn for a width and a height."""
+"""The panel of the live display."""
 
 import math
 
@@ -14,22 +14,24 @@ from normscope.training.observers.log_lines import next_commands
 from normscope.training.observers.progress import RunProgress
 from normscope.training.observers.sparkline import sparkline
 
-LABELS = 12  # columns for the names of the rows
-FRAME = 4  # columns that the frame and its padding take
+LABEL_WIDTH = 12  # columns of the row labels
+FRAME_WIDTH = 4  # columns of the frame and its padding
 SAMPLE_LINES = 6
 
 
 def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
-    """The run at this moment, no wider and no higher than this; the sample is the first to go where room is short."""
-    inner = max(20, width - FRAME)
+    """Render the current state of a run within a width and height; the sample is dropped first if space is short."""
+    inner = max(20, width - FRAME_WIDTH)
     rows = Table.grid(padding=(0, 1, 0, 0))
-    rows.add_column(style="dim", width=LABELS - 1, no_wrap=True)
+    rows.add_column(style="dim", width=LABEL_WIDTH - 1, no_wrap=True)
     rows.add_column(no_wrap=True, overflow="ellipsis")
-    room = inner - LABELS
-    for name, content in _rows(progress, room):
+    columns = inner - LABEL_WIDTH
+    for name, content in _rows(progress, columns):
         rows.add_row(name, content)
     parts: list[RenderableType] = [rows]
-    lines = min(SAMPLE_LINES, height - rows.row_count - 8)  # two frames, the curve's second row, and the line below
+    lines = min(
+        SAMPLE_LINES, height - rows.row_count - 8
+    )  # two frames, the second row of the curve, and the line below
     if progress.sample is not None and lines > 0:
         parts.append(_sample(progress, inner, lines))
     start = progress.start
@@ -38,27 +40,27 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     heading = Text(title, style="bold")
     heading.truncate(inner - 2, overflow="ellipsis")
     folder = None if start is None else Text(printable(start.folder), style="dim")
-    colour = "cyan" if progress.end is None else "green" if progress.end.reason == "done" else "yellow"
+    color = "cyan" if progress.end is None else "green" if progress.end.reason == "done" else "yellow"
     return Panel(
         Group(*parts),
         title=heading,
         title_align="left",
         subtitle=folder,
         subtitle_align="right",
-        border_style=colour,
+        border_style=color,
         width=width,
     )
 
 
-def _rows(progress: RunProgress, room: int) -> list[tuple[str, Text]]:
-    rows = [("step", _steps(progress, room)), ("loss", _loss(progress, room))]
+def _rows(progress: RunProgress, columns: int) -> list[tuple[str, Text]]:
+    rows = [("step", _steps(progress, columns)), ("loss", _loss(progress, columns))]
     if progress.validation is not None:
         rows.append(("validation", _validation(progress)))
-        rows.append(("bits/byte", _bits(progress, room)))
+        rows.append(("bits/byte", _bits(progress, columns)))
     if progress.last is not None:
         rows.append(("speed", _speed(progress)))
         rows.append(("learning", _learning(progress)))
-    rows.append(("memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} at most")))
+    rows.append(("memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")))
     if progress.saved is not None:
         rows.append(("saved", Text(f"step {progress.saved.step}")))
     if progress.end is not None and progress.start is not None:
@@ -66,7 +68,7 @@ def _rows(progress: RunProgress, room: int) -> list[tuple[str, Text]]:
     return rows
 
 
-def _steps(progress: RunProgress, room: int) -> Text:
+def _steps(progress: RunProgress, columns: int) -> Text:
     done, steps = progress.step, max(1, progress.steps)
     if progress.end is not None:
         why = END_REASONS.get(progress.end.reason, printable(progress.end.reason))
@@ -74,14 +76,14 @@ def _steps(progress: RunProgress, room: int) -> Text:
     left = "" if math.isnan(progress.seconds_left) else f"{format_duration(progress.seconds_left)} left"
     before = f"{done:{len(str(steps))}d} of {steps} "
     after = f" {100 * done // steps:3d} %  {left:<16}"
-    return Text.assemble((before, "bold"), _bar(done / steps, room - len(before) - len(after), "cyan"), after)
+    return Text.assemble((before, "bold"), _bar(done / steps, columns - len(before) - len(after), "cyan"), after)
 
 
-def _loss(progress: RunProgress, room: int) -> Text:
+def _loss(progress: RunProgress, columns: int) -> Text:
     number = f"{progress.loss:.4f}" if math.isfinite(progress.loss) else "..."
-    # The logarithm, or the fall of the first steps would leave no height for all the others.
+    # Logarithmic: the drop of the first steps would leave no height for the rest.
     logs = [math.log(max(loss, 1e-9)) for loss in progress.losses.values]
-    curve = sparkline(logs, room - 9, height=2)
+    curve = sparkline(logs, columns - 9, height=2)
     upper, lower = curve or ("", "")
     return Text.assemble((f"{number:<9}", "bold"), (f"{upper}\n", "cyan"), " " * 9, (lower, "cyan"))
 
@@ -98,18 +100,18 @@ def _validation(progress: RunProgress) -> Text:
     return text
 
 
-def _bits(progress: RunProgress, room: int) -> Text:
-    """Bits per byte; and where the floor is known, how far down to it the model has come."""
+def _bits(progress: RunProgress, columns: int) -> Text:
+    """Bits per byte and, if the floor is known, the progress from random guessing down to it."""
     if progress.validation is None:
         return Text()
     bits = progress.validation.bits_per_byte
     text = Text(f"{bits:<9.3f}", style="bold")
-    if progress.learnt is None or progress.floor is None:
+    if progress.learned is None or progress.floor is None:
         return text
     before, after = f"{progress.guessing:.2f} ", f" floor {progress.floor:.3f} ({bits - progress.floor:+.3f})"
-    if room > 60:
+    if columns > 60:
         before = f"guessing {before}"
-    bar = _bar(progress.learnt, room - 9 - len(before) - len(after), "green")
+    bar = _bar(progress.learned, columns - 9 - len(before) - len(after), "green")
     return Text.assemble(text, (before, "dim"), bar, after)
 
 
@@ -117,7 +119,7 @@ def _speed(progress: RunProgress) -> Text:
     speed = f"{format_count(progress.tokens_per_second)} tokens/s"
     if progress.threads is not None and progress.end is None:
         speed += f" with {progress.threads.threads} of {progress.threads.max_threads} threads, the machine is busy"
-    # The end is told in the time of the whole run, of which this may be a part.
+    # The final row shows the time of the whole run, which may include earlier sessions.
     return Text(speed if progress.end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
 
 
@@ -125,7 +127,7 @@ def _learning(progress: RunProgress) -> Text:
     last = progress.last
     if last is None:
         return Text()
-    return Text(f"rate {last.lr_scale:.2f}, gradient {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}")
+    return Text(f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}")
 
 
 def _sample(progress: RunProgress, inner: int, lines: int) -> Panel:
@@ -139,7 +141,7 @@ def _sample(progress: RunProgress, inner: int, lines: int) -> Panel:
 
 
 class _Clipped:
-    """A text, wrapped and cut to some lines."""
+    """A text, wrapped and truncated to a number of lines."""
 
     def __init__(self, text: Text, lines: int) -> None:
         self._text, self._lines = text, lines
@@ -153,10 +155,10 @@ class _Clipped:
         yield Text("\n").join(shown)
 
 
-def _bar(share: float, width: int, style: str) -> Text:
-    """A bar, filled to a share, to the half of a character."""
+def _bar(fraction: float, width: int, style: str) -> Text:
+    """A progress bar with a resolution of half a character."""
     if width < 1:
         return Text()
-    halves = round(2 * width * min(1.0, max(0.0, share)))
+    halves = round(2 * width * min(1.0, max(0.0, fraction)))
     full, half = divmod(halves, 2)
     return Text.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), "dim"))

@@ -1,4 +1,4 @@
-"""A run as lines of text, for log files and pipes."""
+"""Log a run as lines of text, for files and pipes."""
 
 import math
 import shlex
@@ -23,25 +23,23 @@ from normscope.runs.events import (
 )
 from normscope.training.observers.progress import RunProgress
 
-"""Why a run ended, in words."""
-
 
 class LogLines:
-    """Tells a run in lines that can be read in a log file: no colours, nothing that moves the cursor.
+    """Observer that prints plain log lines, without colors or cursor movements.
 
-    The first and the last step have a line, and between them those that come `every` so many seconds; in a long run
-    less often, some seventy lines for each doubling of the time, and one a minute at least.
+    Logs the first and the last step, and in between at most one step every `every` seconds. In a long run it logs less
+    often: about seventy lines for each doubling of the time, but at least one per minute.
 
     Args:
-        stream: where the lines go.
-        every: the shortest time between two steps' lines, in seconds.
-        clock: seconds, from any moment on.
+        stream: Output stream.
+        every: Minimum time between two logged steps, in seconds.
+        clock: Returns the time in seconds.
 
     >>> import sys
     >>> from normscope.runs.events import ValidationEvent
     >>> lines = LogLines(sys.stdout)
     >>> lines.on_event(ValidationEvent(step=20, loss=1.5, bits_per_byte=1.25, best=True, seconds=0.2))
-      validation at step 20: loss 1.5000, 1.250 bits per byte, the best so far
+      validation at step 20: loss 1.5000, 1.250 bits per byte, best so far
     """
 
     def __init__(self, stream: TextIO, every: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,7 +73,7 @@ class LogLines:
                 return [f"  note at step {event.step}: {line}" for line in printable(event.text).splitlines()]
             case FinishedEvent():
                 return self._end(event)
-        return []  # the report shows the signal
+        return []  # signal events are only shown in the report
 
     def _is_due(self, event: StepEvent) -> bool:
         now = self._clock()
@@ -90,8 +88,8 @@ class LogLines:
         parts = [
             f"step {event.step:{width}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
-            f"gradient {format_fixed(event.grad_norm):>7}",
-            f"rate {event.lr_scale:.2f}",
+            f"grad_norm {format_fixed(event.grad_norm):>7}",
+            f"lr {event.lr_scale:.2f}",
             f"epoch {event.epoch:.2f}",
             f"{format_count(progress.tokens_per_second)} tokens/s",
         ]
@@ -105,45 +103,45 @@ class LogLines:
         ]
         lines[0] += f" in {format_duration(event.seconds)}"
         if self._progress.best is not None:
-            lines.append(f"  best {_validation(self._progress.best, self._progress.floor, praise=False)}")
+            lines.append(f"  best {_validation(self._progress.best, self._progress.floor, mark_best=False)}")
         if self._progress.start is not None:
             lines += [f"  {words:<9}{command}" for words, command in next_commands(self._progress.start.folder, event)]
         return lines
 
 
 def next_commands(folder: str, event: FinishedEvent) -> list[tuple[str, str]]:
-    """What the user can do after the end: words, and a command or a file.
+    """Suggested next commands and files after the end of a run.
 
     >>> next_commands("runs/tale", FinishedEvent(step=9, reason="done", seconds=1.0))
     [('sample', 'normscope sample runs/tale'), ('report', 'runs/tale/report.html')]
     """
-    word, normscope = shlex.quote(printable(folder)), command_name()
-    go_on = [] if event.reason == "done" else [("go on", f"{normscope} resume {word}")]
-    return [*go_on, ("sample", f"{normscope} sample {word}"), ("report", str(Path(printable(folder)) / "report.html"))]
+    path, normscope = shlex.quote(printable(folder)), command_name()
+    resume = [] if event.reason == "done" else [("resume", f"{normscope} resume {path}")]
+    return [*resume, ("sample", f"{normscope} sample {path}"), ("report", str(Path(printable(folder)) / "report.html"))]
 
 
 def command_name() -> str:
-    """What to type for this command: its name; or the way to it, if a shell would not find it by its name."""
+    """How to call normscope: by name, or by path if it is not on PATH."""
     called = Path(sys.argv[0])
     is_found = called.name != "normscope" or shutil.which("normscope") is not None
     return "normscope" if is_found else shlex.quote(str(called))
 
 
 def _start(event: StartedEvent) -> list[str]:
-    begins = "training" if event.step == 0 else f"going on from step {event.step}:"
+    action = "training" if event.step == 0 else f"resuming from step {event.step}:"
     what = printable(event.info.get("model", "a model"))
-    lines = [f"{begins} {what}, {format_count(event.parameters)} parameters"]
+    lines = [f"{action} {what}, {format_count(event.parameters)} parameters"]
     lines += [f"  {name:<12}{printable(words)}" for name, words in event.info.items() if name != "model"]
     lines.append(f"  {'steps':<12}{event.steps} of {format_count(event.batch_tokens)} tokens each")
     lines.append(f"  {'vocabulary':<12}{event.vocab_size} tokens, {event.bytes_per_token:.2f} bytes each")
     if event.floor is not None:
-        lines.append(f"  {'floor':<12}{event.floor:.3f} bits per byte; no model can beat it")
+        lines.append(f"  {'floor':<12}{event.floor:.3f} bits per byte (entropy of the text)")
     lines.append(f"  {'folder':<12}{printable(event.folder)}")
     return lines
 
 
-def _validation(event: ValidationEvent, floor: float | None, praise: bool = True) -> str:
-    words = f"validation at step {event.step}: loss {event.loss:.4f}, {event.bits_per_byte:.3f} bits per byte"
+def _validation(event: ValidationEvent, floor: float | None, mark_best: bool = True) -> str:
+    text = f"validation at step {event.step}: loss {event.loss:.4f}, {event.bits_per_byte:.3f} bits per byte"
     if floor is not None:
-        words += f" ({event.bits_per_byte - floor:.3f} above the floor of {floor:.3f})"
-    return f"{words}, the best so far" if event.best and praise else words
+        text += f" ({event.bits_per_byte - floor:.3f} above the floor of {floor:.3f})"
+    return f"{text}, best so far" if event.best and mark_best else text

@@ -1,4 +1,4 @@
-"""What is known of a run at a moment: the events, added up. The displays only put it into words or pictures."""
+"""The state of a run, accumulated from its events, for displays."""
 
 import math
 import statistics
@@ -17,14 +17,14 @@ from normscope.runs.events import (
     ValidationEvent,
 )
 
-WARM_UP = 3
-"""How many steps are not like the others: they load and compile."""
-FEWEST_TIMED, RECENT = 3, 20
-"""How many steps after those it takes to tell the speed, and how many of the last ones tell it."""
+WARMUP_STEPS = 3
+"""Steps to exclude from timing: they load and compile code."""
+MIN_TIMED_STEPS, RECENT_STEPS = 3, 20
+"""Timed steps needed before the speed is shown, and recent steps used for it."""
 
 
 class RunningMean:
-    """A running mean that forgets: each value counts for about so many steps.
+    """Exponential moving average over about this many steps.
 
     >>> mean = RunningMean(steps=2)
     >>> for value in (4.0, 4.0, 2.0):
@@ -44,43 +44,43 @@ class RunningMean:
 
     @property
     def value(self) -> float:
-        """The mean; nan before the first value."""
+        """The average; nan before the first value."""
         return self._sum / self._weight if self._weight else math.nan
 
 
 class LossHistory:
-    """The values of a whole run in limited room: when it is full, each two become one.
+    """The values of a whole run with limited memory: when it is full, neighbors are averaged.
 
-    >>> history = LossHistory(room=4)
+    >>> history = LossHistory(capacity=4)
     >>> for value in range(8):
     ...     history.add(value)
     >>> history.values
     [0.5, 2.5, 4.5, 6.5]
     """
 
-    def __init__(self, room: int = 1024) -> None:
+    def __init__(self, capacity: int = 1024) -> None:
         self.values: list[float] = []
-        self._room, self._each = room, 1
-        self._waiting: list[float] = []
+        self._capacity, self._each = capacity, 1
+        self._pending: list[float] = []
 
     def add(self, value: float) -> None:
-        self._waiting.append(value)
-        if len(self._waiting) < self._each:
+        self._pending.append(value)
+        if len(self._pending) < self._each:
             return
-        if len(self.values) == self._room:
+        if len(self.values) == self._capacity:
             pairs = zip(self.values[::2], self.values[1::2], strict=True)
             self.values = [(first + second) / 2 for first, second in pairs]
             self._each *= 2
-            return  # what waits is half of the next value now
-        self.values.append(sum(self._waiting) / len(self._waiting))
-        self._waiting = []
+            return  # the pending values are now half of the next value
+        self.values.append(sum(self._pending) / len(self._pending))
+        self._pending = []
 
 
 class RunProgress:
-    """The state of a run, from what was told.
+    """Observer that accumulates the state of a run.
 
     Args:
-        clock: seconds, from any moment on.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,14 +93,14 @@ class RunProgress:
         self.sample: SampleEvent | None = None
         self.saved: CheckpointEvent | None = None
         self.end: FinishedEvent | None = None
-        self.threads: ThreadsEvent | None = None  # while the machine is busy with other work
+        self.threads: ThreadsEvent | None = None  # only while the machine is busy
         self.losses = LossHistory()
-        self._be_ready(steps=1)
+        self._reset(steps=1)
 
-    def _be_ready(self, steps: int) -> None:
-        memory = min(max(steps / 50, 5), 100)  # long enough to calm the curve, short enough to follow it
+    def _reset(self, steps: int) -> None:
+        memory = min(max(steps / 50, 5), 100)  # smooth, but still responsive
         self._loss = RunningMean(memory)
-        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._warming, self._warm = 0, self._clock()
         self._in_steps, self._timed = 0.0, 0
 
@@ -108,7 +108,7 @@ class RunProgress:
         match event:
             case StartedEvent():
                 self.start, self.began, self.end = event, self._clock(), None
-                self._be_ready(event.steps)
+                self._reset(event.steps)
             case StepEvent():
                 self._step(event)
             case ValidationEvent():
@@ -127,7 +127,7 @@ class RunProgress:
     def _step(self, event: StepEvent) -> None:
         self.last = event
         self._loss.add(event.loss)
-        if self._warming < WARM_UP:
+        if self._warming < WARMUP_STEPS:
             self._warming, self._warm = self._warming + 1, self._clock()
         else:
             self._seconds.append(event.seconds)
@@ -144,53 +144,53 @@ class RunProgress:
 
     @property
     def steps(self) -> int:
-        """How many there will be; those so far, where that was not told."""
+        """Total number of steps; the steps so far if unknown."""
         return self.step if self.start is None else self.start.steps
 
     @property
     def loss(self) -> float:
-        """The training loss, smoothed."""
+        """Smoothed training loss."""
         return self._loss.value
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start was told."""
+        """Seconds since the run started."""
         return self._clock() - self.began
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the last steps; while it warms up, of the last one."""
+        """Throughput of recent steps; of the last step during warmup."""
         if self.start is None or not self._seconds:
             return math.nan if self.last is None else self.last.tokens_per_second
         return self.start.batch_tokens / max(statistics.median(self._seconds), 1e-9)
 
     @property
     def seconds_left(self) -> float:
-        """How long the rest will take: steps as fast as of late, and their share of everything else.
+        """Estimated remaining time, including what happens between steps.
 
-        nan before some steps were timed: the first ones load and compile, and would tell of hours.
+        nan before some steps were timed: the first steps load and compile code and would give far too high estimates.
         """
-        if self._timed < FEWEST_TIMED:
+        if self._timed < MIN_TIMED_STEPS:
             return math.nan
         between = max(0.0, self._clock() - self._warm - self._in_steps) / self._timed
         return (statistics.median(self._seconds) + between) * max(0, self.steps - self.step)
 
     @property
     def floor(self) -> float | None:
-        """Bits per byte that no model can beat, where that is known."""
+        """Entropy of the text in bits per byte, the lower bound of every model; None if unknown."""
         return None if self.start is None else self.start.floor
 
     @property
     def guessing(self) -> float:
-        """The bits per byte of guessing blindly, every token as likely as any other: where a model starts."""
+        """Bits per byte of a uniform guess over the vocabulary, where an untrained model starts."""
         if self.start is None or self.start.bytes_per_token <= 0:
             return math.nan
         return math.log2(self.start.vocab_size) / self.start.bytes_per_token
 
     @property
-    def learnt(self) -> float | None:
-        """How much of the way from guessing down to the floor is done, from 0 to 1; None where that is not known."""
+    def learned(self) -> float | None:
+        """Progress from guessing (0) to the floor (1); None if unknown."""
         if self.validation is None or self.floor is None or not self.guessing > self.floor:
             return None
-        share = (self.guessing - self.validation.bits_per_byte) / (self.guessing - self.floor)
-        return min(1.0, max(0.0, share)) if math.isfinite(share) else None
+        fraction = (self.guessing - self.validation.bits_per_byte) / (self.guessing - self.floor)
+        return min(1.0, max(0.0, fraction)) if math.isfinite(fraction) else None

@@ -1,4 +1,4 @@
-"""A curve in a few characters."""
+"""Sparklines: curves of block characters."""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int, height: int = 1) -> list[str]:
-    """The values as rows of block characters, the highest first; at most `width` of them, each a mean of its share.
+    """Draw values as rows of block characters, top row first; more than `width` values are averaged in bins.
 
-    The least value has the lowest block and not none, so that it is seen. Values that are not finite leave a gap.
+    The minimum gets the lowest block, so that it is visible. Non-finite values leave a gap.
 
     >>> sparkline([1, 2, 3, 4, 5, 6, 7, 8], width=8)
     ['▁▂▃▄▅▆▇█']
@@ -19,11 +19,11 @@ def sparkline(values: Sequence[float], width: int, height: int = 1) -> list[str]
     """
     if width < 1 or height < 1:
         return []
-    means = _shares(values, width)
+    means = _bin_means(values, width)
     known = [mean for mean in means if math.isfinite(mean)]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     top = 8 * height
-    # Halves first: the difference of two very large numbers could be infinite, and a tiny one's share of it lost.
+    # Halved first: the difference of two very large numbers could overflow.
     span = high / 2 - low / 2
     levels = [
         0 if not math.isfinite(mean) else 1 + round((top - 1) * ((mean / 2 - low / 2) / span)) if span > 0 else 1
@@ -33,8 +33,8 @@ def sparkline(values: Sequence[float], width: int, height: int = 1) -> list[str]
     return ["".join(BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in rows]
 
 
-def _shares(values: Sequence[float], width: int) -> list[float]:
-    """The values themselves if they fit, else the mean of each of `width` shares."""
+def _bin_means(values: Sequence[float], width: int) -> list[float]:
+    """The values themselves if they fit, otherwise the means of `width` bins."""
     count = len(values)
     if count <= width:
         return list(values)

@@ -1,4 +1,4 @@
-"""A run for TensorBoard."""
+"""Log a run to TensorBoard."""
 
 import textwrap
 from pathlib import Path
@@ -9,13 +9,12 @@ from normscope.training.observers.tracker_metrics import import_tracker, tracked
 
 
 class TensorBoard:
-    """Writes steps, validations and samples where `tensorboard --logdir` finds them.
+    """Observer that logs steps, validations and samples to TensorBoard.
 
-    A run that goes on from a checkpoint, or goes back to one, does so here too: what was written of later steps is
-    hidden.
+    After a resume or rollback, later steps written before are purged.
 
     Args:
-        folder: for TensorBoard's files; made if it is not there.
+        folder: Log directory; created if necessary.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -31,12 +30,12 @@ class TensorBoard:
         for name, value in tracked_metrics(event).items():
             self._writer.add_scalar(name, value, event.step)
         if isinstance(event, SampleEvent):
-            # Four spaces make it a block of code, in which nothing is taken for Markdown.
+            # Indented by four spaces, it is a Markdown code block.
             self._writer.add_text("sample", textwrap.indent(event.prompt + event.text, "    "), event.step)
 
     def _open(self, step: int) -> None:
         self.close()
-        # The step itself is not taken again. What is due there is, and comes to the same numbers twice.
+        # The step itself is not repeated. Validation and samples after it are, with the same results.
         self._writer = self._writers.SummaryWriter(str(self._folder), purge_step=step + 1)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What trackers keep of an event: the same numbers under the same names, whichever tracker it is."""
+"""The metrics that trackers log, under the same names for every tracker."""
 
 import importlib
 from types import ModuleType
@@ -8,7 +8,7 @@ from normscope.runs.events import RunEvent, StepEvent, ValidationEvent
 
 
 def tracked_metrics(event: RunEvent) -> dict[str, float]:
-    """The numbers of a step or a validation by name; nothing for other events.
+    """Metrics of a step or validation by name; empty for other events.
 
     >>> tracked_metrics(ValidationEvent(step=5, loss=1.5, bits_per_byte=1.2, best=True, seconds=0.1))
     {'validation/loss': 1.5, 'validation/bits_per_byte': 1.2}
@@ -23,10 +23,10 @@ def tracked_metrics(event: RunEvent) -> dict[str, float]:
 
 
 def import_tracker(module: str, package: str) -> ModuleType:
-    """The module of a tracker, or how to get it."""
+    """Import a tracker; raises with install instructions if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{package} is not installed ({error})\nfix: pip install 'normscope[track]', or train without it"
+            f"{package} is not installed ({error})\nfix: pip install 'normscope[track]', or omit the option"
         ) from error

@@ -1,4 +1,4 @@
-"""A run for Weights & Biases."""
+"""Log a run to Weights & Biases."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ WandbMode = Literal["offline", "online"]
 
 
 class WeightsAndBiases:
-    """Logs steps, validations and samples with wandb.
+    """Observer that logs steps, validations and samples to wandb.
 
-    A run that goes on keeps its id, which is in `wandb-id.txt`. Curves are drawn over the steps of the run, not over
-    wandb's own count, which cannot go back.
+    A resumed run keeps its id, stored in `wandb-id.txt`. The x axis is the run's step, since wandb's own step counter
+    cannot go back.
 
     Args:
-        folder: for wandb's files and the id; made if it is not there.
-        mode: offline writes to the folder only, and `wandb sync` may send it later; online sends it at once.
-        project, name: under which it is found.
-        config: the settings of the run.
+        folder: Folder of wandb's files and the id; created if necessary.
+        mode: "offline" writes to the folder only (`wandb sync` uploads it later); "online" uploads at once.
+        project, name: wandb project and run name.
+        config: The run's config.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class WeightsAndBiases:
                 name=name,
                 config=dict(config or {}),
                 id=_run_id(Path(folder) / "wandb-id.txt"),
-                resume="allow" if mode == "online" else None,  # offline has nobody to ask
-                # The console is the display's, and a run's folder holds no copy of the code around it.
+                resume="allow" if mode == "online" else None,  # not available offline
+                # The display owns the console, and a run folder contains no code.
                 settings=self._wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True),
             )
         except self._wandb.errors.Error as error:
@@ -68,7 +68,7 @@ class WeightsAndBiases:
 
 
 def _run_id(path: Path) -> str:
-    """The id that the run has, or a new one."""
+    """Read the run's id, or create one."""
     if not path.is_file():
         write_atomically(path, secrets.token_hex(4))
     return path.read_text(encoding="utf-8").strip()
