@@ -93,7 +93,7 @@ class TrainingCost:
 
 
 def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> TrainingCost:
-    """Time real steps (at least three) on random tokens for this many seconds; raises if the run needs too much memory."""
+    """Time at least three real steps on random tokens; raises if the run needs too much memory."""
     check_config(model_config, GPTConfig, "a GPT")
     check_config(config, TrainConfig, "a measurement")
     check_positive_number(seconds=seconds)

@@ -31,8 +31,8 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     )
     raise ConfigError(
         f"not enough memory: weights, gradients and optimizer state of {format_count(model.parameter_count())} "
-        f"parameters need {format_bytes(fixed)}, activations of {micro_batch} windows of {model.context} tokens at least "
-        f"{format_bytes(micro_batch * window)}, but {format_bytes(free)} are available\nfix: {fix}"
+        f"parameters need {format_bytes(fixed)}, activations of {micro_batch} windows of {model.context} tokens at "
+        f"least {format_bytes(micro_batch * window)}, but {format_bytes(free)} are available\nfix: {fix}"
     )
 
 

@@ -30,6 +30,11 @@ def startup_notices(
         notices.append(f"source text not found: {', '.join(missing_text)}. The run continues with its saved tokens")
     if changes:
         notices.append(f"environment changed: {', '.join(changes)}. Results may differ in the last bits from here on")
-    if device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None and not has_compiled_kernels():
+    if (
+        device.type == "cpu"
+        and select_backend() == "fused"
+        and kernels("rows") is not None
+        and not has_compiled_kernels()
+    ):
         notices.append("compiling kernels for this machine (once): the first steps take a few seconds longer")
     return notices
