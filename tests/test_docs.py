@@ -1,0 +1,105 @@
+"""The README and the pages in docs: every Python example gives what it shows, every command runs, every link exists."""
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from normscope.cli import main
+from tests.cli.running import SMALL, write_text
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HISTORY = {"log.md"}  # what was true on its day
+SHORTER = {
+    "train": [*SMALL, "2"],
+    "resume": [],
+    "doctor": ["--depth", "1", "--context", "32"],
+    "xray": ["--depth", "1"],
+    "compare": ["--seeds", "2"],
+    "lab run": [],
+}
+"""Options that make a command short enough for a test; the docs' own come before them."""
+NOT_RUN = {"chat": "waits for input", "lab run": "minutes", "compare": "minutes", "lab report": "after a run"}
+"""Commands of which only the options are checked, and why."""
+
+FUNCTION = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+def make():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    return net, torch.randn(5, 3, 4), lambda output: F.cross_entropy(output, torch.zeros(5, dtype=torch.long))
+"""
+
+
+def ids(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_python_examples_give_what_they_show(page: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    torch.manual_seed(0)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_and_make_targets_exist(page: Path) -> None:
+    if page.name in HISTORY:
+        pytest.skip("its links were true on their day")
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{target}:" in makefile for target in re.findall(r"`?make ([a-z-]+)\b`", text))
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every line of every shell block that calls normscope, with its page."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            lines = [re.sub(r"\s+# .*", "", line) for line in block.splitlines()]
+            found += [(page.name, line) for line in lines if line.startswith("normscope ")]
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages assume to be there: a text, a run, two records, a Python file."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_text(folder, "my.txt")
+    (folder / "mine.py").write_text(FUNCTION)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "my.txt", "--out", "runs/my", *SMALL, "4"]) == 0
+        for name in ("before", "after"):
+            assert main(["xray", "mine.py:make", "--json", f"{name}.json"]) == 0
+    return folder
+
+
+def test_there_are_commands_to_run() -> None:
+    assert len(commands()) > 20
+
+
+@pytest.mark.parametrize(("page", "line"), commands(), ids=lambda value: str(value))
+def test_commands_run(page: str, line: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    words = shlex.split(line)[1:]
+    name = next((known for known in (*NOT_RUN, *SHORTER) if " ".join(words).startswith(known)), words[0])
+    if name in NOT_RUN:
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--help"])
+        assert end.value.code == 0
+        return
+    more = SHORTER.get(name, []) if not (name == "xray" and {"diff", "runs/my"} & {*words}) else []
+    more = [] if name == "xray" and "mine.py:make" in words else more
+    assert main([*words, *more]) == 0
