@@ -10,7 +10,7 @@ from tests.training.small_run import TEXT
 SMALL = [
     *("--depth", "2", "--width", "16", "--heads", "2", "--context", "16", "--batch", "4"),
     *("--tokenizer", "characters", "--val-fraction", "0.02"),
-    *("--evaluate-every", "0", "--sample-every", "0", "--save-every", "2", "--steps"),
+    *("--eval-every", "0", "--sample-every", "0", "--save-every", "2", "--steps"),
 ]
 """Settings of a run that takes no time; the number of steps comes after them."""
 
