@@ -67,7 +67,10 @@ def drawn_nodes(chain: Chain) -> Iterator[int]:
 def _lines(item: object) -> list[Chain]:
     if isinstance(item, MergeItem):
         return list(item.lanes)
-    return [item.shared, *(branch.chain for branch in item.branches)] if isinstance(item, ResidualItem) else []
+    if not isinstance(item, ResidualItem):
+        return []
+    shortcut = [] if item.shortcut is None else [item.shortcut]
+    return [*shortcut, item.shared, *(branch.chain for branch in item.branches)]
 
 
 class BasicBlock(nn.Module):

@@ -16,6 +16,7 @@ from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.drawing.graph import build_graph
 from normscope.drawing.idioms import collapse_idioms
 from normscope.drawing.marks import Label, Rectangle
+from normscope.drawing.structure import NodeItem
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
@@ -111,8 +112,21 @@ def test_a_model_of_nothing_but_convolutions() -> None:
     net = nn.Sequential(BasicBlock(4, 4), BasicBlock(4, 4), BasicBlock(4, 8, stride=2))
     drawing = draw_model(net, torch.randn(2, 4, 6, 6))
     assert [frame.times for frame in frames(drawing.chain)] == [2, 1]
-    assert "(+)◀" in drawing.text
-    assert "▶(+)◀" in drawing.text  # the shortcut of the last changes the shape, so two lanes meet
+    assert drawing.text.count("(+)◀") == 2
+    assert "▶(+)" not in drawing.text
+    *_, last = residuals(drawing.chain)
+    assert last.shortcut is not None  # the last block projects its input: the box lies on the stream
+    (box,) = last.shortcut.items
+    assert isinstance(box, NodeItem)
+    assert drawing.trace.calls[box.node.call].name == "down"
+
+
+def test_multihead_attention_is_drawn_with_its_contents() -> None:
+    drawing = draw_model(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), torch.randn(2, 5, 8))
+    (frame,) = frames(drawing.chain)
+    assert drawing.trace.calls[frame.call].path == "self_attn"
+    assert "linear by in_proj" in drawing.text
+    assert "linear by out_proj" in drawing.text
 
 
 def test_two_models_in_one() -> None:

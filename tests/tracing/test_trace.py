@@ -17,7 +17,7 @@ from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, LooksAtNumbers, Untidy, small_block, traced
 
 # What each wiring computes of x, with A for attention, M for the MLP and N1, N2, ... for the norms.
-REFERENCE_ACTIVATIONS = {
+FORMULAS = {
     "pre": "((x + A(N1(x))) + M(N2((x + A(N1(x))))))",
     "post": "N2((N1((x + A(x))) + M(N1((x + A(x))))))",
     "sandwich": "((x + N2(A(N1(x)))) + N4(M(N3((x + N2(A(N1(x))))))))",
@@ -49,14 +49,14 @@ def written_out(graph: DataflowGraph, index: int) -> str:
 
 
 def test_every_wiring_is_known_here() -> None:
-    assert set(REFERENCE_ACTIVATIONS) == set(JOINS) == set(WIRINGS)
+    assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
-    assert written_out(graph, graph.output.source) == REFERENCE_ACTIVATIONS[wiring]
+    assert written_out(graph, graph.output.source) == FORMULAS[wiring]
     assert len(find_joins(graph)) == JOINS[wiring]
 
 
@@ -124,9 +124,73 @@ def test_a_residual_in_place_is_found() -> None:
     assert operations == ["conv1", "bn1", "relu", "conv2", "bn2", "relu"]
 
 
-def test_a_sum_that_is_no_residual_is_none() -> None:
+def test_a_projection_shortcut_is_a_join() -> None:
     graph = collapse_idioms(build_graph(traced(BasicBlock(4, 8, stride=2), torch.randn(2, 4, 6, 6))))
-    assert find_joins(graph) == {}  # both ways change the shape: neither is what came in
+    (join,) = find_joins(graph).values()
+    assert join.fork is not None
+    assert graph.nodes[join.fork].operation == "input"
+    assert graph.call_of(graph.nodes[join.stream]).path == "down"
+    assert graph.call_of(graph.nodes[join.branch]).path == "bn2"
+
+
+class TwoLinears(nn.Module):
+    """W x + B A x, as LoRA computes it: no side is nonlinear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.w(x) + self.b(self.a(x))
+        return y
+
+
+class HandwrittenRNN(nn.Module):
+    """Both sides come from x, but from other time steps of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ih, self.hh = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.ih(x[:, 0]))
+        for t in range(1, x.shape[1]):
+            h = torch.tanh(self.ih(x[:, t]) + self.hh(h))
+        return h
+
+
+class TwoMLPs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.one(x) + self.other(x)
+        return y
+
+
+SUMS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "two linear maps": (TwoLinears(), (2, 4)),
+    "two MLPs": (TwoMLPs(), (2, 4)),
+    "recurrent": (HandwrittenRNN(), (2, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_that_is_no_residual_is_none(name: str) -> None:
+    model, shape = SUMS[name]
+    assert find_joins(collapse_idioms(build_graph(traced(model, torch.randn(shape))))) == {}
+
+
+def test_multihead_attention_is_opened() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    for need_weights in (False, True):
+        x = torch.randn(2, 5, 8)
+        graph = collapse_idioms(build_graph(traced(attention, x, x, x, need_weights=need_weights)))
+        (node,) = [node for node in graph.nodes.values() if node.attention is not None]
+        assert node.attention is not None
+        assert node.attention.heads == 2
+        assert [node.operation for node in graph.nodes.values()].count("linear") >= 2
 
 
 def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None:

@@ -1,4 +1,4 @@
-"""From a trace to the line that is drawn: blocks folded, parts in frames or closed."""
+"""Turn a trace into the chain to draw: repeated blocks folded, submodules expanded in frames or collapsed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,48 +22,53 @@ from normscope.tracing.trace import ModelTrace
 
 @dataclass(frozen=True)
 class Composition:
-    """What is drawn, and the parameters that are in it."""
+    """The chain to draw, and the parameters in it."""
 
     chain: Chain
     parameters: frozenset[str]
 
 
 def compose(trace: ModelTrace, scope: int = 0, expand: bool | None = None) -> Composition:
-    """The line of one call. Parts are the modules that hold others and no joins: attention, an MLP.
+    """Return the chain of one module call.
 
     Args:
-        trace: what the call did.
-        scope: the number of the call.
-        open_parts: draw what is in the parts, in a frame; None does so where no blocks are folded.
+        trace: the trace of the call.
+        scope: the index of the call.
+        expand: draw the contents of attention, MLPs and other submodules without residual additions, in a frame. None
+            does so if no blocks are folded.
     """
     is_top = scope == 0
     fine = collapse_idioms(build_graph(trace, is_whole=is_top))
     joins = [fine.nodes[index] for index in find_joins(fine)]
-    blocks = find_repeated_blocks(trace, scope, frozenset(_joining(trace, scope, joins)) if is_top else frozenset())
+    blocks = find_repeated_blocks(
+        trace, scope, frozenset(_calls_with_join(trace, scope, joins)) if is_top else frozenset()
+    )
     expand = not blocks if expand is None else expand
     parts = _parts(trace, scope, joins, blocks)
-    shut = {part for part in parts if not expand or sum(part in _around(trace, n) for n in fine.nodes.values()) == 1}
+    collapsed = {
+        part for part in parts if not expand or sum(part in _stack_of(trace, n) for n in fine.nodes.values()) == 1
+    }
     graph = collapse_idioms(
-        build_graph(trace, {*shut, *(call for block in blocks for call in block.calls)}, is_whole=is_top)
+        build_graph(trace, {*collapsed, *(call for block in blocks for call in block.calls)}, is_whole=is_top)
     )
-    chain = _FrameBuilder(trace, blocks, parts - shut, expand).framed(build_chain(graph))
+    chain = _FrameBuilder(trace, blocks, parts - collapsed, expand).framed(build_chain(graph))
     return Composition(chain, frozenset().union(*(node.parameters for node in graph.nodes.values())))
 
 
-def _around(trace: ModelTrace, node: GraphNode) -> tuple[int, ...]:
+def _stack_of(trace: ModelTrace, node: GraphNode) -> tuple[int, ...]:
     return trace.call_stacks[node.call]
 
 
-def _joining(trace: ModelTrace, scope: int, joins: list[GraphNode]) -> Iterator[int]:
-    """For each join, the innermost call around it that has one input."""
+def _calls_with_join(trace: ModelTrace, scope: int, joins: list[GraphNode]) -> Iterator[int]:
+    """Yield, for each join, the innermost call around it that has one input."""
     for join in joins:
-        inside = [call for call in reversed(_around(trace, join)) if scope in trace.call_stacks[call][:-1]]
+        inside = [call for call in reversed(_stack_of(trace, join)) if scope in trace.call_stacks[call][:-1]]
         yield from [call for call in inside if len(trace.inputs_of(call)) == 1][:1]
 
 
 def _parts(trace: ModelTrace, scope: int, joins: list[GraphNode], blocks: list[RepeatedBlock]) -> set[int]:
-    """The outermost modules in a call that hold others, but no join and no block; and are not in a block."""
-    whole = {call for join in joins for call in _around(trace, join)}
+    """Return the outermost submodules with children that contain no join and no block, and are not in a block."""
+    whole = {call for join in joins for call in _stack_of(trace, join)}
     block_calls = {call for block in blocks for call in block.calls}
     whole |= {outer for call in block_calls for outer in trace.call_stacks[call]}
     found: set[int] = set()
@@ -86,8 +91,8 @@ class _FrameBuilder:
         self.block_of = {call: block for block in blocks for call in block.calls}
 
     def framed(self, chain: Chain) -> Chain:
-        """The line with its blocks opened, each run once, and its parts in frames; its lanes and branches too."""
-        items = [self._deeper(item) for item in self._opened(chain.items)]
+        """Return the chain with repeated blocks drawn once and submodules in frames, also in lanes and branches."""
+        items = [self._frame_nested(item) for item in self._fold_blocks(chain.items)]
         groups: list[tuple[int | None, list[ChainItem]]] = []
         for item in items:
             part = self._part(item)
@@ -96,11 +101,11 @@ class _FrameBuilder:
             else:
                 groups.append((part, [item]))
         done: list[ChainItem] = []
-        for place, (part, members) in enumerate(groups):
+        for position, (part, members) in enumerate(groups):
             if part is None:
                 done += members
                 continue
-            after = groups[place + 1][1][0] if place + 1 < len(groups) else None
+            after = groups[position + 1][1][0] if position + 1 < len(groups) else None
             output_shape = chain.output_shape if after is None else input_shape(after) or chain.output_shape
             done.append(
                 FrameItem(
@@ -114,43 +119,44 @@ class _FrameBuilder:
             )
         return Chain(tuple(done), chain.output_shape)
 
-    def _opened(self, items: tuple[ChainItem, ...]) -> Iterator[ChainItem]:
-        """Items, with one frame in place of the boxes of a run that follow one another."""
-        place = 0
-        while place < len(items):
-            item = items[place]
-            run = self.block_of.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
-            if run is None or not isinstance(item, NodeItem):
+    def _fold_blocks(self, items: tuple[ChainItem, ...]) -> Iterator[ChainItem]:
+        """Yield the items, with one frame for consecutive boxes of a repeated block."""
+        position = 0
+        while position < len(items):
+            item = items[position]
+            block = self.block_of.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
+            if block is None or not isinstance(item, NodeItem):
                 yield item
-                place += 1
+                position += 1
                 continue
-            end = place
-            while end < len(items) and _call(items[end]) in run.calls:
+            end = position
+            while end < len(items) and _call(items[end]) in block.calls:
                 end += 1
             call = item.node.call
             inside = compose(self.trace.subtrace(call), call, self.expand).chain
-            # Its first item is what it is given, which the line around it has drawn.
+            # Its first item is its input, which the enclosing chain has drawn.
             yield FrameItem(
-                call, end - place, replace(inside, items=inside.items[1:]), item.input_shape, self._size(call)
+                call, end - position, replace(inside, items=inside.items[1:]), item.input_shape, self._size(call)
             )
-            place = end
+            position = end
 
     def _size(self, call: int) -> int:
         return sum(self.trace.parameter_sizes[name] for name in self.trace.calls[call].parameters)
 
-    def _deeper(self, item: ChainItem) -> ChainItem:
+    def _frame_nested(self, item: ChainItem) -> ChainItem:
         if isinstance(item, MergeItem):
-            part = self._part(item)  # what is in one part needs no further frames
+            part = self._part(item)  # an item inside one part needs no further frames
             return item if part is not None else replace(item, lanes=tuple(self.framed(lane) for lane in item.lanes))
         if isinstance(item, ResidualItem):
             branches = tuple(replace(branch, chain=self.framed(branch.chain)) for branch in item.branches)
-            return ResidualItem(self.framed(item.shared), branches)
+            shortcut = None if item.shortcut is None else self.framed(item.shortcut)
+            return ResidualItem(self.framed(item.shared), branches, shortcut)
         return item
 
     def _part(self, item: ChainItem) -> int | None:
-        """The part that all of an item lies in."""
+        """Return the part that contains all nodes of an item."""
         found = {
-            next((call for call in _around(self.trace, node) if call in self.parts), None) for node in _nodes(item)
+            next((call for call in _stack_of(self.trace, node) if call in self.parts), None) for node in _nodes(item)
         }
         return found.pop() if len(found) == 1 else None
 

@@ -26,9 +26,9 @@ def find_repeated_blocks(trace: ModelTrace, scope: int, joining: frozenset[int])
     """
     found = list(_repeated(trace, scope))
     taken = {call for run in found for call in run.calls}
-    kinds = {trace.calls[call].kind for call in taken}
+    kinds = {trace.calls[call].class_name for call in taken}
     for call in _beneath(trace, scope):
-        alike = call.kind in kinds if kinds else call.index in joining
+        alike = call.class_name in kinds if kinds else call.index in joining
         if alike and not taken.intersection(trace.call_stacks[call.index]) and _is_passed_through(trace, call.index):
             found.append(RepeatedBlock((call.index,)))
             taken.add(call.index)
@@ -77,7 +77,7 @@ def signature(trace: ModelTrace, call: int) -> Signature:
     ops = trace.ops_in(call)
     place = {op.index: i for i, op in enumerate(ops)}
     depth = len(trace.call_stacks[call])
-    return (trace.calls[call].kind, *(_op_signature(trace, op, place, depth) for op in ops))
+    return (trace.calls[call].class_name, *(_op_signature(trace, op, place, depth) for op in ops))
 
 
 def _op_signature(trace: ModelTrace, op: Op, place: dict[int, int], depth: int) -> Signature:
@@ -88,7 +88,7 @@ def _op_signature(trace: ModelTrace, op: Op, place: dict[int, int], depth: int) 
         op.scalar_args,
         op.is_causal,
         op.is_masked,
-        tuple((module.name, module.kind) for module in modules),
+        tuple((module.name, module.class_name) for module in modules),
         tuple(_input_signature(trace, value, place) for value in op.inputs),
     )
 

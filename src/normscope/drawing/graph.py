@@ -1,21 +1,23 @@
-"""The flow of data through a model, as a graph of boxes: simple modules, functions, modules that are to stay closed.
+"""Build the dataflow graph of a trace: one node for each leaf module, function and collapsed module.
 
-Views are no boxes: they change the shape at an arrow. Constants, such as masks and tables of places, are no boxes
-either, nor is what does not lead to the result.
+Views have no nodes: they change the shape on an edge. Constants, such as masks and position tables, have none either,
+nor has anything that the output does not depend on.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from normscope.drawing.reshaped_inputs import ReshapedInput, reshaped_inputs
-from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, VIEWS
+from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, VIEWS, Role, role_of
+from normscope.tracing.module_kinds import has_norm_name
 from normscope.tracing.trace import ModelTrace, ModuleCall, Op, Shape, TensorRef
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrow: from a node, with the shape that arrives."""
+    """An edge from a node, with the shape that arrives."""
 
     source: int
     shape: Shape
@@ -23,7 +25,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class AttentionInfo:
-    """How many heads attention has, as far as the shapes tell, and what a token sees."""
+    """The number of heads of an attention, if known, and which tokens a query may attend to."""
 
     heads: int | None
     is_causal: bool = False
@@ -33,21 +35,22 @@ class AttentionInfo:
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A box. Numbers grow along the flow: a node comes after all that it needs."""
+    """A box of the drawing. A node has a larger index than the nodes it depends on."""
 
     index: int
     operation: str
-    """A function's name; "module" for what a module does; "input" for what the caller gives."""
+    """The name of a function, "module" for a module, or "input" for an input of the model."""
     call: int
-    """The call that it is, or the one that it is a part of."""
+    """The module call that the node is, or that it is part of."""
     inputs: tuple[Edge, ...]
     shape: Shape
     parameters: frozenset[str] = frozenset()
     text: str = ""
-    """What to say of it, beyond its name."""
+    """The label, if it is not the name."""
     scalar_args: tuple[float | None, ...] = ()
     attention: AttentionInfo | None = None
-    """Of attention, who sees whom."""
+    role: Role = "other"
+    """What the node does to its input; see `normscope.tracing.projection_shortcuts`."""
 
     @property
     def is_module(self) -> bool:
@@ -56,7 +59,7 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class DataflowGraph:
-    """The boxes and arrows from a model's inputs to its result."""
+    """The nodes and edges from a model's inputs to its output."""
 
     trace: ModelTrace
     nodes: Mapping[int, GraphNode]
@@ -64,7 +67,7 @@ class DataflowGraph:
 
     @cached_property
     def consumers(self) -> Mapping[int, tuple[int, ...]]:
-        """For each node those that it feeds, each as often as it does."""
+        """For each node, the nodes that read it, one entry for each edge."""
         found: dict[int, list[int]] = {index: [] for index in self.nodes}
         for node in self.nodes.values():
             for edge in node.inputs:
@@ -73,26 +76,39 @@ class DataflowGraph:
 
     @cached_property
     def ancestors(self) -> Mapping[int, frozenset[int]]:
-        """For each node all that it depends on."""
+        """For each node, all nodes that it depends on."""
         found: dict[int, frozenset[int]] = {}
         for index in sorted(self.nodes):
             sources = [edge.source for edge in self.nodes[index].inputs]
             found[index] = frozenset(sources).union(*(found[source] for source in sources))
         return found
 
+    def inputs_of(self, tensor: int) -> Sequence[int]:
+        """Return the nodes that a node reads."""
+        return [edge.source for edge in self.nodes[tensor].inputs]
+
+    def role_of(self, tensor: int) -> Role:
+        """Return the role of a node. A node that reads only a slice of another is no projection of it."""
+        node = self.nodes[tensor]
+        reads_slice = any(math.prod(edge.shape) < math.prod(self.nodes[edge.source].shape) for edge in node.inputs)
+        return "other" if reads_slice and node.role in ("linear", "pass") else node.role
+
     def call_of(self, node: GraphNode) -> ModuleCall:
         return self.trace.calls[node.call]
 
     def with_merged(self, group: Collection[int], into: GraphNode) -> "DataflowGraph":
-        """The graph with a group of nodes as one, which has the number of the last of them."""
+        """Return the graph with a group of nodes replaced by one node, which has the index of the last of them."""
         kept = {index: node for index, node in self.nodes.items() if index not in group}
         return replace(self, nodes=dict(sorted({**kept, into.index: into}.items())))
 
 
 def build_graph(trace: ModelTrace, closed: Collection[int] = (), *, is_whole: bool = True) -> DataflowGraph:
-    """The graph of a trace, in which simple modules and the calls that are named as `closed` are one box each.
+    """Build the graph of a trace.
 
-    With `is_whole` it is of a whole model, whose inputs no one else draws.
+    Args:
+        trace: the trace.
+        closed: module calls that become one node each, as leaf modules do.
+        is_whole: whether the trace is of the whole model, so that the graph has to show its inputs.
     """
     return _GraphBuilder(trace, frozenset(closed), is_whole).graph()
 
@@ -101,7 +117,7 @@ class _GraphBuilder:
     def __init__(self, trace: ModelTrace, closed: frozenset[int], is_whole: bool) -> None:
         self.trace = trace
         self.closed = closed | {call.index for call in trace.calls if call.is_leaf}
-        # The box that each step is a part of: its own number, or minus the number of the outermost closed call.
+        # The box of each op: its own index, or minus the index of the outermost closed call.
         self.box = [self._box(op) for op in trace.ops]
         self.depends_on_input = trace.depends_on_input
         self.members: dict[int, list[Op]] = {}
@@ -137,33 +153,33 @@ class _GraphBuilder:
         return DataflowGraph(self.trace, dict(sorted(nodes.items())), output)
 
     def _is_call(self, box: int) -> bool:
-        return box < 0  # the model itself is never closed, so no call is minus nothing
+        return box < 0  # the model itself, call 0, is never closed
 
     def _is_drawn(self, box: int) -> bool:
-        """Whether a box does something to what the caller gave, or is a module that gives something learnt."""
+        """Whether a box computes something from the model's inputs, or is a module with parameters."""
         if box not in self.members:
             return False
         if box in self.reshaped:
             return True
         ops = self.members[box]
         if self._is_call(box):
-            learns = any(value.parameter for op in ops for value in op.inputs)
-            works = any(op.function not in VIEWS for op in ops)
-            return works and (learns or any(self.depends_on_input[op.index] for op in ops))
+            has_parameters = any(value.parameter for op in ops for value in op.inputs)
+            computes = any(op.function not in VIEWS for op in ops)
+            return computes and (has_parameters or any(self.depends_on_input[op.index] for op in ops))
         return self.depends_on_input[box] and not self._is_view(ops[0])
 
     def _is_view(self, op: Op) -> bool:
         carried = [value for value in op.inputs if self._is_carried(value)]
-        if op.function == "cat":  # with nothing: a cache that is empty
+        if op.function == "cat":  # with an empty cache
             return len(carried) == 1 and carried[0].shape == op.shape and not self._parameters(op.inputs)
         return op.function in VIEWS and len(carried) <= 1
 
     def _is_carried(self, value: TensorRef) -> bool:
-        """Whether it holds something of what a box gave or the caller did."""
+        """Whether the tensor comes from a box or from an input of the model."""
         return value.argument is not None or (value.op is not None and self.carries[value.op])
 
     def _carrying(self) -> list[bool]:
-        """For each step, whether its result comes from the caller or from a module that gives something learnt."""
+        """For each op, whether its output comes from an input of the model or from a module with parameters."""
         carries: list[bool] = []
         for op in self.trace.ops:
             box = self.box[op.index]
@@ -177,7 +193,7 @@ class _GraphBuilder:
         return self._is_call(box) and self._is_drawn(box)
 
     def _edge(self, value: TensorRef) -> Edge | None:
-        """Where a value came from, past all the views; None for constants and parameters."""
+        """Return the edge to a tensor, skipping views; None for constants and parameters."""
         at = value
         while True:
             if at.argument is not None:
@@ -196,7 +212,7 @@ class _GraphBuilder:
         return self.members[box][-1].index if self._is_call(box) else box
 
     def _parameters(self, values: Iterable[TensorRef]) -> frozenset[str]:
-        """The parameters in these values: themselves, or behind functions of parameters alone."""
+        """Return the parameters among these tensors, or that these tensors are computed from."""
         found, waiting = set(), list(values)
         while waiting:
             value = waiting.pop()
@@ -226,6 +242,7 @@ class _GraphBuilder:
             parameters=self._parameters(op.inputs),
             scalar_args=op.scalar_args,
             attention=_attention(op),
+            role=role_of([op.function]),
         )
 
     def _module(self, call: int, ops: list[Op]) -> GraphNode:
@@ -247,26 +264,29 @@ class _GraphBuilder:
             shape=next((op.shape for op in reversed(ops) if op.index in self._used_outside), ops[-1].shape),
             parameters=parameters,
             attention=next((_attention(op) for op in ops if op.function in ATTENTION_FUNCTIONS), None),
+            role="pass" if self._is_norm(call) else role_of(op.function for op in ops),
         )
+
+    def _is_norm(self, call: int) -> bool:
+        module = self.trace.calls[call]
+        return module.is_leaf and has_norm_name(module.class_name)
 
     @cached_property
     def _used_outside(self) -> set[int]:
-        """The steps whose result leaves the box that they are a part of."""
-        used = {v.op for op in self.trace.needed_ops for v in op.inputs if self._is_elsewhere(v, op)}
+        """The ops whose output is used outside of their box."""
+        used = {v.op for op in self.trace.needed_ops for v in op.inputs if self._crosses_boxes(v, op)}
         return {index for index in (*used, self.trace.output.op) if index is not None}
 
-    def _is_elsewhere(self, value: TensorRef, op: Op) -> bool:
+    def _crosses_boxes(self, value: TensorRef, op: Op) -> bool:
         return value.op is not None and self.box[value.op] != self.box[op.index]
 
 
 def _attention(op: Op) -> AttentionInfo | None:
-    """How many heads, and what they see."""
+    """Describe the attention of an op; None for other functions."""
     if op.function not in ATTENTION_FUNCTIONS:
         return None
     queries = op.inputs[0].shape
     heads: int | None = None
-    if op.function == "multi_head_attention_forward":
-        heads = int(op.scalar_args[4] or 0) or None
-    elif len(queries) == 4:
+    if len(queries) == 4:
         heads = queries[2] if op.function == "attend" else queries[1]
     return AttentionInfo(heads, op.is_causal, op.is_masked, op.window)

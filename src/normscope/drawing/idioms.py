@@ -1,75 +1,81 @@
-"""Steps that people know by one name, taken together: a formula on every number, attention written out, rotation."""
+"""Collapse well-known groups of nodes: elementwise formulas, attention written as matmuls, rotary embeddings."""
 
 from dataclasses import replace
 
 from normscope.drawing.graph import AttentionInfo, DataflowGraph, Edge, GraphNode
 from normscope.drawing.residual_joins import is_join
-from normscope.tracing.function_kinds import ELEMENTWISE, MATMULS, formula
+from normscope.tracing.function_kinds import ADDED_MATMULS, ELEMENTWISE, MATMULS, formula
 
-_TURNED = frozenset({"mul", "neg", "cat", "add", "sub", "stack"})
+_PRODUCTS = MATMULS | ADDED_MATMULS | {"einsum"}
+_ROTARY = frozenset({"mul", "neg", "cat", "add", "sub", "stack"})
 
 
 def collapse_idioms(graph: DataflowGraph) -> DataflowGraph:
-    """The graph with one box for each idiom. Boxes are only taken together if no one looks in between."""
+    """Replace each idiom by one node. A group is only collapsed if nothing else reads its intermediate results."""
     for index in list(graph.nodes):
         if index in graph.nodes and graph.nodes[index].operation == "softmax":
             graph = _attention(graph, graph.nodes[index])
-    for index in reversed(list(graph.nodes)):  # the largest region first: it ends last
+    for index in reversed(list(graph.nodes)):  # the largest group ends last
         if index in graph.nodes:
             graph = _rotation(graph, graph.nodes[index])
     for index in list(graph.nodes):
         node = graph.nodes[index]
-        if _is_on_each(node):
+        if _is_elementwise(node):
             graph = _formula(graph, node)
     return graph
 
 
-def _is_on_each(node: GraphNode) -> bool:
-    """Whether it is a function of one tensor, number by number, in which nothing is learnt."""
+def _is_elementwise(node: GraphNode) -> bool:
+    """Whether the node is an elementwise function of one tensor, without parameters."""
     return node.operation in ELEMENTWISE and len(node.inputs) == 1 and not node.parameters
 
 
 def _formula(graph: DataflowGraph, node: GraphNode) -> DataflowGraph:
-    """Take a function together with the one before it: relu and then a square are relu(x)²."""
+    """Collapse a function and the one before it: relu followed by square becomes relu(x)²."""
     before = graph.nodes[node.inputs[0].source]
     alone = len(graph.consumers[before.index]) == 1 and graph.output.source != before.index
-    if not (alone and before.call == node.call and (_is_on_each(before) or before.text) and not before.parameters):
+    if not (alone and before.call == node.call and (_is_elementwise(before) or before.text) and not before.parameters):
         return graph
     if before.operation not in ELEMENTWISE and before.operation != "formula":
         return graph
     inner = before.text or formula(before.operation, "x", before.scalar_args)
     text = formula(node.operation, inner, node.scalar_args)
-    return graph.with_merged(
-        [before.index, node.index], replace(node, operation="formula", inputs=before.inputs, text=text, scalar_args=())
-    )
+    role = "nonlinear" if before.role == "nonlinear" else node.role
+    merged = replace(node, operation="formula", inputs=before.inputs, text=text, scalar_args=(), role=role)
+    return graph.with_merged([before.index, node.index], merged)
 
 
 def _attention(graph: DataflowGraph, softmax: GraphNode) -> DataflowGraph:
-    """softmax(q k^T) v, written out: two products and what lies between them."""
+    """Collapse softmax(q k^T) v: two matrix products and the nodes between them."""
     group, at = [softmax.index], softmax
-    while len(at.inputs) == 1 and at.operation not in MATMULS:
+    while len(at.inputs) == 1 and at.operation not in _PRODUCTS:
         at = graph.nodes[at.inputs[0].source]
         group.append(at.index)
         if at.call != softmax.call or len(graph.consumers[at.index]) != 1:
             return graph
     after = softmax
-    while len(graph.consumers[after.index]) == 1 and after.operation not in MATMULS:
+    while len(graph.consumers[after.index]) == 1 and after.operation not in _PRODUCTS:
         after = graph.nodes[graph.consumers[after.index][0]]
         group.append(after.index)
-    is_whole = at.operation in MATMULS and after.operation in MATMULS and after.call == softmax.call
+    is_whole = at.operation in _PRODUCTS and after.operation in _PRODUCTS and after.call == softmax.call
     if not is_whole or len(at.inputs) != 2 or len(after.inputs) != 2:
         return graph
     values = [edge for edge in after.inputs if edge.source not in group]
     queries, between = at.inputs[0].shape, {graph.nodes[index].operation for index in group}
-    attention = AttentionInfo(
-        queries[-3] if len(queries) > 3 else None, is_masked=bool(between & {"add", "masked_fill", "where"})
+    heads = queries[-3] if len(queries) > 3 else graph.call_of(softmax).heads
+    is_masked = bool(between & {"add", "masked_fill", "where", *ADDED_MATMULS})
+    whole = replace(
+        after,
+        operation="attention",
+        inputs=(*at.inputs, *values),
+        attention=AttentionInfo(heads, is_masked=is_masked),
+        role="nonlinear",
     )
-    whole = replace(after, operation="attention", inputs=(*at.inputs, *values), attention=attention)
     return graph.with_merged(group, whole)
 
 
 def _rotation(graph: DataflowGraph, last: GraphNode) -> DataflowGraph:
-    """x cos + turn(x) sin, written out: a part between one node and another in which halves are turned."""
+    """Collapse x cos + rotate_half(x) sin: a group with one input that multiplies, negates and concatenates."""
     if last.operation not in ("add", "cat", "stack") or len(last.inputs) < 2 or is_join(graph, last):
         return graph
     group, entries = {last.index}, []
@@ -77,16 +83,16 @@ def _rotation(graph: DataflowGraph, last: GraphNode) -> DataflowGraph:
     while waiting:
         edge = waiting.pop()
         node = graph.nodes[edge.source]
-        inside = node.operation in _TURNED and node.call == last.call and not node.parameters
+        inside = node.operation in _ROTARY and node.call == last.call and not node.parameters
         if inside:
             group.add(node.index)
             waiting += node.inputs
         else:
             entries.append(edge)
     operations = [graph.nodes[index].operation for index in group]
-    turns = ("neg" in operations or "sub" in operations) and ("cat" in operations or "stack" in operations)
+    rotates = ("neg" in operations or "sub" in operations) and ("cat" in operations or "stack" in operations)
     closed = all(set(graph.consumers[index]) <= group for index in group - {last.index})
-    if not (turns and operations.count("mul") >= 2 and closed and len({edge.source for edge in entries}) == 1):
+    if not (rotates and operations.count("mul") >= 2 and closed and len({edge.source for edge in entries}) == 1):
         return graph
     whole = Edge(entries[0].source, last.shape)
     return graph.with_merged(group, replace(last, operation="rotary", inputs=(whole,)))

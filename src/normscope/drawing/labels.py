@@ -66,18 +66,18 @@ class Labels:
         """The title of a frame."""
         name, size = module_label(call), format_count(parameters) if parameters else "no parameters"
         if times == 1:
-            return f"{name} · {size}" if is_part else f"{name} · {call.kind} · {size}"
+            return f"{name} · {size}" if is_part else f"{name} · {call.class_name} · {size}"
         first = name.removesuffix(f".{call.name}") if call.name.isdecimal() else name
-        return f"× {times}  {first} · {call.kind} · {size} each"
+        return f"× {times}  {first} · {call.class_name} · {size} each"
 
 
 def class_label(call: ModuleCall) -> str:
     """The class of a module; of a norm of ours, which norm it is and over which scope."""
     scope = re.match(r"'([^']*\[[^']*)'", call.extra_repr)
     if scope is None:
-        return call.kind
-    kind = "rms" if "statistic='rms'" in call.extra_repr else _NORMS.get(scope[1], call.kind)
-    return f"{kind if call.kind == 'Norm' else call.kind} {scope[1]}"
+        return call.class_name
+    kind = "rms" if "statistic='rms'" in call.extra_repr else _NORMS.get(scope[1], call.class_name)
+    return f"{kind if call.class_name == 'Norm' else call.class_name} {scope[1]}"
 
 
 def module_label(call: ModuleCall) -> str:
@@ -92,6 +92,8 @@ def function_label(node: GraphNode, parameters: list[str]) -> str:
         return node.text
     if node.operation in _ATTENTION:
         return "attention"
+    if len(parameters) > 1:  # "in_proj" for in_proj_weight and in_proj_bias
+        parameters = list(dict.fromkeys(re.sub(r"[._](weight|bias)$", "", name) for name in parameters))
     learnt = ", ".join(parameters)
     sign = {"add": "+", "mul": "×", "sub": "-", "div": "/"}.get(node.operation)
     if learnt:

@@ -99,7 +99,7 @@ class _Layout:
         return group
 
     def _is_norm(self, box: NodeItem) -> bool:
-        return "norm" in self.labels.trace.calls[box.node.call].kind.lower()
+        return "norm" in self.labels.trace.calls[box.node.call].class_name.lower()
 
     def frame(self, frame: FrameItem) -> MarkGroup:
         call = self.labels.trace.calls[frame.call]
@@ -175,10 +175,12 @@ class _Layout:
     def residual(self, residual: ResidualItem) -> MarkGroup:
         """The stream straight down, the branches beside it."""
         shared = self.chain(residual.shared, is_entered=True)
-        lines = [self.chain(branch.chain, is_entered=True) for branch in residual.branches]
-        widest = max([shared.left, *(chain.left for chain in lines), *(_half(s) for s in self._labels(residual))])
-        x = widest + BRANCH_GAP
+        branches = [self.chain(branch.chain, is_entered=True) for branch in residual.branches]
+        shortcut = self._shortcut(residual)
+        widest = max([shared.left, *(branch.left for branch in branches), *map(_half, self._labels(residual))])
+        x = shortcut.right + widest + BRANCH_GAP
         group = MarkGroup()
+        group.place(shortcut, 0, 1)
         first = residual.shared if residual.shared.items else residual.branches[0].chain
         row = self._enter(group, first, ((0, 0), (x, 0)), arrives_at=True)
         if residual.shared.items:
@@ -187,21 +189,26 @@ class _Layout:
             group.add(Wire(((x, row - 1), (x, row + 1))))
             self.shape(group, residual.shared.output_shape, False, x, row)
             row += 1
-        aside = x + max(chain.right for chain in lines) + 3
+        aside = x + max(branch.right for branch in branches) + 3
         top = 0
-        for index, (branch, chain) in enumerate(zip(residual.branches, lines, strict=True)):
-            if len(lines) > 1:
+        for index, (branch, marks) in enumerate(zip(residual.branches, branches, strict=True)):
+            if len(branches) > 1:
                 row = self._enter(
                     group, branch.chain, ((x, row - 1), (x, row)) if index == 0 else ((aside, row), (x, row))
                 )
-            if index == 0 and len(lines) > 1:  # past the branches before the last, on the right
-                below = sum(chain.height + 3 for chain in lines[:-1])
+            if index == 0 and len(branches) > 1:  # past the branches before the last, on the right
+                below = sum(marks.height + 3 for marks in branches[:-1])
                 group.add(Wire(((x, row - 1), (aside, row - 1), (aside, row - 1 + below))))
-            group.place(chain, x, row)
-            row += chain.height
-            self.shape(group, branch.chain.output_shape, False, x, row)
+            group.place(marks, x, row)
+            end = row + marks.height
+            row = max(end, shortcut.height)
+            self.shape(group, branch.chain.output_shape, False, x, end)
             row += 1
-            group.add(Wire(((x, row - 2), (x, row), (0, row)), has_arrowhead=True))
+            group.add(Wire(((x, end - 1), (x, row), (0, row)), has_arrowhead=True))
+            if residual.shortcut is not None:
+                has_box = isinstance(residual.shortcut.items[0], NodeItem)
+                group.add(Wire(((0, top), (0, 2)), is_thick=True, has_arrowhead=has_box))
+                top = shortcut.height - 1
             group.add(Wire(((0, top), (0, row)), is_thick=True))
             group.add(OperatorSign(0, row, "+", is_join=True))
             top, row = row, row + 1
@@ -217,6 +224,14 @@ class _Layout:
         if arrives_at:
             self.shape(group, shape, False, x, row + 1)
         return first
+
+    def _shortcut(self, residual: ResidualItem) -> MarkGroup:
+        """Return the boxes on the stream, and below them the shape that they output; nothing for a plain stream."""
+        group = MarkGroup()
+        if residual.shortcut is not None:
+            group.place(self.chain(residual.shortcut, is_entered=True), 0, 1)
+            self.shape(group, residual.shortcut.output_shape, True, 0, group.height)
+        return group
 
     def _labels(self, residual: ResidualItem) -> Iterator[str]:
         for branch in residual.branches:

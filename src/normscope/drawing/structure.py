@@ -1,8 +1,7 @@
-"""The shape of a drawing: a line of boxes, branches that leave it and come back, frames around what belongs together.
+"""Arrange the nodes of a graph: a chain of boxes, residual branches beside it, frames around modules.
 
-Made from the graph by its dominators: a node that all ways lead through stands on the line, and what lies between two
-of these stands beside it, in lanes. Whatever the graph, every node is drawn once; what cannot be drawn in place is
-referred to by name.
+A node that every path passes through (a dominator) lies on the chain. Nodes between two dominators lie beside it, in
+lanes. Every node is drawn once; where it cannot be drawn in place, a reference names it.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from normscope.tracing.trace import Shape
 
 @dataclass(frozen=True)
 class NodeItem:
-    """A node on the line; `input_shape` is the shape at the arrow into it, None where a line begins with it."""
+    """A node on the chain. `input_shape` is the shape on the arrow into it, None if the chain begins with it."""
 
     node: GraphNode
     input_shape: Shape | None
@@ -22,14 +21,14 @@ class NodeItem:
 
 @dataclass(frozen=True)
 class ReferenceItem:
-    """What a lane begins with that is drawn elsewhere."""
+    """The start of a lane that reads a node drawn elsewhere."""
 
     node: GraphNode
 
 
 @dataclass(frozen=True)
 class MergeItem:
-    """A function of several tensors: lanes that end in one node."""
+    """A node with several inputs: one lane for each."""
 
     node: GraphNode
     lanes: "tuple[Chain, ...]"
@@ -37,7 +36,7 @@ class MergeItem:
 
 @dataclass(frozen=True)
 class ResidualBranch:
-    """A way from the stream back to it, and the addition where it joins."""
+    """A branch of the residual stream, and the addition where it joins."""
 
     join: GraphNode
     chain: "Chain"
@@ -45,15 +44,19 @@ class ResidualBranch:
 
 @dataclass(frozen=True)
 class ResidualItem:
-    """The stream goes straight on, and branches leave it in one place, through `shared` boxes first, and join it."""
+    """A section of the residual stream: branches leave it at one point, pass the `shared` boxes, and join it.
+
+    The stream itself goes straight on, or through the boxes of a projection `shortcut`.
+    """
 
     shared: "Chain"
     branches: tuple[ResidualBranch, ...]
+    shortcut: "Chain | None" = None
 
 
 @dataclass(frozen=True)
 class FrameItem:
-    """A part of the line with a name: a module that is drawn open, so many times; a block, or a part of one."""
+    """A module drawn with its contents, in a frame: a block that occurs `times` times, or a part of a block."""
 
     call: int
     times: int
@@ -68,38 +71,33 @@ ChainItem = NodeItem | ReferenceItem | MergeItem | ResidualItem | FrameItem
 
 @dataclass(frozen=True)
 class Chain:
-    """Items from top to bottom; `output_shape` is the shape at the arrow that leaves the last."""
+    """Items from top to bottom. `output_shape` is the shape on the arrow that leaves the last one."""
 
     items: tuple[ChainItem, ...]
     output_shape: Shape
 
     @property
     def first(self) -> Shape | None:
-        """The shape at the first arrow; None if there is none, or if it differs between lanes."""
+        """The shape on the first arrow; None if there is no arrow, or if lanes have different shapes."""
         if not self.items:
             return self.output_shape
         return input_shape(self.items[0])
 
 
 def input_shape(item: ChainItem) -> Shape | None:
-    """The shape at the arrow into an item."""
+    """Return the shape on the arrow into an item."""
     if isinstance(item, NodeItem | FrameItem):
         return item.input_shape
     if isinstance(item, ReferenceItem):
         return None
     if isinstance(item, ResidualItem):
         return item.branches[0].chain.first if not item.shared.items else item.shared.first
-    shapes = {lane.first for lane in item.lanes if _hangs(lane)}
+    shapes = {lane.first for lane in item.lanes if not has_own_source(lane)}
     return shapes.pop() if len(shapes) == 1 else None
 
 
-def _hangs(lane: Chain) -> bool:
-    """Whether a lane begins at the line, and not with something of its own."""
-    return not has_own_source(lane)
-
-
 def has_own_source(chain: Chain) -> bool:
-    """Whether a lane has its own beginning: a source, or a reference to what is drawn elsewhere."""
+    """Whether a lane begins with an input or a reference, rather than at the chain."""
     if not chain.items:
         return False
     first = chain.items[0]
@@ -111,8 +109,8 @@ def has_own_source(chain: Chain) -> bool:
 
 
 def build_chain(graph: DataflowGraph) -> Chain:
-    """The line from a model's input to its result."""
-    return _ChainBuilder(graph).whole()
+    """Return the chain from a model's input to its output."""
+    return _ChainBuilder(graph).build()
 
 
 @dataclass
@@ -124,11 +122,11 @@ class _ChainBuilder:
     def __post_init__(self) -> None:
         self.joins = find_joins(self.graph)
 
-    def whole(self) -> Chain:
+    def build(self) -> Chain:
         return self._from_its_source(self.graph.output)
 
     def _from_its_source(self, end: Edge) -> Chain:
-        """The line that ends here, from where its main way begins."""
+        """Return the chain that ends with this edge, from its main source."""
         source = self._source(end.source)
         if source in self.drawn:
             return self._chain(source, end)
@@ -137,16 +135,16 @@ class _ChainBuilder:
         return Chain((NodeItem(self.graph.nodes[source], None), *rest.items), rest.output_shape)
 
     def _source(self, index: int) -> int:
-        """Where the main way to a node begins: against the stream, or against the first of several inputs."""
+        """Return the main source of a node: follow the stream backward, or the first of several inputs."""
         while self.graph.nodes[index].inputs:
             join = self.joins.get(index)
             index = self.graph.nodes[index].inputs[0].source if join is None else join.stream
         return index
 
     def _chain(self, start: int, end: Edge) -> Chain:
-        """From a node, which is drawn already, to what arrives at the end."""
+        """Return the chain from a node that is already drawn to this edge."""
         path = self._dominators(start, end.source)
-        known = [place for place, index in enumerate(path) if index in self.drawn]
+        known = [position for position, index in enumerate(path) if index in self.drawn]
         items: list[ChainItem] = []
         if known:  # another lane has drawn it
             items.append(ReferenceItem(self.graph.nodes[path[known[-1]]]))
@@ -157,7 +155,7 @@ class _ChainBuilder:
         return Chain(tuple(items), end.shape)
 
     def _dominators(self, start: int, end: int) -> list[int]:
-        """The nodes that every way from start to end leads through, without the start."""
+        """Return the nodes that every path from start to end passes through, without the start."""
         if start == end:
             return []
         ancestors = self.graph.ancestors
@@ -177,7 +175,7 @@ class _ChainBuilder:
                         meeting = above[meeting]
                     else:
                         other = above[other]
-            assert meeting is not None, "a node of the region has an input in it"
+            assert meeting is not None, "every node of the region has an input in the region"
             above[index], depth[index] = meeting, depth[meeting] + 1
         path = [end]
         while above[path[-1]] != start:
@@ -185,7 +183,7 @@ class _ChainBuilder:
         return path[::-1]
 
     def _item(self, start: int, index: int) -> ChainItem:
-        """A node on the line, and what lies between it and the one before."""
+        """Return the item of a node on the chain, including the nodes between it and the one before."""
         self.drawn.add(index)
         node = self.graph.nodes[index]
         if index in self.joins and start in (
@@ -206,25 +204,32 @@ class _ChainBuilder:
         return self._from_its_source(edge)
 
     def _residual(self, start: int, last: int) -> ResidualItem | None:
-        """All the additions between two nodes of the line that carry on the same stream."""
-        path, at = [], last
+        """Return all residual additions between two nodes of the chain; None if they do not form one stream."""
+        joins, at = [], last
         while at != start:
             if at not in self.joins:
                 return None
-            path.append(self.joins[at])
-            at = self.joins[at].stream
-        path.reverse()
-        self.drawn.update(join.node for join in path)
-        ways = [self._dominators(start, join.branch) for join in path]
-        shared = [n for n in ways[0] if all(n in way for way in ways)] if len(ways) > 1 else []
+            join = self.joins[at]
+            joins.append(join)
+            at = join.stream if join.fork is None else join.fork
+        joins.reverse()
+        is_projected = joins[0].fork is not None
+        if len(joins) > 1 and any(join.fork is not None for join in joins):
+            return None  # drawn as lanes
+        self.drawn.update(join.node for join in joins)
+        paths = [self._dominators(start, join.branch) for join in joins]
+        shared = [n for n in paths[0] if all(n in path for path in paths)] if len(paths) > 1 else []
         if shared:
             first = self._chain(start, Edge(shared[-1], self.graph.nodes[shared[-1]].shape))
             start = shared[-1]
         else:
             first = Chain((), self.graph.nodes[last].shape)
-        branches = []
-        for join in path:
-            node = self.graph.nodes[join.node]
-            edge = next(edge for edge in node.inputs if edge.source == join.branch)
-            branches.append(ResidualBranch(node, self._chain(start, edge)))
-        return ResidualItem(first, tuple(branches))
+        shortcut = self._chain(start, self._edge(joins[0].node, joins[0].stream)) if is_projected else None
+        branches = [
+            ResidualBranch(self.graph.nodes[join.node], self._chain(start, self._edge(join.node, join.branch)))
+            for join in joins
+        ]
+        return ResidualItem(first, tuple(branches), shortcut)
+
+    def _edge(self, node: int, source: int) -> Edge:
+        return next(edge for edge in self.graph.nodes[node].inputs if edge.source == source)

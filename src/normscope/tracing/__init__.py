@@ -1,1 +1,1 @@
-"""Trace one forward pass of any PyTorch model: module calls, functions, and where each tensor came from."""
+"""Trace one forward pass of any PyTorch model: module calls, torch functions, and the origin of each tensor."""

@@ -1,4 +1,4 @@
-"""Leave a model, and the random numbers, as they were, whatever happens in between."""
+"""Restore a model and the random number generators after a forward pass."""
 
 import random
 from collections.abc import Iterator
@@ -11,50 +11,50 @@ from torch import Tensor, nn
 
 @contextmanager
 def preserve_module_state(model: nn.Module) -> Iterator[None]:
-    """Put back what a pass may change: attributes of modules, lists and dictionaries among them, and random numbers.
+    """Restore the attributes of all modules, including lists and dicts, and the RNG states of Python and torch.
 
-    Parameters and buffers are put back too, but not the numbers in them: give the pass copies of those. Of tensors that
-    are neither, see `preserve_plain_tensors`.
+    The values of parameters and buffers are not restored: run the pass on copies. For other tensors, see
+    `preserve_plain_tensors`.
     """
-    kept = [(module, dict(vars(module)), _contents(module)) for module in model.modules()]
+    saved = [(module, dict(vars(module)), _containers(module)) for module in model.modules()]
     cuda = sorted({tensor.device.index for tensor in model.state_dict().values() if tensor.is_cuda})
-    of_python = random.getstate()
+    python_rng = random.getstate()
     try:
         with torch.random.fork_rng(devices=cuda):
             yield
     finally:
-        random.setstate(of_python)
-        for module, attributes, contents in kept:
+        random.setstate(python_rng)
+        for module, attributes, containers in saved:
             vars(module).clear()
             vars(module).update(attributes)
-            for holder, values in contents:
-                holder.clear()
-                if isinstance(holder, list):
-                    holder.extend(values)
+            for container, items in containers:
+                container.clear()
+                if isinstance(container, list):
+                    container.extend(items)
                 else:
-                    holder.update(values)
+                    container.update(items)
 
 
-def _contents(module: nn.Module) -> list[tuple[Any, Any]]:
-    """The lists, sets and dictionaries of a module, torch's own among them (buffers, hooks), and what they hold."""
-    holders = [value for value in vars(module).values() if isinstance(value, list | dict | set)]
-    return [(holder, holder.copy()) for holder in holders]
+def _containers(module: nn.Module) -> list[tuple[Any, Any]]:
+    """Return the lists, sets and dicts of a module, including torch's own (buffers, hooks), each with a copy."""
+    containers = [value for value in vars(module).values() if isinstance(value, list | dict | set)]
+    return [(container, container.copy()) for container in containers]
 
 
 @contextmanager
 def preserve_plain_tensors(model: nn.Module) -> Iterator[None]:
-    """Put back the numbers in tensors that are plain attributes of modules, or in their lists and dictionaries.
+    """Restore the values of tensors that are plain attributes of modules, or items of their lists and dicts.
 
-    Those of one number are written to even by a pass without numbers: torch keeps these real.
+    Even a pass with fake tensors writes to those with one element: torch keeps them real.
     """
-    kept = [(tensor, tensor.detach().clone()) for module in model.modules() for tensor in _plain_tensors(module)]
+    saved = [(tensor, tensor.detach().clone()) for module in model.modules() for tensor in _plain_tensors(module)]
     try:
         yield
     finally:
         with torch.no_grad():
-            for tensor, numbers in kept:
-                if tensor.shape == numbers.shape and not torch.equal(tensor, numbers):
-                    tensor.copy_(numbers)
+            for tensor, values in saved:
+                if tensor.shape == values.shape and not torch.equal(tensor, values):
+                    tensor.copy_(values)
 
 
 def _plain_tensors(module: nn.Module) -> list[Tensor]:

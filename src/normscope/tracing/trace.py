@@ -1,4 +1,4 @@
-"""What a model did in one pass, as plain values: the calls of its modules, and the functions on tensors within them."""
+"""One forward pass of a model as plain values: the calls of its modules, and the torch functions inside them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,16 +13,16 @@ class ModuleCall:
 
     index: int
     path: str
-    """The module's name in the model, "blocks.0.attention"; empty for the model itself."""
-    kind: str
-    """The name of its class."""
+    """The module's name in the model, such as "blocks.0.attention"; empty for the model itself."""
+    class_name: str
     parent: int | None
     is_leaf: bool
-    """Whether it holds no other modules: it is drawn as one box, whatever it does inside."""
+    """Whether the module has no children. A leaf is drawn as one box."""
     parameters: frozenset[str]
-    """The names of all its parameters, those of the modules in it too; a tied one has one name everywhere."""
+    """The names of all parameters, including those of submodules. A tied parameter has one name everywhere."""
     extra_repr: str = ""
-    """What its repr says beyond the class: how many groups, which kernel."""
+    heads: int | None = None
+    """The number of attention heads that the module declares."""
 
     @property
     def name(self) -> str:
@@ -31,10 +31,10 @@ class ModuleCall:
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A tensor where it was used: what made it, and its shape there.
+    """A tensor at the place where it is used: its origin, and its shape there.
 
-    Made by a step (its number), by the caller (the name of the model's argument), or learnt (a parameter's name); a
-    constant, such as a mask of places, has none of the three.
+    The origin is an op (its index), an argument of the model, or a parameter. A constant, such as an attention mask,
+    has none of the three.
     """
 
     shape: Shape
@@ -45,18 +45,18 @@ class TensorRef:
 
 @dataclass(frozen=True)
 class Op:
-    """One function on tensors."""
+    """One call of a torch function."""
 
     index: int
     function: str
-    """Its name in torch, without underscores: add, linear, scaled_dot_product_attention."""
+    """Its normalized name: add, linear, scaled_dot_product_attention."""
     inputs: tuple[TensorRef, ...]
     shape: Shape
-    """Of its first result."""
+    """The shape of its first output."""
     call: int
-    """The innermost call that it was a part of."""
+    """The innermost module call it is part of."""
     scalar_args: tuple[float | None, ...] = ()
-    """Its first arguments: numbers as they are, None for a tensor and for all else."""
+    """Its first positional arguments: numbers as they are, None for everything else."""
     is_causal: bool = False
     is_masked: bool = False
     window: int | None = None
@@ -64,17 +64,17 @@ class Op:
 
 @dataclass(frozen=True)
 class ModelTrace:
-    """One pass of a model."""
+    """One forward pass of a model."""
 
     calls: tuple[ModuleCall, ...]
     ops: tuple[Op, ...]
     inputs: tuple[TensorRef, ...]
     outputs: tuple[TensorRef, ...]
     parameter_sizes: dict[str, int]
-    """How many numbers each parameter holds."""
+    """The number of elements of each parameter."""
 
     def enclosing_calls(self, call: int) -> Iterator[ModuleCall]:
-        """The call and those around it, from the inside out."""
+        """Yield the call and the calls around it, the innermost first."""
         at: int | None = call
         while at is not None:
             yield self.calls[at]
@@ -82,19 +82,19 @@ class ModelTrace:
 
     @cached_property
     def call_stacks(self) -> tuple[tuple[int, ...], ...]:
-        """For each call: the calls around it and itself, from the outside in."""
+        """For each call, the calls around it and itself, the outermost first."""
         return tuple(tuple(c.index for c in self.enclosing_calls(call.index))[::-1] for call in self.calls)
 
     @cached_property
     def depends_on_input(self) -> tuple[bool, ...]:
-        """For each step, whether what it makes depends on what the caller gave."""
+        """For each op, whether its output depends on the model's inputs."""
         live: list[bool] = []
         for op in self.ops:
             live.append(any(v.argument is not None or (v.op is not None and live[v.op]) for v in op.inputs))
         return tuple(live)
 
     def dependencies(self, values: Iterable[TensorRef]) -> set[int]:
-        """The steps that these values depend on."""
+        """Return the indices of all ops that these tensors depend on."""
         found: set[int] = set()
         waiting = [value.op for value in values if value.op is not None]
         while waiting:
@@ -106,57 +106,56 @@ class ModelTrace:
 
     @cached_property
     def output(self) -> TensorRef:
-        """The result that most was done for: of several, the others usually lie on its way."""
+        """The output with the most dependencies. Other outputs are usually intermediate results of it."""
         return max(self.outputs, key=lambda value: len(self.dependencies([value])))
 
     @cached_property
     def needed_ops(self) -> tuple[Op, ...]:
-        """The steps that lead to the result, in their order."""
+        """The ops that the output depends on, in order."""
         return tuple(self.ops[index] for index in sorted(self.dependencies([self.output])))
 
     def ops_in(self, call: int) -> list[Op]:
-        """The steps of a call, those of the calls in it too, that lead to the result."""
+        """Return the needed ops of a call, including those of the calls inside it."""
         return [op for op in self.needed_ops if call in self.call_stacks[op.call]]
 
     def inputs_of(self, call: int) -> list[TensorRef]:
-        """What a call is given by others and depends on the caller, each thing once."""
+        """Return the tensors that enter a call from outside and depend on the model's inputs, each once."""
         inside = {op.index for op in self.ops_in(call)}
         found: dict[tuple[int | None, str | None], TensorRef] = {}
         for op in self.ops_in(call):
             for value in op.inputs:
-                given = value.argument is not None or (
+                is_external = value.argument is not None or (
                     value.op is not None and value.op not in inside and self.depends_on_input[value.op]
                 )
-                if given:
+                if is_external:
                     found.setdefault((value.op, value.argument), value)
         return list(found.values())
 
     def subtrace(self, call: int) -> "ModelTrace":
-        """What one call did, as a trace of its own: what others gave it is its argument."""
+        """Return the trace of one call. Tensors that enter from outside become its arguments."""
         ops = self.ops_in(call)
-        place = {op.index: i for i, op in enumerate(ops)}
+        position = {op.index: i for i, op in enumerate(ops)}
         names = {
             (value.op, value.argument): "input" if i == 0 else f"input {i + 1}"
             for i, value in enumerate(self.inputs_of(call))
         }
 
-        def seen_from_inside(value: TensorRef) -> TensorRef:
-            if value.op in place:
-                return replace(value, op=place[value.op])
+        def remap(value: TensorRef) -> TensorRef:
+            if value.op in position:
+                return replace(value, op=position[value.op])
             return TensorRef(value.shape, None, names.get((value.op, value.argument)), value.parameter)
 
         return replace(
             self,
             ops=tuple(
-                replace(op, index=i, inputs=tuple(seen_from_inside(value) for value in op.inputs))
-                for i, op in enumerate(ops)
+                replace(op, index=i, inputs=tuple(remap(value) for value in op.inputs)) for i, op in enumerate(ops)
             ),
-            inputs=tuple(seen_from_inside(value) for value in self.inputs_of(call)),
-            outputs=(seen_from_inside(self._left_by(ops)),),
+            inputs=tuple(remap(value) for value in self.inputs_of(call)),
+            outputs=(remap(self._output_of(ops)),),
         )
 
-    def _left_by(self, ops: list[Op]) -> TensorRef:
-        """What leaves a call: the last of its results that someone else uses."""
+    def _output_of(self, ops: list[Op]) -> TensorRef:
+        """Return the last output of these ops that is used outside of them."""
         inside = {op.index for op in ops}
         used = [v for op in self.needed_ops if op.index not in inside for v in op.inputs if v.op in inside]
         used += [self.output] if self.output.op in inside else []

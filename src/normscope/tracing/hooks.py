@@ -1,0 +1,84 @@
+"""Install hooks and remove them again. Copying or saving a hooked model does not take the hooks along."""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+
+
+def noop(*_: Any) -> None:
+    """Replace a hook in a copy of the model."""
+
+
+class Hook:
+    """Call a function. A copied or unpickled hook does nothing.
+
+    >>> import copy
+    >>> hook = Hook(print)
+    >>> hook("seen")
+    seen
+    >>> copy.deepcopy(hook)("not seen")
+    """
+
+    __torch_unserializable__ = True  # otherwise torch warns that a tensor is saved without its hooks
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __reduce__(self) -> Any:
+        return Hook, (noop,)
+
+
+class HookHandles:
+    """Handles of installed hooks. Handles of tensors that no longer exist are dropped.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> with HookHandles() as handles:
+    ...     handles.add_module_hooks([layer], noop, noop)
+    ...     len(layer._forward_hooks)
+    1
+    >>> len(layer._forward_hooks)
+    0
+    """
+
+    def __init__(self) -> None:
+        self._handles: list[Any] = []
+        self._max_handles = 1024
+
+    def add(self, handle: Any) -> None:
+        self._handles.append(handle)
+        if len(self._handles) > self._max_handles:
+            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
+            self._max_handles = max(1024, 2 * len(self._handles))
+
+    def add_module_hooks(
+        self,
+        modules: Iterable[nn.Module],
+        before: Callable[..., None],
+        after: Callable[..., None],
+        *,
+        prepend: bool = False,
+    ) -> None:
+        """Call `before(module, args, kwargs)` and `after(module, args, kwargs, output)` around each forward call.
+
+        `after` also runs when the call raises. With `prepend`, `before` runs before all other pre-hooks.
+        """
+        before, after = Hook(before), Hook(after)
+        for module in modules:
+            self.add(module.register_forward_pre_hook(before, with_kwargs=True, prepend=prepend))
+            self.add(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.remove()
