@@ -10,6 +10,6 @@ def palette_color(number: int) -> str:
 
 def shade(color: str, factor: float) -> str:
     """A colour made darker (below one) or lighter (above one)."""
-    parts = (int(palette_color[i : i + 2], 16) for i in (1, 3, 5))
+    parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     mixed = (part * factor if factor <= 1 else part + (255 - part) * (factor - 1) for part in parts)
     return "#" + "".join(f"{round(part):02x}" for part in mixed)
