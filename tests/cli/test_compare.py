@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from normscope.lab import run_claims as laboratory
-from normscope.lab.compare import pacing, study
+from normscope.lab.compare import study, time_budget
 from normscope.lab.compare.ranking import too_few_seeds
 from tests.cli.running import entered, refused
 from tests.lab.workers import Here
@@ -17,7 +17,7 @@ SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--seeds", "2", "--
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many in each run, however fast the machine is."""
-    monkeypatch.setattr(study, "steps_for", lambda *_: 40)
+    monkeypatch.setattr(study, "steps_within", lambda *_: 40)
     return 40
 
 
@@ -25,7 +25,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> int:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """All trials run in this process, and what is timed is timed shortly."""
     monkeypatch.setattr(laboratory, "Processes", Here)
-    monkeypatch.setattr(pacing, "SAMPLE", 0.01)
+    monkeypatch.setattr(time_budget, "SAMPLE", 0.01)
 
 
 def test_a_norm_against_another_on_ones_own_text(
@@ -71,7 +71,7 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.Captur
         (["--norm", "rms,layer", "--lr", "-1"], "--lr -1.0 must be a finite number above zero"),
         (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1: one run says nothing of chance"),
         (["--norm", "rms,layer", "--minutes", "0"], "--minutes 0.0 must be a finite number above zero"),
-        (["--norm", "rms,layer", "--data", "nowhere.txt"], "there is no nowhere.txt"),
+        (["--norm", "rms,layer", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--norm", "rms,layer", "--preset", "gpt9"], "gpt9"),
         (["--width", "48,50", "--heads", "3"], "50"),
     ],
@@ -135,7 +135,7 @@ def test_too_little_time_by_the_proper_timing_is_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been a busy moment: the next try measures again."""
-    monkeypatch.setattr("normscope.cli.compare.refuse_hopeless", lambda *_: None)
+    monkeypatch.setattr("normscope.cli.compare.check_time_budget", lambda *_: None)
     command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
     assert entered(command, capsys)[0] == 2
     assert not list(tmp_path.glob("trials/*.json"))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from normscope.cli import main
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
 from normscope.lab.study import FIRST_SEED
@@ -135,7 +135,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
         (["lab", "run", "31"], "there is no claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
-        (["lab", "run", "17", "--text", "nowhere.txt"], "there is no nowhere.txt"),
+        (["lab", "run", "17", "--text", "nowhere.txt"], "nowhere.txt does not exist"),
         (["lab", "report", "--out", "nowhere"], "there is no outcome in nowhere\nfix: normscope lab run --all --out"),
         (["lab", "report"], "there is no outcome in lab\nfix: normscope lab run --all\n"),
         (["lab", "walk"], "lab has no 'walk'"),
@@ -169,7 +169,7 @@ def test_who_does_not_look_at_the_text_is_told(lab: Path, capsys: pytest.Capture
     )
     assert code == 0
     assert f"note: learning from no text, and so not from {text} either: variance-by-depth" in joined(errors)
-    assert not any("text" in settings for settings in choose_claims(["1"])[0].variants(budget_of("quick")).values())
+    assert not any("text" in settings for settings in choose_claims(["1"])[0].variants(get_budget("quick")).values())
 
 
 def joined(text: str) -> str:

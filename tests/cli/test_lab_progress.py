@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from normscope.cli.lab_progress import lab_progress
-from normscope.lab.schedule import Watch
-from normscope.lab.trial import Done, Trial
+from normscope.lab.scheduler import StudyObserver
+from normscope.lab.trial import LabTrial, TrialResult
 
 
-def tell(watch: Watch, *cached: bool) -> None:
+def tell(watch: StudyObserver, *cached: bool) -> None:
     """Trials that are done one after the other, kept from before or not."""
     for seed, one in enumerate(cached):
-        watch.trial_done("study", Trial("module:measure", {}, seed), Done({}, 1.0, ""), one)
+        watch.trial_done("study", LabTrial("module:measure", {}, seed), TrialResult({}, 1.0, ""), one)
 
 
 def test_what_is_there_already_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

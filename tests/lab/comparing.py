@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from normscope.lab.claim_runs import Runs
-from normscope.lab.compare.study import Comparison, Plan, comparison
+from normscope.lab.compare.study import Comparison, ComparisonPlan, comparison
 from normscope.lab.compare.variants import combinations
-from normscope.lab.trial import Done, Trial
+from normscope.lab.trial import LabTrial, TrialResult
 from normscope.lab.trials.text_sources import STORIES
+from normscope.lab.variant_runs import VariantRuns
 
 GUESSING = 4.0
 
 
-def figures(loss: float) -> dict[str, Any]:
+def metrics(loss: float) -> dict[str, Any]:
     """Of a run; at GUESSING it learnt nothing."""
     return {
         "loss": loss,
@@ -23,17 +23,17 @@ def figures(loss: float) -> dict[str, Any]:
     }
 
 
-def runs(**losses: Sequence[float]) -> Runs:
+def runs(**losses: Sequence[float]) -> VariantRuns:
     seeds = tuple(range(len(next(iter(losses.values())))))
-    return Runs(
-        {name: [figures(loss) for loss in values] for name, values in losses.items()},
+    return VariantRuns(
+        {name: [metrics(loss) for loss in values] for name, values in losses.items()},
         seeds,
         dict.fromkeys(losses, 0.01),
     )
 
 
 def compared(
-    found: Runs,
+    found: VariantRuns,
     tuned: Mapping[str, Mapping[float, float]] | None = None,
     seconds: Sequence[float] | None = None,
     workers: int = 1,
@@ -51,9 +51,9 @@ def compared(
     return Comparison(found, settings, tuned or {}, steps=100, seconds=times, workers=workers)
 
 
-def plan(depths: Sequence[int] = (1, 2), **changes: Any) -> Plan:
-    usual = {"rates": (1e-3, 1e-2, 1e-1), "further": True, "seeds": 3, "minutes": 5.0, "workers": 2}
-    return Plan(combinations({"depth": depths}, {}, "stories"), **{**usual, **changes})
+def plan(depths: Sequence[int] = (1, 2), **changes: Any) -> ComparisonPlan:
+    usual = {"lrs": (1e-3, 1e-2, 1e-1), "refine": True, "seeds": 3, "minutes": 5.0, "workers": 2}
+    return ComparisonPlan(combinations({"depth": depths}, {}, "stories"), **{**usual, **changes})
 
 
 class Simulated:
@@ -72,18 +72,18 @@ class Simulated:
         self,
         workers: int,
         step: Mapping[int, float],
-        besides: Mapping[int, float],
-        loss: Callable[[Trial], float] = lambda trial: 1.0,
+        overhead: Mapping[int, float],
+        loss: Callable[[LabTrial], float] = lambda trial: 1.0,
         start: float = 0.0,
         slower: float = 1.0,
-        ends_early: Callable[[Trial], bool] = lambda trial: False,
+        ends_early: Callable[[LabTrial], bool] = lambda trial: False,
     ) -> None:
         self.slower, self.ends_early = slower, ends_early
-        self.workers, self.step, self.besides, self.loss = workers, step, besides, loss
+        self.workers, self.step, self.overhead, self.loss = workers, step, overhead, loss
         self.clock = start
-        self.trials: list[Trial] = []
+        self.trials: list[LabTrial] = []
 
-    def run(self, what: Plan) -> Comparison:
+    def run(self, what: ComparisonPlan) -> Comparison:
         study = comparison(what)
         asked = next(study)
         while True:
@@ -92,7 +92,7 @@ class Simulated:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-    def _all(self, asked: Sequence[Trial]) -> list[Done]:
+    def _all(self, asked: Sequence[LabTrial]) -> list[TrialResult]:
         """Side by side: each goes to whoever is free first; all are waited for."""
         busy_until = [self.clock] * self.workers
         done = []
@@ -104,14 +104,14 @@ class Simulated:
         self.clock = max(busy_until)
         return done
 
-    def _one(self, trial: Trial) -> tuple[Done, float]:
+    def _one(self, trial: LabTrial) -> tuple[TrialResult, float]:
         self.trials.append(trial)
         depth = trial.settings["model"]["depth"]
-        step, besides = self.step[depth], self.besides[depth]
-        if trial.measure.endswith(":measure_pace"):
-            spent = 3 * besides + 20 * step
-            found = {"step": step / self.slower, "besides": besides / self.slower, "core": spent / self.slower}
-            return Done({**found, "wall": spent, "spent": spent}, spent, ""), spent
+        step, overhead = self.step[depth], self.overhead[depth]
+        if trial.measure.endswith(":measure_run_cost"):
+            spent = 3 * overhead + 20 * step
+            found = {"step": step / self.slower, "overhead": overhead / self.slower, "core": spent / self.slower}
+            return TrialResult({**found, "wall": spent, "spent": spent}, spent, ""), spent
         early = self.ends_early(trial)
-        seconds = besides + (0 if early else trial.settings["steps"] * step)
-        return Done({**figures(self.loss(trial)), "diverged": early}, seconds, ""), seconds
+        seconds = overhead + (0 if early else trial.settings["steps"] * step)
+        return TrialResult({**metrics(self.loss(trial)), "diverged": early}, seconds, ""), seconds

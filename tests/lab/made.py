@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Tuning
-from normscope.lab.claim_runs import Runs
+from normscope.lab.claim import Claim, LRTuning
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.charts import categories
 from normscope.lab.trials.text_sources import STORIES
+from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import Answer, BySeed, Question, answer, verdict_of
 
 SEEDS = (100, 101, 102, 103)
@@ -25,7 +25,7 @@ def behind(by_seed: BySeed) -> float:
 def questions(budget: Budget) -> list[Question]:
     return [
         Question("rms is at most 0.1 behind", behind, 0.1, "below", unit="nats"),
-        Question("it is never a nat behind", behind, 1.0, "below", unit="nats", always=True),
+        Question("it is never a nat behind", behind, 1.0, "below", unit="nats", every_seed=True),
     ]
 
 
@@ -43,7 +43,7 @@ def made_claim(**changes: Any) -> Claim:
         questions=questions,
         charts=lambda runs: [categories("Loss", "norm", "nats", runs, "loss", {"loss": list(LOSSES)}, list(LOSSES))],
         meaning={"supported": "Take either.", "contradicted": "Take LayerNorm.", "inconclusive": "Try more seeds."},
-        tuning=lambda budget: Tuning((0.001, 0.003, 0.01)),
+        tuning=lambda budget: LRTuning((0.001, 0.003, 0.01)),
     )
     return dataclasses.replace(claim, **changes)
 
@@ -54,22 +54,22 @@ def made_outcome(**changes: Any) -> Outcome:
     runs = made_runs()
     asked = questions(budget)
     answers = tuple(answer(question, runs.by_seed(), len(asked)) for question in asked)
-    settings = {name: {**one, "rate": runs.rates[name]} for name, one in VARIANTS.items()}
+    settings = {name: {**one, "lr": runs.lrs[name]} for name, one in VARIANTS.items()}
     outcome = Outcome(
         claim.name, verdict_of(answers), answers, runs, settings, TUNED, budget, seconds=1.0, rule=claim.rule
     )
     return dataclasses.replace(outcome, **changes)
 
 
-def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> Runs:
+def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> VariantRuns:
     """Figures of each seed; where asked for, with the word of each run on whether it did better than guessing."""
-    figures: dict[str, list[dict[str, Any]]] = {
+    metrics: dict[str, list[dict[str, Any]]] = {
         name: [{"loss": loss, "parameters": 10} for loss in losses] for name, losses in LOSSES.items()
     }
     for name, words in (guessing or {}).items():
-        for run, guesses in zip(figures[name], words, strict=True):
+        for run, guesses in zip(metrics[name], words, strict=True):
             run["guessing"] = guesses
-    return Runs(figures, SEEDS, {"layer": 0.0032, "rms": 0.01})
+    return VariantRuns(metrics, SEEDS, {"layer": 0.0032, "rms": 0.01})
 
 
 def made_answer(**changes: Any) -> Answer:

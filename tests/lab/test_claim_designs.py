@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.claims import (
-    empty_before_filling,
+    empty_vs_zeros,
     eps_and_precision,
+    equivalent_norms,
     gradient_by_depth,
-    scopes_that_meet,
     variance_by_depth,
 )
 from normscope.lab.verdict import Answer, answer
 
-QUICK = budget_of("quick")
+QUICK = get_budget("quick")
 
 
 def test_every_scale_of_the_weights_draws_its_own() -> None:
@@ -41,7 +41,7 @@ def test_neither_way_to_allocate_is_always_the_first(monkeypatch: pytest.MonkeyP
 
     spy("empty")
     spy("zeros")
-    empty_before_filling.measure({"fill": "ones", "size": 256, "repeats": 4}, 0)
+    empty_vs_zeros.measure({"fill": "ones", "size": 256, "repeats": 4}, 0)
     assert order[2:] == ["empty", "zeros", "zeros", "empty"] * 2  # after one of each that does not count
 
 
@@ -65,14 +65,14 @@ def test_what_adds_up_over_the_blocks_counts_against_the_theory_of_gradients() -
 
 
 def test_eval_mode_of_a_batchnorm_that_has_seen_enough_is_that_of_a_large_batch() -> None:
-    figures = scopes_that_meet.measure({"library": "torch"}, 0)
-    training, memory = (dict(figures[name])[16] for name in ("batch_from_instance", "memory_from_instance"))
+    metrics = equivalent_norms.measure({"library": "torch"}, 0)
+    training, memory = (dict(metrics[name])[16] for name in ("batch_from_instance", "memory_from_instance"))
     assert memory == pytest.approx(training, rel=0.15)
 
 
 @pytest.mark.parametrize(("kept", "verdict"), [(0.0, "supported"), (1.0, "contradicted")])
 def test_an_eps_protects_only_if_zeros_come_out(kept: float, verdict: str) -> None:
     """Finite numbers alone say nothing: a layer may give large ones."""
-    figures = {"kept 1e-20": kept, "broken 1e-20": 0.0}
+    metrics = {"kept 1e-20": kept, "broken 1e-20": 0.0}
     (question,) = [one for one in eps_and_precision.questions(QUICK) if " float16, torch's" in one.text]
-    assert answer(question, [{"torch float16": figures}]).verdict == verdict
+    assert answer(question, [{"torch float16": metrics}]).verdict == verdict

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from normscope.lab import claims as room
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome, load_outcome
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.page import lab_page
-from normscope.lab.schedule import Schedule
+from normscope.lab.scheduler import TrialScheduler
 from normscope.lab.store import Store
 from normscope.lab.study import study
-from normscope.lab.trial import Trial, name_of, perform
+from normscope.lab.trial import LabTrial, function_path, run_trial
 from tests.lab.workers import Here, Silent
 from tests.pairs import chiefly
 
 RESULTS = Path(__file__).parents[2] / "docs" / "lab"
-QUICK = budget_of("quick")
+QUICK = get_budget("quick")
 EXACT = [claim for claim in all_claims() if claim.kind == "exact"]
 by_name = pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
 
@@ -40,12 +40,12 @@ def test_a_claim_says_everything_before_the_run(claim: Claim) -> None:
     words = (claim.statement, claim.design, claim.rule, *claim.meaning.values())
     assert all(len(text.split()) >= 4 and text.endswith(".") for text in words)
     assert "otes on " in claim.source
-    for budget in (QUICK, budget_of("full")):
+    for budget in (QUICK, get_budget("full")):
         assert len(claim.variants(budget)) >= 1
         assert json.loads(json.dumps(claim.variants(budget))) is not None
         assert claim.questions(budget)
     if claim.kind == "exact":
-        assert all(question.always for question in claim.questions(QUICK))
+        assert all(question.every_seed for question in claim.questions(QUICK))
 
 
 @by_name
@@ -55,19 +55,19 @@ def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
     variants = json.loads(json.dumps(claim.variants(outcome.budget)))
     found = {name: dict(settings) for name, settings in outcome.settings.items()}
     setting = claim.tuning(outcome.budget).setting if claim.tuning else ""
-    for name, rate in outcome.runs.rates.items():  # which the study has found
-        variants[name][setting] = rate
+    for name, lr in outcome.runs.lrs.items():  # which the study has found
+        variants[name][setting] = lr
     assert found == variants
     assert [answer.text for answer in outcome.answers] == [q.text for q in claim.questions(outcome.budget)]
-    assert [answer.line for answer in outcome.answers] == [q.line for q in claim.questions(outcome.budget)]
+    assert [answer.threshold for answer in outcome.answers] == [q.threshold for q in claim.questions(outcome.budget)]
     assert claim.charts(outcome.runs)
 
 
 @pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
 @pytest.mark.parametrize("seeds", chiefly([2], [None]), ids=["two-seeds", "all-seeds"])
 def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, seeds: int | None, tmp_path: Path) -> None:
-    schedule: Schedule[Outcome] = Schedule(Store(tmp_path), Here(), Silent())
-    found = schedule.run({claim.name: study(claim, budget_of("quick", seeds))})[claim.name]
+    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(tmp_path), Here(), Silent())
+    found = schedule.run({claim.name: study(claim, get_budget("quick", seeds))})[claim.name]
     known = load_outcome(RESULTS, claim.name)
     assert known is not None
     assert found.verdict == known.verdict
@@ -75,15 +75,15 @@ def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, seeds: int | None
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["rms-like-layer"])
+@pytest.mark.parametrize("name", ["rmsnorm-vs-layernorm"])
 def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
     """Every variant, with its first seed. Another processor rounds otherwise, and training makes more of it."""
     (claim,) = choose_claims([name])
     known = load_outcome(RESULTS, name)
     assert known is not None
     for variant, settings in known.settings.items():
-        again = perform(Trial(name_of(claim.measure), settings, 0)).figures
-        assert again["loss"] == pytest.approx(known.runs.figures[variant][0]["loss"], abs=0.05)
+        again = run_trial(LabTrial(function_path(claim.measure), settings, 0)).metrics
+        assert again["loss"] == pytest.approx(known.runs.metrics[variant][0]["loss"], abs=0.05)
 
 
 def test_the_page_and_the_readme_in_the_docs_are_made_from_the_results() -> None:

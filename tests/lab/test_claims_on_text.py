@@ -6,28 +6,28 @@ from typing import Any
 
 import pytest
 
-from normscope.lab.budget import Budget, budget_of
+from normscope.lab.budget import Budget, get_budget
 from normscope.lab.claim import Claim
-from normscope.lab.claim_runs import Runs
 from normscope.lab.claims import (
-    batch_on_text,
+    batchnorm_on_text,
+    init_scale_sensitivity,
     relu_squared,
     residuals_by_depth,
-    rms_like_layer,
-    scale_of_the_start,
+    rmsnorm_vs_layernorm,
     warmup_by_wiring,
 )
-from normscope.lab.trials.text import SMALL, train_text
-from normscope.lab.tuning import finders
+from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.tuning import tuned_variants
+from normscope.lab.variant_runs import VariantRuns
 
-QUICK, FULL = budget_of("quick"), budget_of("full")
-TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 10, "batch": 2, "rate": 3e-2}
+QUICK, FULL = get_budget("quick"), get_budget("full")
+TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 10, "batch": 2, "lr": 3e-2}
 TRAINED_HERE = (
-    batch_on_text.CLAIM,
+    batchnorm_on_text.CLAIM,
     relu_squared.CLAIM,
     residuals_by_depth.CLAIM,
-    rms_like_layer.CLAIM,
-    scale_of_the_start.CLAIM,
+    rmsnorm_vs_layernorm.CLAIM,
+    init_scale_sensitivity.CLAIM,
     warmup_by_wiring.CLAIM,
 )
 
@@ -38,27 +38,27 @@ def effects(claim: Claim, losses: Mapping[str, float], budget: Budget = QUICK) -
     return [question.effect(runs) for question in claim.questions(budget)]
 
 
-def made(claim: Claim, budget: Budget) -> Runs:
+def made(claim: Claim, budget: Budget) -> VariantRuns:
     """Runs of all variants, made up."""
-    figures = {"loss": 2.0, "curve": [(1, 4.0), (2, 2.0)], "relative_time": 1.0}
+    metrics = {"loss": 2.0, "curve": [(1, 4.0), (2, 2.0)], "relative_time": 1.0}
     names = list(claim.variants(budget))
-    return Runs({name: [figures, figures] for name in names}, (0, 1), dict.fromkeys(names, 1e-2))
+    return VariantRuns({name: [metrics, metrics] for name in names}, (0, 1), dict.fromkeys(names, 1e-2))
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 @pytest.mark.parametrize("claim", TRAINED_HERE, ids=lambda claim: claim.name)
 def test_questions_and_charts_are_of_the_variants_that_are_run(claim: Claim, budget: Budget) -> None:
-    figures = {name: {"loss": 2.0} for name in claim.variants(budget)}
-    assert all(abs(question.effect(figures)) < 1e-9 for question in claim.questions(budget))
+    metrics = {name: {"loss": 2.0} for name in claim.variants(budget)}
+    assert all(abs(question.effect(metrics)) < 1e-9 for question in claim.questions(budget))
     assert len(claim.charts(made(claim, budget))) >= 2
     assert claim.tuning is not None
-    assert finders(list(figures), claim.tuning(budget))  # every rate that is shared is one that is looked for
+    assert tuned_variants(list(metrics), claim.tuning(budget))  # every rate that is shared is one that is looked for
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 def test_scales_are_as_far_above_the_usual_as_below(budget: Budget) -> None:
-    found = scale_of_the_start.scales(budget)
-    assert scale_of_the_start.USUAL in found
+    found = init_scale_sensitivity.scales(budget)
+    assert init_scale_sensitivity.USUAL in found
     for below, above in zip(found, reversed(found), strict=True):
         assert below * above == pytest.approx(1, rel=0.11)  # 0.3 stands for a third
 
@@ -66,7 +66,7 @@ def test_scales_are_as_far_above_the_usual_as_below(budget: Budget) -> None:
 def test_the_price_of_a_scale_is_counted_from_the_usual_one_on_either_side() -> None:
     pre = {"pre 0.1": 2.3, "pre 0.3": 2.1, "pre 1": 2.0, "pre 3": 2.4, "pre 10": 2.6}
     post = {"post 0.1": 1.8, "post 0.3": 2.0, "post 1": 2.1, "post 3": 3.0, "post 10": 3.2}
-    large, small = effects(scale_of_the_start.CLAIM, {**pre, **post})
+    large, small = effects(init_scale_sensitivity.CLAIM, {**pre, **post})
     assert large == pytest.approx((0.9 + 1.1) / 2 - (0.4 + 0.6) / 2)
     assert small == pytest.approx((-0.3 - 0.1) / 2 - (0.3 + 0.1) / 2)
 
@@ -122,20 +122,20 @@ def test_a_ratio_of_times_is_taken_between_neighbours(monkeypatch: pytest.Monkey
     monkeypatch.setattr(relu_squared, "_seconds", seconds)
     assert relu_squared.relative_time(settings, 0) == pytest.approx(1.25)
     assert next(calls) == 2 * relu_squared.TURNS
-    figures = relu_squared.measure(settings, 0)
-    assert figures["relative_time"] == pytest.approx(1.25)
-    assert figures["steps"] == TINY["steps"] / 1.25
+    metrics = relu_squared.measure(settings, 0)
+    assert metrics["relative_time"] == pytest.approx(1.25)
+    assert metrics["steps"] == TINY["steps"] / 1.25
 
 
 def test_what_is_timed_is_a_step() -> None:
     trainer = relu_squared._trainer({**TINY, "model": {**TINY["model"], "activation": "relu2"}}, 0)
     relu_squared._seconds(trainer)
-    assert trainer.done == 1
+    assert trainer.steps_done == 1
 
 
 def test_powernorm_begins_with_the_statistics_of_the_batch() -> None:
     model = {**TINY["model"], "norm": "power", "activation": "gelu", "allow_future_leak": True}
-    plain, warmed, always = (train_text({**TINY, "model": model, "norm_warmup": steps}, 0) for steps in (0, 2, 10))
-    assert plain["curve"][0][1] != warmed["curve"][0][1] == always["curve"][0][1]
-    assert warmed["curve"][1] == always["curve"][1]
-    assert warmed["curve"][2] != always["curve"][2]  # two of ten steps are over
+    plain, warmed, every_seed = (train_text({**TINY, "model": model, "norm_warmup": steps}, 0) for steps in (0, 2, 10))
+    assert plain["curve"][0][1] != warmed["curve"][0][1] == every_seed["curve"][0][1]
+    assert warmed["curve"][1] == every_seed["curve"][1]
+    assert warmed["curve"][2] != every_seed["curve"][2]  # two of ten steps are over

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.lab.claim_runs import Runs
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking
-from normscope.lab.compare.sentence import sentence
 from normscope.lab.compare.study import TUNING_SEEDS, one_step
+from normscope.lab.compare.summary import summarize
 from normscope.lab.compare.table import notices, table
-from normscope.lab.compare.variants import combinations, leaks_future, refuse_impossible
+from normscope.lab.compare.variants import check_buildable, combinations, leaks_future
 from normscope.lab.time_left import work_of
-from normscope.lab.trial import Trial
-from tests.lab.comparing import GUESSING, Simulated, compared, figures, plan, runs
+from normscope.lab.trial import LabTrial
+from normscope.lab.variant_runs import VariantRuns
+from tests.lab.comparing import GUESSING, Simulated, compared, metrics, plan, runs
 
 CLEAR = runs(b=[2.0, 2.1, 2.2, 2.3], a=[1.0, 1.1, 1.2, 1.3], c=[3.0, 3.1, 3.2, 3.3])
 UNCLEAR = runs(a=[2.0, 2.2, 1.9, 2.1], b=[2.1, 2.0, 2.2, 2.0])
@@ -26,21 +26,21 @@ def test_the_best_is_first_and_what_differs_is_told_by_how_much() -> None:
     found = ranking(CLEAR)
     assert [one.name for one in found.ranked] == ["a", "b", "c"]
     assert found.pairs["a", "b"].behind.middle == pytest.approx(1.0)
-    said = sentence(found)
+    said = summarize(found)
     assert said.startswith("With this budget a is better than b by 1.00 nats a byte (95% 1.00 to 1.00).")
     assert "It is better than c too." in said
 
 
 def test_what_cannot_be_told_apart_is_said_to_be_so() -> None:
-    assert sentence(ranking(UNCLEAR)).startswith("No difference found between a and b: ")
+    assert summarize(ranking(UNCLEAR)).startswith("No difference found between a and b: ")
     three = runs(a=[2.0, 2.2, 1.9, 2.1], b=[2.1, 2.0, 2.2, 2.0], c=[2.05, 2.1, 2.0, 2.2])
-    assert sentence(ranking(three)) == "No difference found between a, b and c."
+    assert summarize(ranking(three)) == "No difference found between a, b and c."
 
 
 def test_two_that_cannot_be_told_from_the_best_may_be_told_from_each_other() -> None:
     """The best scatters, the other two do not: nothing is known of it, and much of them."""
     found = runs(a=[2.0, 1.6, 2.3, 1.7, 2.2], b=[2.0, 2.01, 1.99, 2.0, 2.02], c=[2.1, 2.112, 2.09, 2.099, 2.121])
-    said = sentence(ranking(found))
+    said = summarize(ranking(found))
     assert said.startswith("a cannot be told from b or c, but b is better than c by 0.100 nats a byte (95% 0.")
     assert "No difference" not in said
 
@@ -54,14 +54,14 @@ def test_pairs_are_compared_and_not_the_seeds() -> None:
 
 def test_the_more_are_compared_the_wider_the_intervals() -> None:
     two = runs(a=[1.0, 1.1, 1.2, 1.3], b=[1.3, 1.25, 1.35, 1.7])
-    many = Runs({**two.figures, **{f"x{i}": [figures(9.0 + i)] * 4 for i in range(6)}}, (0, 1, 2, 3))
+    many = VariantRuns({**two.metrics, **{f"x{i}": [metrics(9.0 + i)] * 4 for i in range(6)}}, (0, 1, 2, 3))
     wide, narrow = (ranking(found).pairs["a", "b"].behind for found in (many, two))
     assert wide.width > 1.5 * narrow.width
 
 
 def test_a_seed_that_fails_is_told_and_does_not_hide_what_the_others_say() -> None:
     found = ranking(runs(good=[1.50, 1.52, 1.49, 1.51, 1.50], fragile=[1.60, 1.62, 1.60, 1.61, GUESSING]))
-    assert sentence(found) == (
+    assert summarize(found) == (
         "fragile failed with 1 of 5 seeds: no better than guessing. "
         "Of the 4 seeds with which both good and fragile learnt, good is better by 0.103 nats a byte "
         "(95% 0.0945 to 0.110)."
@@ -70,25 +70,25 @@ def test_a_seed_that_fails_is_told_and_does_not_hide_what_the_others_say() -> No
 
 def test_the_one_that_fails_may_be_the_better_one_where_it_does_not() -> None:
     found = ranking(runs(steady=[1.60, 1.62, 1.60, 1.61, 1.61], fragile=[1.50, 1.52, 1.49, 1.51, GUESSING]))
-    assert "with which both steady and fragile learnt, fragile is better by 0.103 nats" in sentence(found)
+    assert "with which both steady and fragile learnt, fragile is better by 0.103 nats" in summarize(found)
 
 
 def test_few_seeds_with_which_both_learnt_are_not_compared() -> None:
     found = ranking(runs(a=[1.5, 1.5, GUESSING], b=[1.6, GUESSING, 1.6]))
-    assert sentence(found).endswith("Both a and b learnt with only 1 seed, too few to compare them.")
-    assert "a failed with 1 of 3 seeds and b failed with 1 of 3 seeds" in sentence(found)
+    assert summarize(found).endswith("Both a and b learnt with only 1 seed, too few to compare them.")
+    assert "a failed with 1 of 3 seeds and b failed with 1 of 3 seeds" in summarize(found)
 
 
 def test_where_nothing_was_learnt_nothing_is_compared() -> None:
     nothing = [GUESSING] * 5
-    two = sentence(ranking(runs(a=nothing, b=nothing)))
+    two = summarize(ranking(runs(a=nothing, b=nothing)))
     assert two == "Neither a nor b learnt anything: no better than guessing with any of 5 seeds."
     assert "to 0" not in table(compared(runs(a=nothing, b=nothing)), ranking(runs(a=nothing, b=nothing)))
-    three = sentence(ranking(runs(a=nothing, b=nothing, c=nothing)))
+    three = summarize(ranking(runs(a=nothing, b=nothing, c=nothing)))
     assert three.startswith("None of a, b and c learnt anything")
-    one = sentence(ranking(runs(a=[2.0] * 5, b=nothing, c=nothing)))
+    one = summarize(ranking(runs(a=[2.0] * 5, b=nothing, c=nothing)))
     assert one == "Only a learnt anything. b and c were no better than guessing with any of 5 seeds."
-    some = sentence(ranking(runs(a=[2.0] * 5, b=[2.5] * 5, c=nothing)))
+    some = summarize(ranking(runs(a=[2.0] * 5, b=[2.5] * 5, c=nothing)))
     assert some.startswith("With this budget a is better than b by 0.500")
     assert some.endswith("c was no better than guessing with any of 5 seeds.")
 
@@ -115,7 +115,7 @@ def test_what_is_not_equal_is_told() -> None:
 
 def test_a_run_that_ended_early_says_nothing_of_what_runs_take() -> None:
     hands = Simulated(1, {1: 0.01, 2: 0.02}, {1: 0.0, 2: 0.0}, ends_early=lambda trial: trial.seed == 0)
-    found = hands.run(plan(rates=(0.01,), further=False))
+    found = hands.run(plan(lrs=(0.01,), refine=False))
     assert found.seconds == pytest.approx({"depth 1": 0.01 * found.steps, "depth 2": 0.02 * found.steps})
 
 
@@ -155,41 +155,41 @@ def test_what_cannot_be_compared_is_refused(choices: dict[str, list[Any]], words
 
 def test_models_that_cannot_be_are_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match="nonsense"):
-        refuse_impossible(combinations({"activation": ["gelu", "nonsense"]}, {}, "stories"))
+        check_buildable(combinations({"activation": ["gelu", "nonsense"]}, {}, "stories"))
 
 
 def test_a_norm_over_the_batch_is_allowed_and_said_to_leak() -> None:
     found = combinations({"norm": ["rms", "batch", "power"]}, {}, "stories")
-    refuse_impossible(found)
+    check_buildable(found)
     assert {name for name, settings in found.items() if leaks_future(settings)} == {"batch"}
 
 
 def by_rate(best: dict[int, float]) -> Any:
     """Losses that are least at the best rate of each depth."""
 
-    def loss(trial: Trial) -> float:
-        return 1 + abs(math.log10(trial.settings["rate"] / best[trial.settings["model"]["depth"]]))
+    def loss(trial: LabTrial) -> float:
+        return 1 + abs(math.log10(trial.settings["lr"] / best[trial.settings["model"]["depth"]]))
 
     return loss
 
 
 def test_each_tries_one_more_rate_where_the_best_lies() -> None:
     """One is best beyond the row's end, the other within: each finds its own, with as many runs."""
-    what = plan(rates=(1e-3, 1e-2, 1e-1))
+    what = plan(lrs=(1e-3, 1e-2, 1e-1))
     hands = Simulated(2, {1: 0.01, 2: 0.01}, {1: 0.1, 2: 0.1}, by_rate({1: 1.0, 2: 0.014}))
     found = hands.run(what)
     assert sorted(found.tuned["depth 1"]) == pytest.approx([1e-3, 1e-2, 1e-1, 1.0])
     assert sorted(found.tuned["depth 2"]) == pytest.approx([1e-3, 1e-2, 0.032, 1e-1])
-    assert found.runs.rates["depth 1"] == pytest.approx(1.0)
-    assert 0.008 < found.runs.rates["depth 2"] < 0.025
-    tried = [trial for trial in hands.trials if trial.seed >= 1000 and not trial.measure.endswith("pace")]
+    assert found.runs.lrs["depth 1"] == pytest.approx(1.0)
+    assert 0.008 < found.runs.lrs["depth 2"] < 0.025
+    tried = [trial for trial in hands.trials if trial.seed >= 1000 and not trial.measure.endswith("run_cost")]
     assert {trial.seed for trial in tried} == {1000, 1001}
     assert [sum(trial.settings["model"]["depth"] == depth for trial in tried) for depth in (1, 2)] == [
         4 * TUNING_SEEDS
     ] * 2
 
 
-@pytest.mark.parametrize("changes", [{}, {"further": False}, {"rates": (0.01,), "further": False}])
+@pytest.mark.parametrize("changes", [{}, {"refine": False}, {"lrs": (0.01,), "refine": False}])
 def test_the_plan_counts_its_runs(changes: dict[str, Any]) -> None:
     what = plan(**changes)
     hands = Simulated(2, {1: 0.01, 2: 0.02}, {1: 0.1, 2: 0.1})
@@ -205,7 +205,7 @@ def test_a_run_of_a_deeper_model_is_more_of_the_plans_work() -> None:
 
 
 def test_rates_that_were_given_are_all_that_is_tried() -> None:
-    found = Simulated(1, {1: 0.01, 2: 0.01}, {1: 0.1, 2: 0.1}, by_rate({1: 9.0, 2: 9.0})).run(plan(further=False))
+    found = Simulated(1, {1: 0.01, 2: 0.01}, {1: 0.1, 2: 0.1}, by_rate({1: 9.0, 2: 9.0})).run(plan(refine=False))
     assert [sorted(losses) for losses in found.tuned.values()] == [[1e-3, 1e-2, 1e-1]] * 2
 
 

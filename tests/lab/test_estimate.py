@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from normscope.lab.compare import estimate
-from normscope.lab.compare.estimate import GENEROUS, quick_step_times, refuse_hopeless, step_flops
-from normscope.lab.compare.pacing import FEWEST_STEPS, TooLittleTimeError
+from normscope.lab.compare.estimate import GENEROUS, check_time_budget, quick_step_times, step_flops
+from normscope.lab.compare.time_budget import FEWEST_STEPS, TimeBudgetError
 from normscope.lab.compare.variants import combinations
 from normscope.lab.trials.text_sources import STORIES
 
@@ -21,19 +21,19 @@ def steps_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
     seconds = 2 * 5 * FEWEST_STEPS / GENEROUS  # 10 runs, one at a time
     with pytest.raises(
-        TooLittleTimeError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
+        TimeBudgetError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
     ) as refused:
-        refuse_hopeless(VARIANTS, [2, 3], seconds - 1, workers=1)
+        check_time_budget(VARIANTS, [2, 3], seconds - 1, workers=1)
     assert "fix: --minutes 8, " in str(refused.value)  # 400 s of 85% of the time
-    refuse_hopeless(VARIANTS, [2, 3], seconds + 1, workers=1)
-    refuse_hopeless(VARIANTS, [2, 3], 60 * 8, workers=1)
+    check_time_budget(VARIANTS, [2, 3], seconds + 1, workers=1)
+    check_time_budget(VARIANTS, [2, 3], 60 * 8, workers=1)
 
 
 @pytest.mark.usefixtures("steps_of_a_second")
 def test_more_workers_fit_more() -> None:
-    with pytest.raises(TooLittleTimeError):
-        refuse_hopeless(VARIANTS, [5], 150, workers=1)
-    refuse_hopeless(VARIANTS, [5], 150, workers=2)
+    with pytest.raises(TimeBudgetError):
+        check_time_budget(VARIANTS, [5], 150, workers=1)
+    check_time_budget(VARIANTS, [5], 150, workers=2)
 
 
 def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.M
     monkeypatch.setattr(estimate, "_step_time", step_time)
     threads = torch.get_num_threads()
     assert quick_step_times(VARIANTS) == [0.5, 0.5]
-    assert seen == [(1, "steps")] * 2
+    assert seen == [(1, "reference")] * 2
     assert torch.get_num_threads() == threads
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from normscope.errors import FileError
-from normscope.lab.claim import Tuning
-from normscope.lab.outcome import is_older, load_outcome, outcome_path, save_outcome
+from normscope.lab.claim import LRTuning
+from normscope.lab.outcome import is_outdated, load_outcome, outcome_path, save_outcome
 from normscope.storage.files import with_checksum
 from tests.lab.made import VARIANTS, made_claim, made_outcome, questions
 
@@ -21,8 +21,8 @@ def test_an_outcome_comes_back_as_it_was_and_is_not_older(tmp_path: Path) -> Non
     assert found is not None
     assert found.answers == outcome.answers
     assert found.rule == outcome.rule
-    assert not is_older(outcome, made_claim())
-    assert not is_older(found, made_claim())  # tuples have become lists
+    assert not is_outdated(outcome, made_claim())
+    assert not is_outdated(found, made_claim())  # tuples have become lists
 
 
 def changed(**changes: Any) -> Any:
@@ -35,37 +35,37 @@ def changed(**changes: Any) -> Any:
     [
         {"rule": "Supported if the moon is full."},
         {"questions": changed(text="another")},
-        {"questions": changed(line=0.2)},
+        {"questions": changed(threshold=0.2)},
         {"questions": changed(side="above")},
-        {"questions": changed(always=True)},
+        {"questions": changed(every_seed=True)},
         {"questions": lambda budget: questions(budget)[:1]},
         {"variants": lambda budget: {**VARIANTS, "rms": {**VARIANTS["rms"], "steps": 200}}},
         {"variants": lambda budget: {name.upper(): settings for name, settings in VARIANTS.items()}},
-        {"tuning": lambda budget: Tuning((0.001, 0.003))},
-        {"tuning": lambda budget: Tuning((0.001, 0.003, 0.01), shared={"rms": "layer"})},
+        {"tuning": lambda budget: LRTuning((0.001, 0.003))},
+        {"tuning": lambda budget: LRTuning((0.001, 0.003, 0.01), shared={"rms": "layer"})},
         {"tuning": None},
     ],
 )
 def test_a_claim_that_asks_something_else_makes_its_outcome_older(changes: dict[str, Any]) -> None:
-    assert is_older(made_outcome(), made_claim(**changes))
+    assert is_outdated(made_outcome(), made_claim(**changes))
 
 
 def test_what_is_only_said_of_a_claim_makes_nothing_older() -> None:
-    assert not is_older(made_outcome(), made_claim(statement="in other words", remark="more", number=7))
+    assert not is_outdated(made_outcome(), made_claim(statement="in other words", remark="more", number=7))
 
 
 def test_another_text_or_another_rate_that_was_found_makes_nothing_older() -> None:
     text = {"name": "my.txt", "sha256": "0" * 64}
-    settings = {name: {**one, "text": text, "rate": 0.5} for name, one in made_outcome().settings.items()}
-    assert not is_older(made_outcome(settings=settings), made_claim())
-    assert is_older(made_outcome(settings=settings), made_claim(tuning=None))
+    settings = {name: {**one, "text": text, "lr": 0.5} for name, one in made_outcome().settings.items()}
+    assert not is_outdated(made_outcome(settings=settings), made_claim())
+    assert is_outdated(made_outcome(settings=settings), made_claim(tuning=None))
 
 
 def test_what_is_asked_with_another_budget_does_not_matter() -> None:
     by_budget = made_claim(
         variants=lambda budget: {name: {**one, "steps": 100 * budget.seeds // 4} for name, one in VARIANTS.items()}
     )
-    assert not is_older(made_outcome(), by_budget)
+    assert not is_outdated(made_outcome(), by_budget)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from normscope.lab.budget import Budget
 from normscope.lab.outcome import Outcome
-from normscope.lab.schedule import Schedule
+from normscope.lab.scheduler import TrialScheduler
 from normscope.lab.store import Store
 from normscope.lab.study import study
-from normscope.lab.trial import Trial, perform
+from normscope.lab.trial import LabTrial, run_trial
 from normscope.lab.trials import images, text
 from normscope.models.convnet import ConvNet
 from normscope.models.gpt import GPT
@@ -43,13 +43,13 @@ def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
     by_trial: dict[tuple[str, int], Given] = {}
 
     class Recording(Here):
-        def start(self, trial: Trial) -> Any:
+        def start(self, trial: LabTrial) -> Any:
             given.clear()
             future = super().start(trial)
             by_trial[trial.settings["model"]["norm"], trial.seed] = [*given]
             return future
 
-    schedule: Schedule[Outcome] = Schedule(Store(tmp_path), Recording(), Silent())
+    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(tmp_path), Recording(), Silent())
     schedule.run({"claim": study(tiny_claim(tuning=None), Budget("quick", seeds=2))})
     assert not schedule.errors
     first, second = sorted({seed for _, seed in by_trial})
@@ -69,8 +69,8 @@ def test_both_variants_of_a_seed_learn_from_the_same_pictures_in_the_same_order(
     def of(norm: str, seed: int) -> Given:
         given.clear()
         model = {"kind": "convnet", "norm": norm}
-        settings = {"model": model, "optimiser": "sgd", "rate": 0.1, "batch": 4, "steps": 3}
-        perform(Trial("normscope.lab.trials.images:train_images", settings, seed))
+        settings = {"model": model, "optimizer": "sgd", "lr": 0.1, "batch": 4, "steps": 3}
+        run_trial(LabTrial("normscope.lab.trials.images:train_images", settings, seed))
         return [*given]
 
     assert len(of("batch", 0)) > 3

@@ -13,8 +13,8 @@ from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.page import lab_page
-from normscope.lab.report.terminal import outcomes_in_words
-from normscope.lab.schedule import Schedule
+from normscope.lab.report.terminal import format_outcomes
+from normscope.lab.scheduler import TrialScheduler
 from normscope.lab.store import Store
 from normscope.lab.study import FIRST_SEED, study
 from normscope.lab.verdict import VERDICTS, Verdict
@@ -26,7 +26,7 @@ Found = list[tuple[Claim, Outcome]]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     (claim,) = choose_claims(["variance-by-depth"])
-    schedule: Schedule[Outcome] = Schedule(Store(tmp_path_factory.mktemp("lab")), Here(), Silent())
+    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(tmp_path_factory.mktemp("lab")), Here(), Silent())
     outcome = schedule.run({claim.name: study(claim, Budget("quick", 2))})[claim.name]
     return [(claim, outcome)]
 
@@ -52,7 +52,7 @@ def test_each_verdict_says_its_own_meaning(found: Found, verdict: Verdict) -> No
     other = [(claim, dataclasses.replace(outcome, verdict=verdict, answers=answers))]
     for text in (lab_page(other), lab_markdown(other)["README.md"]):
         assert claim.meaning[verdict] in text
-    assert verdict in outcomes_in_words(other)
+    assert verdict in format_outcomes(other)
 
 
 def test_the_page_asks_nobody_for_anything(found: Found) -> None:
@@ -79,9 +79,9 @@ def test_paper_is_not_left_empty_to_keep_a_claim_in_one_piece(found: Found) -> N
 
 def test_figures_are_svg_files_of_their_own(found: Found, tmp_path: Path) -> None:
     files = lab_markdown(found)
-    figures = [name for name in files if name.endswith(".svg")]
-    assert figures == ["figures/variance-by-depth.svg", "figures/variance-by-depth-2.svg"]
-    for name in figures:
+    metrics = [name for name in files if name.endswith(".svg")]
+    assert metrics == ["figures/variance-by-depth.svg", "figures/variance-by-depth-2.svg"]
+    for name in metrics:
         root = ElementTree.fromstring(files[name])
         assert root.tag.endswith("svg")
         assert f"({name})" in files["README.md"]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import load_outcome
@@ -16,8 +16,8 @@ PAIR = {"difference": [("rms", "layer")]}
 
 
 def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
-    asked = questions(budget_of("quick"))
-    chance = [question for question in asked if not question.always]
+    asked = questions(get_budget("quick"))
+    chance = [question for question in asked if not question.every_seed]
     (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=asked).lines
     (twice,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], asked=[*asked, *chance]).lines
     assert alone.interval_label == "95% of each difference, as the verdict has it"

@@ -8,25 +8,25 @@ import pytest
 from scipy import stats
 
 from normscope.errors import ConfigError, FileError
-from normscope.lab.budget import Budget, budget_of
+from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import choose_claims
-from normscope.lab.claim import Claim, Tuning
+from normscope.lab.claim import Claim, LRTuning
 from normscope.lab.outcome import Outcome, load_outcome, outcome_path, save_outcome
-from normscope.lab.schedule import Schedule
+from normscope.lab.scheduler import TrialScheduler
 from normscope.lab.store import Store
-from normscope.lab.study import FIRST_SEED, refuse_unequal, study, trial_count
-from normscope.lab.trial import Trial
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.study import FIRST_SEED, check_equal, study, trial_count
+from normscope.lab.trial import LabTrial
+from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.lab.verdict import Question
 from tests.lab.workers import Here, Silent
 
-TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 6, "batch": 2}
+TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 6, "batch": 2}
 BUDGET = Budget("quick", seeds=2)
 
 
 def tiny_claim(**changes: Any) -> Claim:
     """Two norms of a very small GPT, a few steps."""
-    (known,) = choose_claims(["rms-like-layer"])
+    (known,) = choose_claims(["rmsnorm-vs-layernorm"])
     small: dict[str, Any] = {
         "variants": lambda budget: {
             norm: {**TINY, "model": {**TINY["model"], "norm": norm}} for norm in ("layer", "rms")
@@ -35,14 +35,14 @@ def tiny_claim(**changes: Any) -> Claim:
             Question("close", lambda runs: abs(runs["rms"]["loss"] - runs["layer"]["loss"]), 1.0, "below")
         ],
         "charts": lambda runs: [],
-        "tuning": lambda budget: Tuning((1e-4, 3e-2), seeds=2),
+        "tuning": lambda budget: LRTuning((1e-4, 3e-2), seeds=2),
     }
     return dataclasses.replace(known, **{**small, **changes})
 
 
-def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, list[Trial]]:
+def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, list[LabTrial]]:
     hands = Here()
-    schedule: Schedule[Outcome] = Schedule(Store(folder), hands, Silent())
+    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(folder), hands, Silent())
     found = schedule.run({claim.name: study(claim, budget)})
     for error in schedule.errors.values():
         raise error
@@ -58,9 +58,9 @@ def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) ->
     assert {trial.seed for trial in judged} == {FIRST_SEED, FIRST_SEED + 1}
     assert len(started) == trial_count(claim, BUDGET)
     for name, losses in outcome.tuned.items():
-        assert outcome.runs.rates[name] == min(losses, key=losses.__getitem__)
-        assert outcome.settings[name]["rate"] == outcome.runs.rates[name]
-        tried = [t for t in tuning if t.settings["model"]["norm"] == name and t.settings["rate"] == 3e-2]
+        assert outcome.runs.lrs[name] == min(losses, key=losses.__getitem__)
+        assert outcome.settings[name]["lr"] == outcome.runs.lrs[name]
+        tried = [t for t in tuning if t.settings["model"]["norm"] == name and t.settings["lr"] == 3e-2]
         mean = sum(train_text(t.settings, t.seed)["loss"] for t in tried) / 2
         assert losses[3e-2] == pytest.approx(mean)
 
@@ -91,15 +91,15 @@ def test_an_outcome_that_was_altered_is_refused(tmp_path: Path) -> None:
         load_outcome(tmp_path, outcome.claim)
 
 
-@pytest.mark.parametrize(("equal", "figure"), [("parameters", "parameters"), ("compute", "flops")])
-def test_only_equals_are_compared(tmp_path: Path, equal: Any, figure: str) -> None:
+@pytest.mark.parametrize(("equal", "metric"), [("parameters", "parameters"), ("compute", "flops")])
+def test_only_equals_are_compared(tmp_path: Path, equal: Any, metric: str) -> None:
     wide = {**TINY, "model": {**TINY["model"], "width": 32}}
     claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": wide}, equal=equal)
     with pytest.raises(ConfigError, match=f"equal {equal}"):
         run(claim, tmp_path)
     outcome, _ = run(dataclasses.replace(claim, equal="steps"), tmp_path)
-    assert outcome.runs.mean("rms", figure) > outcome.runs.mean("layer", figure)
-    refuse_unequal(dataclasses.replace(claim, equal="steps"), outcome.runs)
+    assert outcome.runs.mean("rms", metric) > outcome.runs.mean("layer", metric)
+    check_equal(dataclasses.replace(claim, equal="steps"), outcome.runs)
 
 
 def test_variants_that_should_take_as_many_steps_must(tmp_path: Path) -> None:
@@ -113,8 +113,10 @@ def test_a_claim_that_asks_more_has_wider_intervals(tmp_path: Path) -> None:
         return float(runs["rms"]["curve"][-1][1] - runs["layer"]["curve"][-1][1])
 
     def asking(times: int) -> Claim:
-        always = Question("always", close, 9.0, "below", always=True)  # chance has no part in it, so it does not count
-        asked = [*times * [Question("close", close, 1.0, "below")], always]
+        every_seed = Question(
+            "always", close, 9.0, "below", every_seed=True
+        )  # chance has no part in it, so it does not count
+        asked = [*times * [Question("close", close, 1.0, "below")], every_seed]
         return tiny_claim(tuning=None, questions=lambda budget: asked)
 
     one, _ = run(asking(1), tmp_path)
@@ -127,18 +129,18 @@ def test_a_claim_that_asks_more_has_wider_intervals(tmp_path: Path) -> None:
 
 
 def test_a_variant_may_take_the_rate_of_another(tmp_path: Path) -> None:
-    claim = tiny_claim(tuning=lambda budget: Tuning((1e-4, 3e-2), shared={"rms": "layer"}))
+    claim = tiny_claim(tuning=lambda budget: LRTuning((1e-4, 3e-2), shared={"rms": "layer"}))
     outcome, started = run(claim, tmp_path)
     tuning = [trial for trial in started if trial.seed >= 1000]
     assert {trial.settings["model"]["norm"] for trial in tuning} == {"layer"}
-    assert outcome.settings["rms"]["rate"] == outcome.settings["layer"]["rate"] == 3e-2
+    assert outcome.settings["rms"]["lr"] == outcome.settings["layer"]["lr"] == 3e-2
     assert len(started) == trial_count(claim, BUDGET) == 2 + 4
 
 
 def test_budgets() -> None:
-    assert budget_of("full").seeds > budget_of("quick").seeds
-    assert budget_of("quick", 3) == Budget("quick", 3)
+    assert get_budget("full").seeds > get_budget("quick").seeds
+    assert get_budget("quick", 3) == Budget("quick", 3)
     with pytest.raises(ConfigError, match="no budget 'large'"):
-        budget_of("large")
+        get_budget("large")
     with pytest.raises(ConfigError, match="seeds=0"):
-        budget_of("quick", 0)
+        get_budget("quick", 0)

@@ -11,21 +11,21 @@ from normscope.errors import CorpusError, FileError
 from normscope.lab.trials.digits import load_digits
 from normscope.lab.trials.flops import training_flops
 from normscope.lab.trials.images import build_network, train_images
-from normscope.lab.trials.text import SMALL, train_text
-from normscope.lab.trials.text_sources import bytes_notice, keep_text, load_text, texts_in
+from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text_sources import load_text, non_utf8_notice, store_text, text_folder
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 
-TINY = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 20, "batch": 4}
+TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 20, "batch": 4}
 
 
 def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
     content = ("żółw " * 4000).encode()
     path = tmp_path / "turtle.txt"
     path.write_bytes(content)
-    name = keep_text(path, tmp_path / "texts")
+    name = store_text(path, tmp_path / "texts")
     path.unlink()  # the lab has its own
-    with texts_in(tmp_path / "texts"):
+    with text_folder(tmp_path / "texts"):
         text = load_text(name)
     letters = np.array(sorted(set(content)), dtype=np.uint8)
     assert name["name"] == "turtle.txt"
@@ -35,11 +35,11 @@ def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"there is no .*none\.txt"):
-        keep_text(tmp_path / "none.txt", tmp_path)
+    with pytest.raises(FileError, match=r"none\.txt does not exist"):
+        store_text(tmp_path / "none.txt", tmp_path)
     (tmp_path / "short.txt").write_text("too short")
     with pytest.raises(CorpusError, match="9 bytes"):
-        keep_text(tmp_path / "short.txt", tmp_path)
+        store_text(tmp_path / "short.txt", tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
@@ -47,26 +47,26 @@ def test_a_pipe_is_not_waited_for_and_a_huge_file_not_read(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "huge.txt").touch()
     os.truncate(tmp_path / "huge.txt", 2**40)
-    for name, words in (("pipe", "a pipe, not a regular file"), ("huge.txt", "at most 1,073,741,824 are read")):
-        assert bytes_notice(tmp_path / name) is None
+    for name, words in (("pipe", "a pipe, not a regular file"), ("huge.txt", "more than the limit of 1,073,741,824")):
+        assert non_utf8_notice(tmp_path / name) is None
         with pytest.raises(FileError, match=f"{words}\nfix: the path of a text file"):
-            keep_text(tmp_path / name, tmp_path)
+            store_text(tmp_path / name, tmp_path)
 
 
 def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two three " * 1000)
-    name = keep_text(tmp_path / "a.txt", tmp_path / "texts")
+    name = store_text(tmp_path / "a.txt", tmp_path / "texts")
     (kept,) = (tmp_path / "texts").glob("*.txt")
     kept.write_text("something else " * 1000)
-    with texts_in(tmp_path / "texts"), pytest.raises(FileError, match="not the text that it was"):
+    with text_folder(tmp_path / "texts"), pytest.raises(FileError, match="not the text that it was"):
         load_text(name)
 
 
 def test_a_text_of_ones_own_is_what_is_learnt(tmp_path: Path) -> None:
     """Two letters in turn are soon known by heart; the stories are not."""
     (tmp_path / "ab.txt").write_text("ab" * 10_000)
-    settings = {**TINY, "text": keep_text(tmp_path / "ab.txt", tmp_path), "rate": 3e-2, "steps": 60}
-    with texts_in(tmp_path):
+    settings = {**TINY, "text": store_text(tmp_path / "ab.txt", tmp_path), "lr": 3e-2, "steps": 60}
+    with text_folder(tmp_path):
         assert train_text(settings, 0)["loss"] < 0.1
         assert train_text({**settings, "text": "stories"}, 0)["loss"] > 1.0
 
@@ -81,9 +81,9 @@ def test_the_same_digits_are_always_held_out_and_every_other_is_seen_once_an_epo
     assert torch.equal(first.batch(3, 100, seed=5)[0], same.batch(3, 100, seed=5)[0])
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_a_network_learns_the_digits(optimiser: str) -> None:
-    settings = {"model": {"kind": "convnet"}, "optimiser": optimiser, "rate": 0.01, "batch": 32, "steps": 60}
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_network_learns_the_digits(optimizer: str) -> None:
+    settings = {"model": {"kind": "convnet"}, "optimizer": optimizer, "lr": 0.01, "batch": 32, "steps": 60}
     found = train_images(settings, 0)
     assert found["error"] < 0.2
     assert found["loss"] < 1.0
@@ -91,24 +91,24 @@ def test_a_network_learns_the_digits(optimiser: str) -> None:
 
 
 def test_a_network_that_stops_being_finite_counts_as_guessing() -> None:
-    settings = {"model": {"kind": "convnet", "norm": None}, "optimiser": "sgd", "rate": 1e6, "batch": 8, "steps": 20}
+    settings = {"model": {"kind": "convnet", "norm": None}, "optimizer": "sgd", "lr": 1e6, "batch": 8, "steps": 20}
     found = train_images(settings, 0)
     assert found["diverged"]
     assert found["loss"] == pytest.approx(np.log(10))
 
 
 def test_a_gpt_that_stops_being_finite_counts_as_knowing_nothing() -> None:
-    found = train_text({**TINY, "rate": 1e30, "warmup": 0.0, "clip": None}, 0)
+    found = train_text({**TINY, "lr": 1e30, "warmup": 0.0, "grad_clip": None}, 0)
     assert found["diverged"]
     assert found["guessing"]
     assert found["loss"] == pytest.approx(np.log(load_text("stories").vocab_size))
 
 
 def test_a_gpt_that_is_finite_and_worse_than_guessing_is_told() -> None:
-    found = train_text({**TINY, "rate": 10.0, "warmup": 0.0}, 0)
+    found = train_text({**TINY, "lr": 10.0, "warmup": 0.0}, 0)
     assert found["guessing"]
     assert not found["diverged"]
-    assert not train_text({**TINY, "rate": 3e-3, "steps": 60}, 0)["guessing"]
+    assert not train_text({**TINY, "lr": 3e-3, "steps": 60}, 0)["guessing"]
 
 
 def test_work_is_counted_as_torch_counts_it() -> None:
@@ -149,7 +149,7 @@ def test_a_kind_of_network_that_is_not_there_is_refused() -> None:
 def test_what_is_no_text_is_told(tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(bytes(range(256)))
-    assert bytes_notice(path) == f"{path} is not text in UTF-8; its bytes are learnt as they are"
+    assert non_utf8_notice(path) == f"{path} is not text in UTF-8; its bytes are learnt as they are"
     path.write_text("naïve", encoding="utf-8")
-    assert bytes_notice(path) is None
-    assert bytes_notice(tmp_path / "nothing") is None
+    assert non_utf8_notice(path) is None
+    assert non_utf8_notice(tmp_path / "nothing") is None

@@ -18,9 +18,9 @@ def seeds(*losses: float) -> list[BySeed]:
 
 
 def asked(
-    line: float, side: Literal["above", "below"], *losses: float, always: bool = False, questions: int = 1
+    line: float, side: Literal["above", "below"], *losses: float, every_seed: bool = False, questions: int = 1
 ) -> Answer:
-    return answer(Question("the loss", loss, line, side, always=always), seeds(*losses), questions)
+    return answer(Question("the loss", loss, line, side, every_seed=every_seed), seeds(*losses), questions)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_more_questions_make_each_interval_wider_and_can_undecide_it() -> None:
 def test_an_answer_says_what_its_interval_is() -> None:
     assert asked(0.0, "above", 1.0, 1.2).confidence == 0.95
     assert asked(0.0, "above", 1.0, 1.2, questions=5).confidence == pytest.approx(0.99)
-    assert asked(0.0, "above", 1.0, 1.2, always=True, questions=5).confidence is None
+    assert asked(0.0, "above", 1.0, 1.2, every_seed=True, questions=5).confidence is None
 
 
 def test_what_must_always_hold_falls_with_a_single_seed() -> None:
-    assert asked(1.0, "below", 0.1, 0.2, 0.3, always=True).verdict == "supported"
-    assert asked(1.0, "below", 0.1, 0.2, 1.3, always=True).verdict == "contradicted"
+    assert asked(1.0, "below", 0.1, 0.2, 0.3, every_seed=True).verdict == "supported"
+    assert asked(1.0, "below", 0.1, 0.2, 1.3, every_seed=True).verdict == "contradicted"
 
 
 def test_a_single_seed_decides_nothing_that_chance_has_a_part_in() -> None:

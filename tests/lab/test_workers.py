@@ -12,37 +12,37 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.lab.trial import Done, Trial, name_of, perform
-from normscope.lab.trials.text import SMALL, train_text
+from normscope.lab.trial import LabTrial, TrialResult, function_path, run_trial
+from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.lab.workers import Processes, RayWorkers, Workers
 from normscope.runs.lock import locked
 
-SETTINGS = {**SMALL, "model": {**SMALL["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
-TRIALS = [Trial(name_of(train_text), SETTINGS, seed) for seed in (0, 1)]
+SETTINGS = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
+TRIALS = [LabTrial(function_path(train_text), SETTINGS, seed) for seed in (0, 1)]
 
 
-def figures(workers: Workers) -> list[dict[str, object]]:
+def metrics(workers: Workers) -> list[dict[str, object]]:
     try:
         futures = [workers.start(trial) for trial in TRIALS]
-        return [without_times(dict(future.result(timeout=120).figures)) for future in futures]
+        return [without_times(dict(future.result(timeout=120).metrics)) for future in futures]
     finally:
         workers.close()
 
 
-def failed(error: Exception) -> "Future[Done]":
-    future: Future[Done] = Future()
+def failed(error: Exception) -> "Future[TrialResult]":
+    future: Future[TrialResult] = Future()
     future.set_exception(error)
     return future
 
 
-def without_times(figures: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in figures.items() if "seconds" not in name}
+def without_times(metrics: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in metrics.items() if "seconds" not in name}
 
 
 def test_processes_give_the_same_figures_and_errors_as_this_one() -> None:
     workers = Processes(1)
-    wrong = workers.start(Trial(name_of(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
-    assert figures(workers) == [without_times(dict(perform(trial).figures)) for trial in TRIALS]
+    wrong = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
+    assert metrics(workers) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
     with pytest.raises(ValueError, match="gpt9"):
         wrong.result(timeout=1)
 
@@ -54,16 +54,18 @@ def test_ray_gives_the_same_figures_and_errors_and_ends_only_if_it_was_begun_her
 
     first = RayWorkers(1)
     try:
-        assert figures(RayWorkers(1)) == [without_times(dict(perform(trial).figures)) for trial in TRIALS]
+        assert metrics(RayWorkers(1)) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
         assert ray.is_initialized()
-        error = first.start(Trial(name_of(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(timeout=120)
+        error = first.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(
+            timeout=120
+        )
         assert type(error) is ConfigError
         assert "gpt9" in str(error)
-        lost: Future[Done] = Future()
+        lost: Future[TrialResult] = Future()
         first._end(None, failed(ray.exceptions.WorkerCrashedError()), lost)
         assert isinstance(lost.exception(timeout=1), BrokenExecutor)
         second = RayWorkers(1)
-        under_way = second.start(Trial(name_of(train_text), {**SETTINGS, "steps": 10**6}, 0))
+        under_way = second.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
         second.close()
         assert under_way.exception(timeout=120) is not None
     finally:
@@ -88,7 +90,7 @@ def test_a_ray_that_does_not_start_is_told_in_words(monkeypatch: pytest.MonkeyPa
 def test_after_a_process_was_killed_new_ones_go_on() -> None:
     workers = Processes(1)
     try:
-        future = workers.start(Trial(name_of(train_text), {**SETTINGS, "steps": 10**6}, 0))
+        future = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
         deadline = time.monotonic() + 100
         while not workers._begun.value:
             assert time.monotonic() < deadline
@@ -97,18 +99,18 @@ def test_after_a_process_was_killed_new_ones_go_on() -> None:
         process.kill()
         with pytest.raises(BrokenExecutor):
             future.result(timeout=100)
-        assert workers.start(TRIALS[0]).result(timeout=120).figures["steps"] == SETTINGS["steps"]
+        assert workers.start(TRIALS[0]).result(timeout=120).metrics["steps"] == SETTINGS["steps"]
     finally:
         workers.close()
 
 
 SCRIPT = """
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.catalog import choose_claims
-from normscope.lab.run_claims import Hands, run_claims
+from normscope.lab.run_claims import WorkerConfig, run_claims
 from tests.lab.workers import Silent
 
-run_claims(choose_claims(["variance-by-depth"]), budget_of("quick", 2), "out", Silent(), Hands(1))
+run_claims(choose_claims(["variance-by-depth"]), get_budget("quick", 2), "out", Silent(), WorkerConfig(1))
 """
 
 

@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from pathlib import Path
 
-from normscope.lab.trial import Done, Trial, perform
+from normscope.lab.trial import LabTrial, TrialResult, run_trial
 
 
 class Here:
@@ -17,15 +17,15 @@ class Here:
 
     def __init__(self, count: int = 2, texts: Path | None = None, stop_after: int | None = None) -> None:
         self.count, self.texts, self.stop_after = count, texts, stop_after
-        self.started: list[Trial] = []
+        self.started: list[LabTrial] = []
 
-    def start(self, trial: Trial) -> "Future[Done]":
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
         if self.stop_after is not None and len(self.started) >= self.stop_after:
             raise KeyboardInterrupt
         self.started.append(trial)
-        future: Future[Done] = Future()
+        future: Future[TrialResult] = Future()
         try:
-            future.set_result(perform(trial, self.texts))
+            future.set_result(run_trial(trial, self.texts))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -41,7 +41,7 @@ class Silent:
         self.trials: list[tuple[str, bool]] = []
         self.studies: dict[str, Exception | None] = {}
 
-    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
+    def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         self.trials.append((study, cached))
 
     def study_done(self, study: str, error: Exception | None) -> None:

@@ -14,20 +14,20 @@ from normscope.cli.lab_progress import lab_progress
 from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError
 from normscope.lab.budget import refuse_many_seeds
-from normscope.lab.compare.estimate import refuse_hopeless
-from normscope.lab.compare.pacing import TooLittleTimeError, measure_pace
+from normscope.lab.compare.estimate import check_time_budget
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
-from normscope.lab.compare.sentence import sentence
-from normscope.lab.compare.study import AUTO_RATES, Comparison, Plan, comparison, one_step, pace_trials
+from normscope.lab.compare.study import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
+from normscope.lab.compare.summary import summarize
 from normscope.lab.compare.table import heading, notices, table, timing
-from normscope.lab.compare.variants import combinations, refuse_impossible
+from normscope.lab.compare.time_budget import TimeBudgetError, measure_run_cost
+from normscope.lab.compare.variants import check_buildable, combinations
 from normscope.lab.report.terminal import paragraph
-from normscope.lab.run_claims import Hands
-from normscope.lab.schedule import Schedule, Watch
+from normscope.lab.run_claims import WorkerConfig
+from normscope.lab.scheduler import StudyObserver, TrialScheduler
 from normscope.lab.store import Store
-from normscope.lab.trial import Done, Trial, name_of
-from normscope.lab.trials.text_sources import STORIES, bytes_notice, keep_text
+from normscope.lab.trial import LabTrial, TrialResult, function_path
+from normscope.lab.trials.text_sources import STORIES, non_utf8_notice, store_text
 from normscope.lab.workers import cores
 from normscope.render.formatting import format_duration
 from normscope.storage.files import make_folder, write_atomically
@@ -104,13 +104,13 @@ def main(arguments: Sequence[str]) -> int:
     start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
     plan = _plan(command)
-    no_text = None if command.data is None else bytes_notice(command.data)
+    no_text = None if command.data is None else non_utf8_notice(command.data)
     for warning in (too_few_seeds(len(plan.variants), plan.seeds), no_text):
         if warning is not None:
             print(paragraph(f"note: {warning}"), file=sys.stderr)
     found = _compare(command, plan)
     ranked = ranking(found.runs)
-    print(f"{paragraph(heading(found))}\n\n{table(found, ranked)}\n\n{paragraph(sentence(ranked))}")
+    print(f"{paragraph(heading(found))}\n\n{table(found, ranked)}\n\n{paragraph(summarize(ranked))}")
     print(paragraph(f"note: {timing(found)}"))
     for notice in notices(found, ranked):
         print(paragraph(f"note: {notice}"))
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _plan(command: Compare) -> Plan:
+def _plan(command: Compare) -> ComparisonPlan:
     check_positive_number(minutes=command.minutes)
     if command.seeds < 2:
         raise ConfigError(f"seeds={command.seeds}: one run says nothing of chance\nfix: --seeds 2 or more; 5 is usual")
@@ -132,15 +132,15 @@ def _plan(command: Compare) -> Plan:
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
     given = {name: getattr(command, name) for name in names}
     choices = {name: _values(name, text) for name, text in given.items() if text is not None}
-    base, rates = {"preset": command.preset}, _rates(command.lr)
+    base, lrs = {"preset": command.preset}, _rates(command.lr)
     variants = combinations(choices, base, STORIES)
-    refuse_impossible(variants)  # before a folder is made
-    plan = Plan(variants, rates, command.lr == AUTO, command.seeds, command.minutes, workers)
-    refuse_hopeless(list(variants.values()), plan.stages, 60 * command.minutes, workers)
+    check_buildable(variants)  # before a folder is made
+    plan = ComparisonPlan(variants, lrs, command.lr == AUTO, command.seeds, command.minutes, workers)
+    check_time_budget(list(variants.values()), plan.stages, 60 * command.minutes, workers)
     make_folder(command.out)
     if command.data is None:
         return plan
-    return replace(plan, variants=combinations(choices, base, keep_text(command.data, Store(command.out).texts)))
+    return replace(plan, variants=combinations(choices, base, store_text(command.data, Store(command.out).texts)))
 
 
 def _values(name: str, text: str) -> list[Any]:
@@ -157,28 +157,28 @@ def _values(name: str, text: str) -> list[Any]:
 
 def _rates(text: str) -> tuple[float, ...]:
     if text == AUTO:
-        return AUTO_RATES
+        return AUTO_LRS
     try:
-        rates = tuple(sorted({float(word) for word in text.split(",")}))
+        lrs = tuple(sorted({float(word) for word in text.split(",")}))
     except ValueError:
         raise ConfigError(f"--lr {text!r} must be auto, or numbers with commas between") from None
-    for rate in rates:
-        check_positive_number(lr=rate)
-    return rates
+    for lr in lrs:
+        check_positive_number(lr=lr)
+    return lrs
 
 
-def _compare(command: Compare, plan: Plan) -> Comparison:
+def _compare(command: Compare, plan: ComparisonPlan) -> Comparison:
     store = Store(command.out)
-    workers = Hands(plan.workers, command.ray).gather(store.texts)
+    workers = WorkerConfig(plan.workers, command.ray).gather(store.texts)
     try:
         with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
-            schedule: Schedule[Comparison] = Schedule(store, workers, _Planned(watch))
+            schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _Planned(watch))
             found = schedule.run({"comparison": comparison(plan)})
     finally:
         workers.close()
     for error in schedule.errors.values():
-        if isinstance(error, TooLittleTimeError):  # the machine may have more time for it the next time
-            for trial in pace_trials(plan):
+        if isinstance(error, TimeBudgetError):  # the machine may have more time for it the next time
+            for trial in timing_trials(plan):
                 store.forget(trial)
         raise error
     return found["comparison"]
@@ -187,11 +187,11 @@ def _compare(command: Compare, plan: Plan) -> Comparison:
 class _Planned:
     """Tells of what the plan counts: the runs, as the work of one step each, and not what is timed before them."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: StudyObserver) -> None:
         self._watch = watch
 
-    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
-        if trial.measure != name_of(measure_pace):
+    def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
+        if trial.measure != function_path(measure_run_cost):
             self._watch.trial_done(study, replace(trial, settings=one_step(trial.settings)), done, cached)
 
     def study_done(self, study: str, error: Exception | None) -> None:

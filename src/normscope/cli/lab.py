@@ -12,15 +12,15 @@ import tyro
 from normscope.cli.lab_progress import lab_progress
 from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError, FileError, NormscopeError
-from normscope.lab.budget import Budget, budget_of
+from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, load_outcome, out_option
-from normscope.lab.report.terminal import claims_in_words, outcomes_in_words, paragraph
-from normscope.lab.run_claims import Hands, run_claims
+from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
+from normscope.lab.report.terminal import format_claims, format_outcomes, paragraph
+from normscope.lab.run_claims import WorkerConfig, run_claims
 from normscope.lab.study import trial_count
 from normscope.lab.time_left import claim_work
-from normscope.lab.trials.text_sources import bytes_notice
+from normscope.lab.trials.text_sources import non_utf8_notice
 from normscope.render.formatting import pluralize
 from normscope.storage.files import make_folder, write_atomically
 
@@ -34,7 +34,7 @@ class LabRun:
 
     What is finished is kept: the same command goes on where it was interrupted.
 
-    For instance: normscope lab run rms-like-layer 15 --seeds 8
+    For instance: normscope lab run rmsnorm-vs-layernorm 15 --seeds 8
     """
 
     names: Annotated[
@@ -60,7 +60,7 @@ class LabRun:
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """A text to learn from, in the place of the built-in stories."""
 
-    out: _FOLDER = USUAL_FOLDER
+    out: _FOLDER = DEFAULT_FOLDER
     """Where figures and outcomes are kept."""
 
 
@@ -68,7 +68,7 @@ class LabRun:
 class LabReport:
     """Make one page of all outcomes: a table of verdicts, and a section for each."""
 
-    out: _FOLDER = USUAL_FOLDER
+    out: _FOLDER = DEFAULT_FOLDER
     """The folder that `lab run` kept its outcomes in; the page goes there too."""
 
     markdown: Flag = False
@@ -79,7 +79,7 @@ class LabReport:
 class LabList:
     """List the claims, and the verdicts that are known."""
 
-    out: _FOLDER = USUAL_FOLDER
+    out: _FOLDER = DEFAULT_FOLDER
     """The folder that `lab run` kept its outcomes in."""
 
 
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(command: LabList) -> int:
-    print(claims_in_words(_found(all_claims(), command.out)))
+    print(format_claims(_found(all_claims(), command.out)))
     return 0
 
 
@@ -118,8 +118,8 @@ def _run(command: LabRun) -> int:
     if command.all == bool(command.names):
         raise ConfigError("which claims?\nfix: name some, as `normscope lab list` has them, or say --all, not both")
     claims = list(all_claims()) if command.all else choose_claims(command.names)
-    budget = budget_of(command.budget, command.seeds)
-    hands = Hands(command.workers, command.ray)
+    budget = get_budget(command.budget, command.seeds)
+    hands = WorkerConfig(command.workers, command.ray)
     for note in _notes(command, claims, budget):
         print(paragraph(f"note: {note}"), file=sys.stderr)
     trials = {claim.name: trial_count(claim, budget) for claim in claims}
@@ -127,7 +127,7 @@ def _run(command: LabRun) -> int:
         results = run_claims(claims, budget, command.out, watch, hands, command.text)
     # Of this run alone: a claim that failed now may have a verdict of before on the disk.
     became = {outcome.claim: outcome for outcome in results.outcomes} | results.errors
-    print(outcomes_in_words([(claim, became[claim.name]) for claim in claims]))
+    print(format_outcomes([(claim, became[claim.name]) for claim in claims]))
     if results.outcomes:
         print(f"every figure is in {command.out / 'claims'}")
         print(f"for a page of it: normscope lab report{out_option(command.out)}")
@@ -142,7 +142,7 @@ def _notes(command: LabRun, claims: Sequence[Claim], budget: Budget) -> list[str
     """What is to be known before it begins."""
     notes: list[str] = []
     if command.text is not None:
-        notes += filter(None, [bytes_notice(command.text)])
+        notes += filter(None, [non_utf8_notice(command.text)])
         others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
         if others:
             notes.append(f"learning from no text, and so not from {command.text} either: {', '.join(others)}")
@@ -179,7 +179,7 @@ def _report(command: LabReport) -> int:
             make_folder((command.out / name).parent)
             write_atomically(command.out / name, text)
         print(f"wrote {command.out / 'README.md'}")
-    older = " ".join(claim.name for claim, outcome in found if is_older(outcome, claim))
+    older = " ".join(claim.name for claim, outcome in found if is_outdated(outcome, claim))
     if older:
         fix = f"normscope lab run {older}{out_option(command.out)}"
         print(f"note: these claims have changed since\nfix: {fix}", file=sys.stderr)

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from normscope.lab.schedule import Watch
-from normscope.lab.time_left import Remaining, work_of
-from normscope.lab.trial import Done, Trial
+from normscope.lab.scheduler import StudyObserver
+from normscope.lab.time_left import TimeLeft, work_of
+from normscope.lab.trial import LabTrial, TrialResult
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_duration
 
 
-class LineProgress:
+class LogProgress:
     """A line for every tenth of the work, and one for every study that is done, if there are several."""
 
-    def __init__(self, remaining: Remaining, several: bool) -> None:
+    def __init__(self, remaining: TimeLeft, several: bool) -> None:
         self.remaining, self.several = remaining, several
         self._tenths = 0
         self._begun = False
 
-    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
+    def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         if not cached and not self._begun and self.remaining.finished:
             self.say(f"{self._counted()} are there already")
         self._begun = self._begun or not cached
@@ -52,15 +52,15 @@ class LineProgress:
         print(words, file=sys.stderr, flush=True)
 
 
-class BarProgress(LineProgress):
+class BarProgress(LogProgress):
     """A bar over all trials."""
 
-    def __init__(self, remaining: Remaining, several: bool, progress: Progress) -> None:
+    def __init__(self, remaining: TimeLeft, several: bool, progress: Progress) -> None:
         super().__init__(remaining, several)
         self._progress = progress
         self._task = progress.add_task("", total=remaining.total, left="")
 
-    def trial_done(self, study: str, trial: Trial, done: Done, cached: bool) -> None:
+    def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         super().trial_done(study, trial, done, cached)
         self.show_progress(study)
 
@@ -77,14 +77,14 @@ class BarProgress(LineProgress):
         self._progress.console.print(words, highlight=False)
 
 
-def format_trial_count(remaining: Remaining) -> str:
+def format_trial_count(remaining: TimeLeft) -> str:
     return f"{remaining.finished} of {remaining.total} trials"
 
 
 @contextmanager
-def lab_progress(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[Watch]:
+def lab_progress(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[StudyObserver]:
     """Who watches over so many trials of each study, which are so much work together if that is known."""
-    remaining = Remaining(trials, work)
+    remaining = TimeLeft(trials, work)
     try:
         with _ended_as_if_interrupted(), _shown(remaining, len(trials) > 1) as watch:
             yield watch
@@ -110,9 +110,9 @@ def _ended_as_if_interrupted() -> Iterator[None]:
 
 
 @contextmanager
-def _shown(remaining: Remaining, several: bool) -> Iterator[Watch]:
+def _shown(remaining: TimeLeft, several: bool) -> Iterator[StudyObserver]:
     if not sys.stderr.isatty():
-        yield LineProgress(remaining, several)
+        yield LogProgress(remaining, several)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:

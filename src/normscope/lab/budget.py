@@ -20,7 +20,7 @@ class Budget:
         name: quick, all claims in a quarter of an hour on two cores; or full, a night.
         seeds: with how many seeds each variant is run.
 
-    >>> quick = budget_of("quick")
+    >>> quick = get_budget("quick")
     >>> quick.pick(quick=200, full=2000), quick.seeds
     (200, 5)
     """
@@ -48,7 +48,7 @@ def refuse_many_seeds(seeds: int) -> None:
 _SEEDS: dict[BudgetName, int] = {"quick": 5, "full": 12}
 
 
-def budget_of(name: str, seeds: int | None = None) -> Budget:
+def get_budget(name: str, seeds: int | None = None) -> Budget:
     """The budget of this name, with its own number of seeds or another."""
     for known, usual in _SEEDS.items():
         if name == known:

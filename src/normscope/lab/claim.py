@@ -7,20 +7,20 @@ from typing import Any, Literal
 from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
-from normscope.lab.claim_runs import Runs
-from normscope.lab.verdict import VERDICTS, Figures, Question, Verdict
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import VERDICTS, Metrics, Question, Verdict
 from normscope.render.chart import Chart
 
 Kind = Literal["exact", "measured", "trained"]
 Settings = Mapping[str, Any]
 """What a run is told, as JSON has it."""
-Measure = Callable[[Settings, int], Figures]
+Measure = Callable[[Settings, int], Metrics]
 """One run: settings and a seed -> figures. A function of a module, so that another process can find it."""
 Equal = Literal["steps", "parameters", "compute"]
 
 
 @dataclass(frozen=True)
-class Tuning:
+class LRTuning:
     """How every variant finds its learning rate: all try the same ones, with seeds that the claim is not judged by.
 
     Args:
@@ -31,16 +31,16 @@ class Tuning:
         shared: variants that take the rate of another, by name, because the claim asks what happens at that very rate.
     """
 
-    rates: tuple[float, ...]
+    lrs: tuple[float, ...]
     seeds: int = 1
     by: str = "loss"
-    setting: str = "rate"
+    setting: str = "lr"
     shared: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_positive_int(seeds=self.seeds)
-        if not self.rates or list(self.rates) != sorted(set(self.rates)):
-            raise ConfigError(f"rates={self.rates} must be given from small to large, each once")
+        if not self.lrs or list(self.lrs) != sorted(set(self.lrs)):
+            raise ConfigError(f"rates={self.lrs} must be given from small to large, each once")
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Claim:
     variants: Callable[[Budget], Mapping[str, Settings]]
     measure: Measure
     questions: Callable[[Budget], Sequence[Question]]
-    charts: Callable[[Runs], Sequence[Chart]]
+    charts: Callable[[VariantRuns], Sequence[Chart]]
     meaning: Mapping[Verdict, str]
     remark: str = ""
-    tuning: Callable[[Budget], Tuning] | None = None
+    tuning: Callable[[Budget], LRTuning] | None = None
     equal: Equal = "steps"
     withdrawn: str = ""
     revised: str = ""

@@ -15,7 +15,7 @@ from typing import Any
 from normscope.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
-ROOMS = (
+SHARED_SOURCES = (
     "checks.py",
     "scope",
     "ops",
@@ -43,7 +43,7 @@ CLAIMS = "lab/claims"
 LIBRARIES = ("torch", "numpy", "numba", "scikit-learn")
 
 
-class Snapshot:
+class CodeSnapshot:
     """The code of a process: what it has loaded, as it was then, and the rest as it was when the snapshot was taken.
 
     Files may be edited while the lab runs. Trials are looked up by the code that the lab began with, and whoever runs
@@ -55,7 +55,7 @@ class Snapshot:
 
     def __init__(self, package: Path = PACKAGE) -> None:
         self._package = package
-        self._rooms = [self._name(path) for room in ROOMS for path in sorted(_files(package / room))]
+        self._rooms = [self._name(path) for room in SHARED_SOURCES for path in sorted(_files(package / room))]
         claims = [self._name(path) for path in _files(package / CLAIMS)]
         self._code = {name: self._code_in(name) for name in (*self._rooms, *claims)}
         self._loaded = self._modules()
@@ -92,18 +92,18 @@ class Snapshot:
         except OSError:
             return "not there"
         try:
-            return digest(without_words(source))
+            return digest(strip_prose(source))
         except SyntaxError:  # somebody is in the middle of writing it
             return digest(source)
 
 
 @cache
-def snapshot() -> Snapshot:
+def snapshot() -> CodeSnapshot:
     """This process's, taken when it is first asked for."""
-    return Snapshot()
+    return CodeSnapshot()
 
 
-def made_of(module: str) -> str:
+def code_digest(module: str) -> str:
     """A digest of all that this module's figures depend on: code, which kernels run, and what it is built on."""
     if module.partition(".")[0] != PACKAGE.name:
         raise ConfigError(f"a trial runs a measure of normscope, but got {module!r}")
@@ -137,10 +137,10 @@ def digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def without_words(source: str) -> str:
+def strip_prose(source: str) -> str:
     """Code without what only says things: comments, docstrings, and the CLAIM of a claim's file.
 
-    >>> without_words("LINE = 2  # half\\nCLAIM = Claim('as it is said')")
+    >>> strip_prose("LINE = 2  # half\\nCLAIM = Claim('as it is said')")
     'LINE = 2'
     """
     tree = ast.parse(source)

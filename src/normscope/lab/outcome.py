@@ -12,17 +12,17 @@ from normscope._version import __version__
 from normscope.errors import FileError
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
 from normscope.lab.code_version import versions
 from normscope.lab.trials.text_sources import STORIES
-from normscope.lab.tuning import finders
+from normscope.lab.tuning import tuned_variants
+from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import Answer, Question, Verdict
 from normscope.storage.files import make_folder, with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_checksummed_json
 
-VERSION = 1
+VERSION = 2
 """Of the file's format."""
-USUAL_FOLDER = Path("lab")
+DEFAULT_FOLDER = Path("lab")
 """Where commands keep outcomes unless told otherwise."""
 
 
@@ -46,7 +46,7 @@ class Outcome:
     claim: str
     verdict: Verdict
     answers: tuple[Answer, ...]
-    runs: Runs
+    runs: VariantRuns
     settings: Mapping[str, Settings]
     tuned: Mapping[str, Mapping[float, float]]
     budget: Budget
@@ -62,7 +62,7 @@ def out_option(folder: str | Path) -> str:
     >>> out_option("lab"), out_option("my lab")
     ('', " --out 'my lab'")
     """
-    return "" if Path(folder) == USUAL_FOLDER else f" --out {shlex.quote(str(folder))}"
+    return "" if Path(folder) == DEFAULT_FOLDER else f" --out {shlex.quote(str(folder))}"
 
 
 def outcome_path(folder: str | Path, claim: str) -> Path:
@@ -95,7 +95,7 @@ def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     return convert(content, Outcome, name=str(path), fix=fix)
 
 
-def is_older(outcome: Outcome, claim: Claim) -> bool:
+def is_outdated(outcome: Outcome, claim: Claim) -> bool:
     """Whether the claim has changed since: what decides, what is asked, what is compared, or which rates are tried.
 
     The verdict is then one on something else, however much it looks like one on the claim.
@@ -105,14 +105,14 @@ def is_older(outcome: Outcome, claim: Claim) -> bool:
     tuning = claim.tuning(outcome.budget) if claim.tuning else None
     variants = claim.variants(outcome.budget)
     setting = tuning.setting if tuning else None
-    tried = {name: list(tuning.rates) for name in finders(list(variants), tuning)} if tuning else {}
+    tried = {name: list(tuning.lrs) for name in tuned_variants(list(variants), tuning)} if tuning else {}
     asked = (_asked(claim.questions(outcome.budget)), _compared(variants, setting), tried)
     was_tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
     return asked != (_asked(outcome.answers), _compared(outcome.settings, setting), was_tried)
 
 
 def _asked(questions: Sequence[Question | Answer]) -> list[tuple[Any, ...]]:
-    return [(one.text, one.line, one.side, one.unit, one.always) for one in questions]
+    return [(one.text, one.threshold, one.side, one.unit, one.every_seed) for one in questions]
 
 
 def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:

@@ -7,15 +7,15 @@ from pathlib import Path
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import Outcome, save_outcome
-from normscope.lab.schedule import Schedule, Study, Watch
+from normscope.lab.scheduler import Study, StudyObserver, TrialScheduler
 from normscope.lab.store import Store
 from normscope.lab.study import study
-from normscope.lab.trials.text_sources import keep_text
+from normscope.lab.trials.text_sources import store_text
 from normscope.lab.workers import Processes, RayWorkers, Workers
 
 
 @dataclass(frozen=True)
-class Hands:
+class WorkerConfig:
     """Who does the work.
 
     Args:
@@ -31,7 +31,7 @@ class Hands:
 
 
 @dataclass(frozen=True)
-class Results:
+class ClaimResults:
     """What became of the claims: outcomes in the order in which they were asked for, and errors by name."""
 
     outcomes: list[Outcome]
@@ -39,8 +39,13 @@ class Results:
 
 
 def run_claims(
-    claims: Sequence[Claim], budget: Budget, folder: str | Path, watch: Watch, hands: Hands, text: Path | None = None
-) -> Results:
+    claims: Sequence[Claim],
+    budget: Budget,
+    folder: str | Path,
+    watch: StudyObserver,
+    hands: WorkerConfig,
+    text: Path | None = None,
+) -> ClaimResults:
     """Put claims to the test. Whatever is finished is kept in the folder, so that the same call goes on from there.
 
     Args:
@@ -52,7 +57,7 @@ def run_claims(
         text: a file to learn from in the place of the built-in stories.
     """
     store = Store(folder)
-    learnt_from = None if text is None else keep_text(text, store.texts)
+    learnt_from = None if text is None else store_text(text, store.texts)
 
     def kept(claim: Claim) -> Study[Outcome]:
         outcome = yield from study(claim, budget, learnt_from)
@@ -61,8 +66,8 @@ def run_claims(
 
     workers = hands.gather(store.texts)
     try:
-        schedule: Schedule[Outcome] = Schedule(store, workers, watch)
+        schedule: TrialScheduler[Outcome] = TrialScheduler(store, workers, watch)
         found = schedule.run({claim.name: kept(claim) for claim in claims})
     finally:
         workers.close()
-    return Results(list(found.values()), schedule.errors)
+    return ClaimResults(list(found.values()), schedule.errors)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import ConfigError, FileError
-from normscope.lab.code_version import LIBRARIES, made_of
-from normscope.lab.trial import Done, Trial
+from normscope.lab.code_version import LIBRARIES, code_digest
+from normscope.lab.trial import LabTrial, TrialResult
 from normscope.storage.files import make_folder, with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, read_checksummed_json
 
@@ -16,9 +16,9 @@ class _Kept(StrictStruct):
     measure: str
     settings: dict[str, Any]
     seed: int
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
     seconds: float
-    made_of: str
+    code_digest: str
 
 
 class Store:
@@ -33,7 +33,7 @@ class Store:
         self.trials = make_folder(self.folder / "trials")
         self.texts = self.folder / "texts"
 
-    def find(self, trial: Trial) -> Done | None:
+    def find(self, trial: LabTrial) -> TrialResult | None:
         """What the trial gave when it was run before; None if it never was, or if its file is damaged."""
         path, fix = self._path(trial), "run the trial again"
         try:
@@ -44,11 +44,11 @@ class Store:
             return None  # it is run again, which is never wrong
         if kept.settings != json.loads(json.dumps(trial.settings)):
             return None
-        return Done(kept.figures, kept.seconds, kept.made_of)
+        return TrialResult(kept.metrics, kept.seconds, kept.code_digest)
 
-    def keep(self, trial: Trial, done: Done) -> None:
+    def keep(self, trial: LabTrial, done: TrialResult) -> None:
         """Keep what it gave; refused if it was not run with the code that it would be found by."""
-        if done.made_of != made_of(trial.module):
+        if done.code_digest != code_digest(trial.module):
             raise ConfigError(
                 f"{trial.measure} was run with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
                 "began with, so its figures are not kept\nfix: run the same command again, and edit no file "
@@ -62,9 +62,9 @@ class Store:
         }
         write_atomically(self._path(trial), json.dumps(with_checksum(content)) + "\n")
 
-    def forget(self, trial: Trial) -> None:
+    def forget(self, trial: LabTrial) -> None:
         """Let a trial be run again."""
         self._path(trial).unlink(missing_ok=True)
 
-    def _path(self, trial: Trial) -> Path:
+    def _path(self, trial: LabTrial) -> Path:
         return self.trials / f"{trial.key}.json"

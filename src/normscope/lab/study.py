@@ -5,12 +5,12 @@ from typing import Any
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
-from normscope.lab.schedule import Study
-from normscope.lab.trial import Trial, name_of
-from normscope.lab.tuning import best_rates, tries, tuned_losses
-from normscope.lab.verdict import answer, left_to_chance, verdict_of
+from normscope.lab.scheduler import Study
+from normscope.lab.trial import LabTrial, function_path
+from normscope.lab.tuning import best_lrs, tuned_losses, tuning_runs
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import answer, count_random, verdict_of
 
 FIRST_SEED = 100
 """What is judged is judged with seeds that nobody has looked at: whoever designs a claim tries it with smaller ones."""
@@ -23,7 +23,7 @@ def trial_count(claim: Claim, budget: Budget) -> int:
     variants = claim.variants(budget)
     found = 0
     if claim.tuning is not None:
-        found = len(tries(variants, claim.tuning(budget)))
+        found = len(tuning_runs(variants, claim.tuning(budget)))
     return found + budget.seeds * len(variants)
 
 
@@ -39,20 +39,20 @@ def study(claim: Claim, budget: Budget, text: Any = None) -> Study[Outcome]:
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + budget.seeds))
     seconds = 0.0
     tuned: dict[str, dict[float, float]] = {}
-    rates: dict[str, float] = {}
+    lrs: dict[str, float] = {}
     if claim.tuning is not None:
         tuning = claim.tuning(budget)
-        done = yield [_trial(claim, settings, seed) for settings, seed in tries(variants, tuning)]
+        done = yield [_trial(claim, settings, seed) for settings, seed in tuning_runs(variants, tuning)]
         seconds += sum(one.seconds for one in done)
         tuned = tuned_losses(list(variants), tuning, done)
-        rates = best_rates(tuned, tuning.shared)
-        variants = {name: {**settings, tuning.setting: rates[name]} for name, settings in variants.items()}
+        lrs = best_lrs(tuned, tuning.shared)
+        variants = {name: {**settings, tuning.setting: lrs[name]} for name, settings in variants.items()}
     done = yield [_trial(claim, settings, seed) for settings in variants.values() for seed in seeds]
     seconds += sum(one.seconds for one in done)
-    runs = Runs.collect(variants, seeds, [one.figures for one in done], rates)
-    refuse_unequal(claim, runs)
+    runs = VariantRuns.collect(variants, seeds, [one.metrics for one in done], lrs)
+    check_equal(claim, runs)
     questions = claim.questions(budget)
-    answers = tuple(answer(question, runs.by_seed(), left_to_chance(questions)) for question in questions)
+    answers = tuple(answer(question, runs.by_seed(), count_random(questions)) for question in questions)
     verdict = verdict_of(answers)
     return Outcome(claim.name, verdict, answers, runs, variants, tuned, budget, seconds, rule=claim.rule)
 
@@ -61,19 +61,19 @@ def _with_text(settings: Settings, text: Any) -> Settings:
     return {**settings, "text": text} if text is not None and "text" in settings else settings
 
 
-def _trial(claim: Claim, settings: Settings, seed: int) -> Trial:
-    return Trial(name_of(claim.measure), settings, seed, alone=claim.kind == "measured")
+def _trial(claim: Claim, settings: Settings, seed: int) -> LabTrial:
+    return LabTrial(function_path(claim.measure), settings, seed, alone=claim.kind == "measured")
 
 
-def refuse_unequal(claim: Claim, runs: Runs) -> None:
+def check_equal(claim: Claim, runs: VariantRuns) -> None:
     """Refuse to compare variants that do not have the same of what the claim says they have."""
-    figure = "flops" if claim.equal == "compute" else claim.equal
-    trained = all("steps" in run for figures in runs.figures.values() for run in figures)
-    if figure == "steps" and not trained:
+    metric = "flops" if claim.equal == "compute" else claim.equal
+    trained = all("steps" in run for metrics in runs.metrics.values() for run in metrics)
+    if metric == "steps" and not trained:
         return
-    sizes = {name: runs.mean(name, figure) for name in runs.variants}
+    sizes = {name: runs.mean(name, metric) for name in runs.variants}
     least, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-    if sizes[largest] > (1 + MAY_DIFFER[figure]) * sizes[least]:
+    if sizes[largest] > (1 + MAY_DIFFER[metric]) * sizes[least]:
         raise ConfigError(
             f"the claim {claim.name!r} compares variants of equal {claim.equal}, but {largest!r} has "
             f"{sizes[largest]:,.0f} and {least!r} {sizes[least]:,.0f}"

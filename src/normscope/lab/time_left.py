@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.tuning import tries
+from normscope.lab.tuning import tuning_runs
 
 BESIDES_BLOCKS = 2
 """A step's embedding, loss and optimiser take about as long as two blocks, at the size of the lab's models."""
@@ -21,7 +21,7 @@ def work_of(settings: Settings) -> float:
     Only what is said in the settings of all kinds of trials is looked at. The unit does not matter, as what a block
     takes is seen while it runs; that claims differ by a hundred times does.
 
-    >>> work_of({"steps": 100, "model": {"depth": 4}}), work_of({"steps": 100, "rates": [0.1, 1.0]}), work_of({})
+    >>> work_of({"steps": 100, "model": {"depth": 4}}), work_of({"steps": 100, "lrs": [0.1, 1.0]}), work_of({})
     (600.0, 400.0, 50.0)
     """
     if "flops" in settings:
@@ -29,17 +29,17 @@ def work_of(settings: Settings) -> float:
     if "steps" not in settings:
         return WITHOUT_STEPS
     depth = settings.get("model", settings).get("depth", 0)
-    return float(settings["steps"] * (BESIDES_BLOCKS + depth) * len(settings.get("rates", [None])))
+    return float(settings["steps"] * (BESIDES_BLOCKS + depth) * len(settings.get("lrs", [None])))
 
 
 def claim_work(claim: Claim, budget: Budget) -> float:
     """That of all trials of a claim."""
     variants = claim.variants(budget)
-    tried = [] if claim.tuning is None else [settings for settings, _ in tries(variants, claim.tuning(budget))]
+    tried = [] if claim.tuning is None else [settings for settings, _ in tuning_runs(variants, claim.tuning(budget))]
     return sum(map(work_of, tried)) + budget.seeds * sum(map(work_of, variants.values()))
 
 
-class Remaining:
+class TimeLeft:
     """Counts trials and guesses the rest.
 
     Args:
@@ -49,7 +49,7 @@ class Remaining:
         clock: seconds, of any beginning.
 
     >>> seconds = iter([12.0, 12.0])
-    >>> remaining = Remaining({"one": 2, "two": 2}, {"one": 20.0, "two": 200.0}, lambda: next(seconds))
+    >>> remaining = TimeLeft({"one": 2, "two": 2}, {"one": 20.0, "two": 200.0}, lambda: next(seconds))
     >>> remaining.done("one", 10.0, 6.0, cached=False)
     >>> remaining.seconds()  # 10 of the work took 6 s; 210 are left
     126.0

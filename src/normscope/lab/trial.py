@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from normscope.lab.claim import Measure, Settings
-from normscope.lab.code_version import digest, made_of, processor, snapshot
-from normscope.lab.trial_values import checked
-from normscope.lab.trials.text_sources import texts_in
+from normscope.lab.code_version import code_digest, digest, processor, snapshot
+from normscope.lab.trial_values import to_plain_metrics
+from normscope.lab.trials.text_sources import text_folder
 
 
 @dataclass(frozen=True)
-class Trial:
+class LabTrial:
     """What is to be run.
 
     Args:
@@ -38,7 +38,7 @@ class Trial:
     def key(self) -> str:
         """The same for the same figures: of code, libraries, settings and seed; and of the processor for times."""
         where = processor() if self.alone else None
-        return digest([made_of(self.module), where, self.measure, self.settings, self.seed])
+        return digest([code_digest(self.module), where, self.measure, self.settings, self.seed])
 
     @property
     def in_words(self) -> str:
@@ -47,30 +47,30 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Done:
+class TrialResult:
     """What a trial gave.
 
     Args:
         figures: by name.
         seconds: of a core that it took, however busy the machine was.
-        made_of: a digest of the code and the libraries that it was run with.
+        code_digest: a digest of the code and the libraries that it was run with.
     """
 
-    figures: Mapping[str, Any]
+    metrics: Mapping[str, Any]
     seconds: float
-    made_of: str
+    code_digest: str
 
 
-def name_of(measure: Measure) -> str:
+def function_path(measure: Measure) -> str:
     """A function as `module:name`, by which another process finds it.
 
-    >>> name_of(perform)
-    'normscope.lab.trial:perform'
+    >>> function_path(run_trial)
+    'normscope.lab.trial:run_trial'
     """
     return f"{measure.__module__}:{measure.__qualname__}"
 
 
-def perform(trial: Trial, texts: Path | None = None) -> Done:
+def run_trial(trial: LabTrial, texts: Path | None = None) -> TrialResult:
     """Run it here and now, on one core: the figures must not depend on how many others run beside it."""
     code = snapshot()  # before anything is loaded
     import torch
@@ -81,10 +81,10 @@ def perform(trial: Trial, texts: Path | None = None) -> Done:
     try:
         torch.set_num_threads(1)
         torch.manual_seed(trial.seed)
-        with texts_in(texts):
-            figures = measure(trial.settings, trial.seed)
+        with text_folder(texts):
+            metrics = measure(trial.settings, trial.seed)
     finally:
         torch.set_num_threads(threads)
         seconds = time.process_time() - start
         code.note_loaded()
-    return Done(checked(figures, trial.measure), seconds, made_of(trial.module))
+    return TrialResult(to_plain_metrics(metrics, trial.measure), seconds, code_digest(trial.module))

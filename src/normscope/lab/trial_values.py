@@ -8,13 +8,13 @@ from typing import Any
 from normscope.errors import NonFiniteError
 
 
-def checked(figures: Mapping[str, Any], whose: str) -> dict[str, Any]:
+def to_plain_metrics(metrics: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """The figures as plain Python values. What is not finite is refused by name: a measure has to say what it means.
 
-    >>> checked({"loss": 2, "curve": [(1, 0.5)]}, "demo")
+    >>> to_plain_metrics({"loss": 2, "curve": [(1, 0.5)]}, "demo")
     {'loss': 2, 'curve': [[1, 0.5]]}
     """
-    return {str(name): _plain(value, f"{name} of {whose}") for name, value in figures.items()}
+    return {str(name): _plain(value, f"{name} of {whose}") for name, value in metrics.items()}
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -16,16 +16,16 @@ Verdict = Literal["supported", "contradicted", "inconclusive"]
 VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "inconclusive")
 Side = Literal["above", "below"]
 
-Figures = Mapping[str, Any]
+Metrics = Mapping[str, Any]
 """What a run gave, by name: numbers, truth values, and curves as lists."""
 
-BySeed = Mapping[str, Figures]
+BySeed = Mapping[str, Metrics]
 """The figures of every variant, all with one seed: what is compared had the same data in the same order."""
 
 CONFIDENCE = 0.95
 """Of all the intervals of a claim together."""
 
-FACTORS = "factors of two"
+LOG2_RATIO = "factors of two"
 """The unit of a ratio's logarithm, whose mean is not the mean of the ratios; readers are shown the ratio that it is."""
 
 
@@ -44,10 +44,10 @@ class Question:
 
     text: str
     effect: Callable[[BySeed], float]
-    line: float = 0.0
+    threshold: float = 0.0
     side: Side = "above"
     unit: str = ""
-    always: bool = False
+    every_seed: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,22 @@ class Answer:
     """
 
     text: str
-    line: float
+    threshold: float
     side: Side
     unit: str
     effects: tuple[float, ...]
     interval: Interval
     verdict: Verdict
-    always: bool
+    every_seed: bool
     confidence: float | None
 
 
-def left_to_chance(questions: Sequence[Question]) -> int:
+def count_random(questions: Sequence[Question]) -> int:
     """How many of them chance plays a part in; what holds for every seed needs no room for it."""
-    return sum(not question.always for question in questions)
+    return sum(not question.every_seed for question in questions)
 
 
-def confidence_of_each(questions: int) -> float:
+def bonferroni_confidence(questions: int) -> float:
     """What each of so many intervals needs, so that all of them together hold with `CONFIDENCE` (Bonferroni).
 
     One contradicted part is enough for a claim to fall: with many parts, chance has as many tries to bring it down, and
@@ -87,7 +87,7 @@ def confidence_of_each(questions: int) -> float:
     claim has a part that is false by itself. The same intervals are used for both all the same, as is settled before a
     run: that is too careful with support, never too bold.
 
-    >>> confidence_of_each(1), confidence_of_each(2)
+    >>> bonferroni_confidence(1), bonferroni_confidence(2)
     (0.95, 0.975)
     """
     return 1 - (1 - CONFIDENCE) / questions
@@ -96,35 +96,35 @@ def confidence_of_each(questions: int) -> float:
 def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> Answer:
     """Ask the runs of all seeds; `questions` is how many of a claim's are left to chance, of which this may be one."""
     effects = tuple(float(question.effect(by_seed)) for by_seed in runs)
-    confidence = None if question.always else confidence_of_each(questions)
+    confidence = None if question.every_seed else bonferroni_confidence(questions)
     interval = extremes(effects) if confidence is None else confidence_interval(effects, confidence)
-    decided = _decide(interval, question.line, question.side, always=question.always)
+    decided = _decide(interval, question.threshold, question.side, every_seed=question.every_seed)
     return Answer(
         text=question.text,
-        line=question.line,
+        threshold=question.threshold,
         side=question.side,
         unit=question.unit,
         effects=effects,
         interval=interval,
         verdict=decided,
-        always=question.always,
+        every_seed=question.every_seed,
         confidence=confidence,
     )
 
 
-def _decide(interval: Interval, line: float, side: Side, *, always: bool) -> Verdict:
+def _decide(interval: Interval, threshold: float, side: Side, *, every_seed: bool) -> Verdict:
     """Where the interval lies. What must always hold has no doubt: one seed against it is enough.
 
-    >>> _decide(Interval(0.2, 0.1, 0.3), 0.0, "above", always=False)
+    >>> _decide(Interval(0.2, 0.1, 0.3), 0.0, "above", every_seed=False)
     'supported'
-    >>> _decide(Interval(0.2, -0.1, 0.5), 0.0, "above", always=False)
+    >>> _decide(Interval(0.2, -0.1, 0.5), 0.0, "above", every_seed=False)
     'inconclusive'
     """
-    holds = interval.low > line if side == "above" else interval.high < line
+    holds = interval.low > threshold if side == "above" else interval.high < threshold
     if holds:
         return "supported"
-    fails = interval.high < line if side == "above" else interval.low > line
-    return "contradicted" if fails or always else "inconclusive"
+    fails = interval.high < threshold if side == "above" else interval.low > threshold
+    return "contradicted" if fails or every_seed else "inconclusive"
 
 
 def verdict_of(answers: Sequence[Answer]) -> Verdict:

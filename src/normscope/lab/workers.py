@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from normscope.checks import check_positive_int, short_repr
 from normscope.errors import ConfigError
 from normscope.lab.code_version import snapshot
-from normscope.lab.trial import Done, Trial, perform
+from normscope.lab.trial import LabTrial, TrialResult, run_trial
 
 
 class Workers(Protocol):
@@ -19,7 +19,7 @@ class Workers(Protocol):
 
     count: int
 
-    def start(self, trial: Trial) -> "Future[Done]":
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
         """Begin with a trial. If the process that runs it is lost, the future raises `BrokenExecutor`."""
 
     def close(self) -> None: ...
@@ -46,10 +46,10 @@ class Processes:
         self._begun = self._context.Value("b", 0, lock=False)  # a process that is killed would keep a lock for good
         self._pool = self._new_pool()
 
-    def start(self, trial: Trial) -> "Future[Done]":
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
         """Begin with a trial; where a process was lost, with new ones."""
         try:
-            return self._pool.submit(perform, trial, self._texts)
+            return self._pool.submit(run_trial, trial, self._texts)
         except BrokenExecutor:
             if not self._begun.value:
                 raise ConfigError(
@@ -59,7 +59,7 @@ class Processes:
                 ) from None
             self._pool.shutdown()
             self._pool = self._new_pool()
-            return self._pool.submit(perform, trial, self._texts)
+            return self._pool.submit(run_trial, trial, self._texts)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.count, self._context, _begin, (self._begun,))
@@ -101,17 +101,17 @@ class RayWorkers:
                 ) from error
         self._ray, self._texts = ray, texts
         self._running: set[Any] = set()
-        self._perform = ray.remote(num_cpus=1)(perform)
+        self._perform = ray.remote(num_cpus=1)(run_trial)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def start(self, trial: Trial) -> "Future[Done]":
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
         running = self._perform.remote(trial, self._texts)
-        future: Future[Done] = Future()
+        future: Future[TrialResult] = Future()
         self._running.add(running)
         running.future().add_done_callback(lambda ended: self._end(running, ended, future))
         return future
 
-    def _end(self, running: Any, ended: "Future[Done]", future: "Future[Done]") -> None:
+    def _end(self, running: Any, ended: "Future[TrialResult]", future: "Future[TrialResult]") -> None:
         """Pass on what came of a trial, errors as other workers have them and not in Ray's wrapping."""
         self._running.discard(running)
         error = ended.exception()

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
-from normscope.lab.trials.layers import LIBRARIES, apart, furthest_apart, rms
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.trials.layers import LIBRARIES, max_difference, rms, rms_difference
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 TOKENS, WIDTH = 256, 32
@@ -34,7 +34,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """The layer with the gain and bias that bring its output nearest to its input: least squares for each feature."""
     library: Any = LIBRARIES[settings["library"]]
     chance = torch.Generator().manual_seed(seed)
@@ -45,7 +45,7 @@ def measure(settings: Settings, seed: int) -> Figures:
         layer(x)  # by which BatchNorm gets something to remember
         _fit(layer.train(training), x)
         given = x if other is None else other
-        return apart(layer(given), given) / rms(given)
+        return rms_difference(layer(given), given) / rms(given)
 
     def tokens(many: int = TOKENS, sizes: float = USUAL, means: float = USUAL, common: float = 0.0) -> Tensor:
         return _tokens(chance, many, sizes, means) + common
@@ -97,15 +97,15 @@ def _start(library: Any, chance: torch.Generator) -> float:
         (library.BatchNorm2d(6), library.BatchNorm2d(6, affine=False)),
         (library.InstanceNorm2d(6, affine=True), library.InstanceNorm2d(6)),
     ]
-    return max(furthest_apart(one(images), other(images)) for one, other in pairs)
+    return max(max_difference(one(images), other(images)) for one, other in pairs)
 
 
 def questions(budget: Budget) -> list[Question]:
-    def below(text: str, figure: str, line: float, norms: list[str]) -> Question:
+    def below(text: str, metric: str, threshold: float, norms: list[str]) -> Question:
         def effect(runs: BySeed) -> float:
-            return max(float(runs[f"{library} {norm}"][figure]) for library in LIBRARIES for norm in norms)
+            return max(float(runs[f"{library} {norm}"][metric]) for library in LIBRARIES for norm in norms)
 
-        return Question(text, effect, line=line, side="below", always=True)
+        return Question(text, effect, threshold=threshold, side="below", every_seed=True)
 
     start = "all norms: with the first gain and bias, what comes out is what was standardised"
     alike = "all norms: tokens of one size and one mean come back (error as a share of x)"
@@ -121,13 +121,13 @@ def questions(budget: Budget) -> list[Question]:
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     colours = dict(zip(NORMS, "abc", strict=True))
 
-    def chart(title: str, label: str, figure: str, *theories: ChartLine) -> Chart:
+    def chart(title: str, label: str, metric: str, *theories: ChartLine) -> Chart:
         lines = [
             # RMSNorm's sometimes lie on LayerNorm's, so its dots do without a line.
-            ChartLine(norm, runs.curve(f"normscope {norm}", figure), colour, dots=True, connected=norm != "RMSNorm")
+            ChartLine(norm, runs.curve(f"normscope {norm}", metric), colour, dots=True, connected=norm != "RMSNorm")
             for norm, colour in colours.items()
         ]
         return Chart(title, label, "error, as a share of x", [*lines, *theories])
@@ -137,9 +137,9 @@ def charts(runs: Runs) -> list[Chart]:
     means = [(spread, spread / (1 + spread**2) ** 0.5) for spread in SPREADS]
     by_batch = [
         ChartLine(
-            label, runs.curve("normscope BatchNorm", f"by_batch_{figure}"), colour, dots=True, connected=colour != "c"
+            label, runs.curve("normscope BatchNorm", f"by_batch_{metric}"), colour, dots=True, connected=colour != "c"
         )
-        for label, figure, colour in (
+        for label, metric, colour in (
             ("another batch, in training", "training", "a"),
             ("another batch, in eval mode", "eval", "b"),
             ("the batch it was fitted to", "fitted", "c"),

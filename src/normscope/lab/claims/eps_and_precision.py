@@ -8,9 +8,9 @@ from torch import Tensor
 
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
 from normscope.lab.trials.layers import LIBRARIES, rms
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import COLORS, Chart, ChartLine
 
 TOKENS, WIDTH = 16, 768
@@ -31,25 +31,25 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {f"{whose} {dtype}": {"whose": whose, "dtype": dtype} for whose in (*LIBRARIES, HAND) for dtype in TYPES}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Constant tokens, and random ones of every variance, through LayerNorm with each eps."""
     dtype: torch.dtype = getattr(torch, settings["dtype"])
     chance = torch.Generator().manual_seed(seed)
     constant = torch.randn(TOKENS, 1, generator=chance).expand(TOKENS, WIDTH).to(dtype)
     z = torch.randn(TOKENS, WIDTH, generator=chance)
     z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, eps in EPSILONS.items():
         norm = _norm(settings["whose"], eps, dtype)
         flat = norm(constant)
-        figures[f"broken {name}"] = (~flat.isfinite()).any(1).float().mean().item()
-        figures[f"largest {name}"] = flat.double().nan_to_num(0.0).abs().max().item()
-        figures[f"kept {name}"] = (flat.isfinite() & (flat.abs() < NOTICED)).all(1).float().mean().item()
+        metrics[f"broken {name}"] = (~flat.isfinite()).any(1).float().mean().item()
+        metrics[f"largest {name}"] = flat.double().nan_to_num(0.0).abs().max().item()
+        metrics[f"kept {name}"] = (flat.isfinite() & (flat.abs() < NOTICED)).all(1).float().mean().item()
         sizes = [(variance, rms(norm((variance**0.5 * z).to(dtype)))) for variance in VARIANCES]
         # What is not finite has no place in a picture.
-        figures[f"sizes {name}"] = [(variance, size) for variance, size in sizes if size < float("inf")]
-        figures[f"off {name}"] = abs(dict(sizes)[1.0] - 1)
-    return figures
+        metrics[f"sizes {name}"] = [(variance, size) for variance, size in sizes if size < float("inf")]
+        metrics[f"off {name}"] = abs(dict(sizes)[1.0] - 1)
+    return metrics
 
 
 def _norm(whose: str, eps: float, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -66,11 +66,11 @@ def _by_hand(x: Tensor, eps: float) -> Tensor:
 
 
 def questions(budget: Budget) -> list[Question]:
-    def least(text: str, figure: str, those: list[str], line: float = ALL) -> Question:
+    def least(text: str, metric: str, those: list[str], threshold: float = ALL) -> Question:
         def effect(runs: BySeed) -> float:
-            return min(float(runs[name][figure]) for name in those)
+            return min(float(runs[name][metric]) for name in those)
 
-        return Question(text, effect, line=line, side="above", always=True)
+        return Question(text, effect, threshold=threshold, side="above", every_seed=True)
 
     def lost(whose: str, dtype: str) -> Question:
         def kept(runs: BySeed) -> float:
@@ -78,10 +78,10 @@ def questions(budget: Budget) -> list[Question]:
 
         layer = {HAND: "written by hand"}.get(whose, f"{whose}'s layer")
         text = f"1e-20 protects nothing in {dtype}, {layer}: share of constant tokens that become zeros"
-        return Question(text, kept, line=LOST, side="below", always=True)
+        return Question(text, kept, threshold=LOST, side="below", every_seed=True)
 
     def largest_error(runs: BySeed) -> float:
-        return max(float(figures["off 1e-5"]) for figures in runs.values())
+        return max(float(metrics["off 1e-5"]) for metrics in runs.values())
 
     everything = [f"{whose} {dtype}" for whose in (*LIBRARIES, HAND) for dtype in TYPES]
     layers = [f"{library} float32" for library in LIBRARIES]
@@ -91,11 +91,11 @@ def questions(budget: Budget) -> list[Question]:
         least("with 1e-5 every constant token becomes zeros, in every type", "kept 1e-5", everything),
         *(lost(whose, dtype) for whose in (HAND, "torch", "normscope") for dtype in HALVES),
         least("0.1 distorts: of variance 1 comes another size", "off 0.1", everything, NOTICED),
-        Question("1e-5 does not: of variance 1 comes size 1", largest_error, NOTICED, "below", always=True),
+        Question("1e-5 does not: of variance 1 comes size 1", largest_error, NOTICED, "below", every_seed=True),
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     def sizes(variant: str, title: str) -> Chart:
         lines = []
         for (name, eps), colour in zip(list(EPSILONS.items())[1:], "abc", strict=True):

@@ -7,9 +7,9 @@ import torch
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
 from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import COLORS, Chart, ChartLine
 
 MLP_GAIN = 0.4 * 0.5 * 1.6
@@ -39,7 +39,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {name: {**common, "wiring": wiring, "norm": norm} for name, (wiring, norm, _) in STACKS.items()}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Random vectors through stacks of blocks, a random gradient back: its length at the start, as a share."""
     torch.manual_seed(seed)
     config = BlockConfig(
@@ -78,7 +78,7 @@ def questions(budget: Budget) -> list[Question]:
             return max(_apart(got, factor**depth) for depth, got in runs[name]["arrives"])
 
         text = f"{name}: at every depth the gradient's length is {factor:.3g}^depth, within a factor of {TWICE:g}"
-        return Question(text, off, TWICE, "below", "times", always=True)
+        return Question(text, off, TWICE, "below", "times", every_seed=True)
 
     def deepest(runs: BySeed) -> float:
         return float(runs["no residual"]["arrives"][-1][1])
@@ -94,7 +94,7 @@ def questions(budget: Budget) -> list[Question]:
             deepest,
             VANISHED,
             "below",
-            always=True,
+            every_seed=True,
         ),
         Question(
             f"norm, two residuals, {COMPANY} tokens: at every depth it is as in a single block, within a factor of 2",
@@ -102,7 +102,7 @@ def questions(budget: Budget) -> list[Question]:
             TWICE,
             "below",
             "times",
-            always=True,
+            every_seed=True,
         ),
     ]
 
@@ -112,12 +112,12 @@ def _apart(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     def theory(factor: float) -> list[tuple[float, float]]:
         return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
 
-    def dots(name: str, figure: str, label: str, colour: str, beside: float = 0.0) -> ChartLine:
-        points, reach = runs.curve(name, figure), runs.band(name, figure)
+    def dots(name: str, metric: str, label: str, colour: str, beside: float = 0.0) -> ChartLine:
+        points, reach = runs.curve(name, metric), runs.band(name, metric)
         return ChartLine(label, points, colour, connected=False, interval=reach, interval_label=OF_SEEDS, offset=beside)
 
     alone: list[ChartLine] = []

@@ -9,8 +9,8 @@ from normscope.blocks.initialization import GLOROT_CORRECTED
 from normscope.blocks.linear import Linear
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 RATIOS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
@@ -34,7 +34,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {"layer": {"narrow": 240, "samples": budget.pick(quick=512, full=2048)}}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Layers of all ratios: their variances forward and backward, and of a layer up and another back down."""
     torch.manual_seed(seed)
     narrow, samples = settings["narrow"], settings["samples"]
@@ -87,14 +87,14 @@ def questions(budget: Budget) -> list[Question]:
     equal = f"equal widths: both directions keep their variance to within {TOLERANCE:.0%}"
     unequal = f"unequal widths: both directions are off by more than {CLEARLY_OFF:.0%}, at every ratio"
     return [
-        Question(identity, harmonic, ROUNDING, "below", always=True),
-        Question(theory, off_theory, TOLERANCE, "below", always=True),
-        Question(equal, lambda runs: max(changes(runs, square=True)), TOLERANCE, "below", always=True),
-        Question(unequal, lambda runs: min(changes(runs, square=False)), CLEARLY_OFF, "above", always=True),
+        Question(identity, harmonic, ROUNDING, "below", every_seed=True),
+        Question(theory, off_theory, TOLERANCE, "below", every_seed=True),
+        Question(equal, lambda runs: max(changes(runs, square=True)), TOLERANCE, "below", every_seed=True),
+        Question(unequal, lambda runs: min(changes(runs, square=False)), CLEARLY_OFF, "above", every_seed=True),
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     ratios = [2 ** (i / 8) for i in range(-24, 25)]
 
     def both(label: str, way: str, colour: str) -> list[ChartLine]:

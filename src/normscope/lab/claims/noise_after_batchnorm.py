@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.claim_runs import Runs
+from normscope.lab.claim import Claim, LRTuning, Settings
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.trials.conv_stack import Stack, checkpoints, training
-from normscope.lab.trials.covariate_shift import moments, shift_between
+from normscope.lab.trials.conv_stack import ConvStack, checkpoints, training
+from normscope.lab.trials.covariate_shift import feature_moments, shift_between
 from normscope.lab.trials.curves import thinned
-from normscope.lab.trials.digits import WHAT_SEEDS_CHANGE, load_digits
-from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, on_held_out
+from normscope.lab.trials.digits import FIXED_SPLIT, load_digits
+from normscope.lab.trials.images import IMAGE_MARGIN, UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits
 from normscope.lab.trials.noise import expected_shift
-from normscope.lab.verdict import FACTORS, BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import LOG2_RATIO, BySeed, Metrics, Question
 from normscope.render.chart import Chart
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "BatchNorm and noise": "noisy batch"}
@@ -29,30 +29,30 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {norm: {"norm": norm, "batch": 32, "steps": steps} for norm in NAMES.values()}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Train, and now and then measure how far a step moved what the layers give, on the same pictures.
 
     What all looks have in common is their geometric mean: a single look at which some feature hardly varied, and so
     moved far by its own measure, does not decide it.
     """
     digits, steps = load_digits(), int(settings["steps"])
-    model, probe = Stack(settings["norm"]), digits.test_images[:PROBE]
+    model, probe = ConvStack(settings["norm"]), digits.test_images[:PROBE]
     looks = checkpoints(steps, LOOKS)
     losses: list[float] = []
     shifts: list[tuple[int, float]] = []
     before = None
-    run = training(model, digits, batch=settings["batch"], steps=steps, rate=settings["rate"], seed=seed)
+    run = training(model, digits, batch=settings["batch"], steps=steps, lr=settings["lr"], seed=seed)
     for step, loss in enumerate(run):
-        losses.append(min(loss, 2 * CHANCE))
+        losses.append(min(loss, 2 * UNIFORM_LOSS))
         if before is not None:
-            shifts.append((step, shift_between(before, moments(model, probe))))
-        before = moments(model, probe) if step in looks else None
+            shifts.append((step, shift_between(before, feature_moments(model, probe))))
+        before = feature_moments(model, probe) if step in looks else None
     known = [(look, max(shift, LEAST)) for look, shift in shifts if math.isfinite(shift)]
     diverged = len(losses) < steps
-    held_out = GUESS if diverged else on_held_out(model, digits)
+    held_out = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     return {
         # Steps that a network did not live to see count as guessing.
-        "loss": (sum(losses) + CHANCE * (steps - len(losses))) / steps,
+        "loss": (sum(losses) + UNIFORM_LOSS * (steps - len(losses))) / steps,
         "curve": thinned(losses),
         "shift": statistics.geometric_mean(shift for _, shift in known) if known else LEAST,
         "shifts": known,
@@ -68,7 +68,7 @@ def questions(budget: Budget) -> list[Question]:
         def effect(runs: BySeed) -> float:
             return math.log2(runs["noisy batch"]["shift"] / runs[than]["shift"])
 
-        return Question(f"with noise the features shift further in a step than {name}", effect, unit=FACTORS)
+        return Question(f"with noise the features shift further in a step than {name}", effect, unit=LOG2_RATIO)
 
     def worse(runs: BySeed, than: str) -> float:
         return float(runs["noisy batch"]["loss"] - runs[than]["loss"])
@@ -77,9 +77,9 @@ def questions(budget: Budget) -> list[Question]:
         more_shift("batch", "with BatchNorm alone"),
         more_shift("none", "without a norm"),
         Question(
-            f"with noise the training loss, over all steps, is at most {MARGIN} nats above BatchNorm's",
+            f"with noise the training loss, over all steps, is at most {IMAGE_MARGIN} nats above BatchNorm's",
             lambda runs: worse(runs, "batch"),
-            line=MARGIN,
+            threshold=IMAGE_MARGIN,
             side="below",
             unit="nats",
         ),
@@ -92,13 +92,13 @@ def questions(budget: Budget) -> list[Question]:
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     title, unit = "How far one step moves the features", "standard deviations"
     shifts = curves(title, "step", unit, runs, "shifts", NAMES, log_y=True)
     held_out = {"loss": list(NAMES.values())}
     return [
         curves("Training loss, with the noise", "step", "nats", runs, "curve", NAMES),
-        replace(shifts, levels=[("theory: the noise alone", expected_shift())]),
+        replace(shifts, reference_lines=[("theory: the noise alone", expected_shift())]),
         categories(
             "Loss on held-out pictures, without the noise", "norm", "nats", runs, "held_out", held_out, list(NAMES)
         ),
@@ -123,18 +123,18 @@ CLAIM = Claim(
         "geometric mean. Its theory is of the noise alone, on channels of mean 0 and variance 1. Training is judged by "
         "the training loss, with the noise on, averaged over all steps, since the claim is about training; the loss on "
         "held-out pictures, where the noise is replaced by its mean (a scale of 1.125), is drawn but does not decide. "
-        f"{WHAT_SEEDS_CHANGE}"
+        f"{FIXED_SPLIT}"
     ),
     rule=(
         "Supported if the intervals of log2 of the ratio, the shift with noise to that with BatchNorm alone and to "
         "that without a norm, are above 0, and those of the training loss with noise are less than "
-        f"{MARGIN} nats above BatchNorm's, and below that without a norm."
+        f"{IMAGE_MARGIN} nats above BatchNorm's, and below that without a norm."
     ),
     variants=variants,
     measure=measure,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(rates=(0.03, 0.1, 0.3, 1.0), seeds=budget.pick(quick=1, full=3)),
+    tuning=lambda budget: LRTuning(lrs=(0.03, 0.1, 0.3, 1.0), seeds=budget.pick(quick=1, full=3)),
     meaning={
         "supported": (
             "In this network BatchNorm does not owe what it gives to steady inputs: without these it trains as well. "

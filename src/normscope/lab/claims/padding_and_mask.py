@@ -9,10 +9,10 @@ from torch import Tensor
 from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
-from normscope.lab.trials.layers import LIBRARIES, furthest_apart, rms
+from normscope.lab.trials.layers import LIBRARIES, max_difference, rms
 from normscope.lab.trials.text_sources import STORIES, load_text
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 LENGTH, ROWS, WIDTH = 64, 16, 32
@@ -31,7 +31,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {library: {"library": library, "text": STORIES} for library in LIBRARIES}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Texts of different lengths as padded batches: BatchNorm's statistics, and every norm's results at real tokens."""
     chance = torch.Generator().manual_seed(seed)
     text = torch.from_numpy(load_text(settings["text"]).train).long()
@@ -39,7 +39,7 @@ def measure(settings: Settings, seed: int) -> Figures:
     tokens = text[begin + torch.arange(LENGTH)]
     table = torch.randn(256, WIDTH, generator=chance)
     pad = torch.randn(WIDTH, generator=chance)  # the embedding of padding, one among others
-    figures: dict[str, Any] = {"mean": [], "mean_theory": [], "spread": [], "spread_theory": [], "masked": []}
+    metrics: dict[str, Any] = {"mean": [], "mean_theory": [], "spread": [], "spread_theory": [], "masked": []}
     for skew in SKEWS:
         lengths = (LENGTH * (torch.arange(1, ROWS + 1) / ROWS) ** skew).round().clamp(min=1)
         mask = torch.arange(LENGTH) < lengths[:, None]
@@ -49,22 +49,22 @@ def measure(settings: Settings, seed: int) -> Figures:
         mean, variance = real.mean(0), real.var(0, correction=0)
         distance = (pad - mean) / variance.sqrt()
         padded = _statistics(settings["library"], x)
-        figures["mean"].append((share, rms((padded[0] - mean) / variance.sqrt())))
-        figures["mean_theory"].append((share, share * rms(distance)))
-        figures["spread"].append((share, (padded[1] / variance).mean().item()))
+        metrics["mean"].append((share, rms((padded[0] - mean) / variance.sqrt())))
+        metrics["mean_theory"].append((share, share * rms(distance)))
+        metrics["spread"].append((share, (padded[1] / variance).mean().item()))
         theory = (1 - share) * (1 + share * distance.square().mean().item())
-        figures["spread_theory"].append((share, theory))
+        metrics["spread_theory"].append((share, theory))
         if skew == USUAL:
-            figures["usual"] = figures["mean"][-1][1]
+            metrics["usual"] = metrics["mean"][-1][1]
         if settings["library"] == "normscope":
             masked = _statistics("normscope", x, mask)
-            figures["masked"].append((share, rms((masked[0] - mean) / variance.sqrt())))
+            metrics["masked"].append((share, rms((masked[0] - mean) / variance.sqrt())))
             moved = {
                 name: (_moved(name, x, mask, given=False), _moved(name, x, mask, given=True)) for name in TEXT_NORMS
             }
-            figures.setdefault("without", []).append([moved[name][0] for name in TEXT_NORMS])
-            figures.setdefault("with", []).append([moved[name][1] for name in TEXT_NORMS])
-    return figures
+            metrics.setdefault("without", []).append([moved[name][0] for name in TEXT_NORMS])
+            metrics.setdefault("with", []).append([moved[name][1] for name in TEXT_NORMS])
+    return metrics
 
 
 def _statistics(library: str, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -84,12 +84,12 @@ def _moved(name: str, x: Tensor, mask: Tensor, *, given: bool) -> float:
     else:
         want = alone(x[mask][None])[0]
     memory = zip(padded.buffers(), alone.buffers(), strict=True)
-    return max(furthest_apart(y, want), *(furthest_apart(one, other) for one, other in memory), 0.0)
+    return max(max_difference(y, want), *(max_difference(one, other) for one, other in memory), 0.0)
 
 
 def questions(budget: Budget) -> list[Question]:
     def shift(runs: BySeed) -> float:
-        return min(float(figures["usual"]) for figures in runs.values())
+        return min(float(metrics["usual"]) for metrics in runs.values())
 
     def masked(runs: BySeed) -> float:
         return max(float(max(row)) for row in runs["normscope"]["with"])
@@ -102,16 +102,16 @@ def questions(budget: Budget) -> list[Question]:
         Question(
             "over a third of padding moves the mean that BatchNorm remembers",
             shift,
-            line=DIFFERENT,
+            threshold=DIFFERENT,
             unit="standard deviations",
-            always=True,
+            every_seed=True,
         ),
-        Question("with the mask no norm is moved by any share of padding", masked, ROUNDING, "below", always=True),
-        Question("LayerNorm, RMSNorm and GroupNorm need no mask for that", alone, ROUNDING, "below", always=True),
+        Question("with the mask no norm is moved by any share of padding", masked, ROUNDING, "below", every_seed=True),
+        Question("LayerNorm, RMSNorm and GroupNorm need no mask for that", alone, ROUNDING, "below", every_seed=True),
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     def lines(measured: str, theory: str) -> list[ChartLine]:
         return [
             ChartLine("normscope, no mask", runs.curve("normscope", measured), "a"),
@@ -120,8 +120,8 @@ def charts(runs: Runs) -> list[Chart]:
         ]
 
     masked = ChartLine("normscope, with the mask", runs.curve("normscope", "masked"), "c", dots=True)
-    rows = [figures["without"][SKEWS.index(USUAL)] for figures in runs.figures["normscope"]]
-    hidden = [figures["with"][SKEWS.index(USUAL)] for figures in runs.figures["normscope"]]
+    rows = [metrics["without"][SKEWS.index(USUAL)] for metrics in runs.metrics["normscope"]]
+    hidden = [metrics["with"][SKEWS.index(USUAL)] for metrics in runs.metrics["normscope"]]
     share, moved = "share of padding", "moved by, in standard deviations"
     by_norm = [
         ChartLine(

@@ -5,13 +5,13 @@ import time
 from collections.abc import Mapping
 
 from normscope.data.batches import Batches
-from normscope.lab.budget import Budget, budget_of
-from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.claim_runs import Runs
-from normscope.lab.report.charts import categories, differences, dots
-from normscope.lab.trials.text import MARGIN, SMALL, build_gpt, train_text, training_config
+from normscope.lab.budget import Budget, get_budget
+from normscope.lab.claim import Claim, LRTuning, Settings
+from normscope.lab.report.charts import categories, differences, interval_dots
+from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, build_gpt, train_text, training_config
 from normscope.lab.trials.text_sources import load_text
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import COLORS, Chart
 from normscope.training.trainer import Trainer
 
@@ -24,8 +24,8 @@ TURNS = 30
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
     def settings(activation: str, equal: str) -> Settings:
-        model = {**SMALL["model"], "activation": activation}  # a gated MLP has 2/3 of the hidden units by default
-        return {**SMALL, "model": model, "steps": budget.pick(quick=230, full=3000), "equal": equal}
+        model = {**SMALL_GPT["model"], "activation": activation}  # a gated MLP has 2/3 of the hidden units by default
+        return {**SMALL_GPT, "model": model, "steps": budget.pick(quick=230, full=3000), "equal": equal}
 
     return {
         REFERENCE: settings(REFERENCE, "steps"),  # whose time is what the others get
@@ -33,7 +33,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Train for a number of steps, or for as many as fit into the time that the reference needs for that number."""
     if settings["equal"] == "steps":
         return train_text(settings, seed)
@@ -66,7 +66,7 @@ def _trainer(settings: Settings, seed: int) -> Trainer:
     text = load_text(settings["text"])
     model = build_gpt(settings, text, seed)
     # As slow as to stay finite: it is only about time.
-    config = training_config({**settings, "rate": 1e-4}, TURNS, seed)
+    config = training_config({**settings, "lr": 1e-4}, TURNS, seed)
     return Trainer(model, config, Batches(text.train, model.config.context, settings["batch"], seed))
 
 
@@ -75,21 +75,21 @@ def questions(budget: Budget) -> list[Question]:
         def effect(runs: BySeed) -> float:
             return float(runs[REFERENCE]["loss"] - runs[f"{other}, equal {equal}"]["loss"])
 
-        line = 0.0 if other == "relu" else MARGIN
-        where = "below" if other == "relu" else f"at most {MARGIN} nats above"
+        threshold = 0.0 if other == "relu" else TEXT_MARGIN
+        where = "below" if other == "relu" else f"at most {TEXT_MARGIN} nats above"
         text = f"at equal {equal} ReLU²'s loss is {where} {OTHERS[other]}'s"
-        return Question(text, effect, line, "below", unit="nats")
+        return Question(text, effect, threshold, "below", unit="nats")
 
     return [excess(other, equal) for equal in EQUAL for other in OTHERS]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     names = ["ReLU²", *OTHERS.values()]
     lines = {f"equal {equal}": [f"{other}, equal {equal}" for other in OTHERS] for equal in EQUAL}
     pairs = {label: [(REFERENCE, variant) for variant in variants] for label, variants in lines.items()}
     times = [runs.interval(f"{other}, equal time", "relative_time") for other in OTHERS]
-    relative = dots("measured", list(enumerate(times, start=1)), COLORS[0])
-    behind = ("the line", [0.0 if other == "relu" else MARGIN for other in OTHERS])
+    relative = interval_dots("measured", list(enumerate(times, start=1)), COLORS[0])
+    behind = ("the line", [0.0 if other == "relu" else TEXT_MARGIN for other in OTHERS])
     every = {label: [REFERENCE, *variants] for label, variants in lines.items()}
     return [
         differences(
@@ -100,7 +100,7 @@ def charts(runs: Runs) -> list[Chart]:
             "loss",
             pairs,
             list(OTHERS.values()),
-            asked=questions(budget_of("quick")),
+            asked=questions(get_budget("quick")),
             own_levels=behind,
         ),
         categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", every, names),
@@ -129,14 +129,14 @@ CLAIM = Claim(
     ),
     rule=(
         "Supported if, both at equal steps and at equal time, the interval of ReLU²'s loss minus the other's is below "
-        f"0 for ReLU, and below {MARGIN} nats for GELU and SwiGLU."
+        f"0 for ReLU, and below {TEXT_MARGIN} nats for GELU and SwiGLU."
     ),
     variants=variants,
     measure=measure,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(
-        rates=(3e-3, 1e-2, 3e-2),
+    tuning=lambda budget: LRTuning(
+        lrs=(3e-3, 1e-2, 3e-2),
         seeds=budget.pick(quick=1, full=3),
         shared={f"{other}, equal time": f"{other}, equal steps" for other in OTHERS},
     ),

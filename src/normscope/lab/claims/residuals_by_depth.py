@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.claim_runs import Runs
+from normscope.lab.claim import Claim, LRTuning, Settings
 from normscope.lab.report.charts import by_number, curves
-from normscope.lab.trials.text import MARGIN, SMALL, train_text
+from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, train_text
+from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import BySeed, Question
 from normscope.render.chart import Chart
 
@@ -26,7 +26,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # so that 24 blocks are affordable
     return {
         name(residuals, depth): {
-            **SMALL,
+            **SMALL_GPT,
             "model": {**narrow, "depth": depth, "wiring": wiring},
             "steps": budget.pick(quick=90, full=1200),
         }
@@ -48,17 +48,17 @@ def questions(budget: Budget) -> list[Question]:
         def growth(runs: BySeed) -> float:
             return gap(runs, fewer, more, deepest) - gap(runs, fewer, more, shallowest)
 
-        wins = f"at {deepest} blocks the loss with {fewer} is more than {MARGIN} nats above that with {more}"
+        wins = f"at {deepest} blocks the loss with {fewer} is more than {TEXT_MARGIN} nats above that with {more}"
         grows = f"that gap is wider at {deepest} blocks than at {shallowest}"
         return [
-            Question(wins, at_the_deepest, MARGIN, unit="nats"),
+            Question(wins, at_the_deepest, TEXT_MARGIN, unit="nats"),
             Question(f"from {more} to {fewer}: {grows}", growth, unit="nats"),
         ]
 
     return beats("two", "one") + beats("one", "none")
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     numbers = sorted({int(variant.split()[1]) for variant in runs.variants})
     lines = {residuals: {float(depth): name(residuals, depth) for depth in numbers} for residuals in WIRINGS}
     deepest = {residuals: name(residuals, numbers[-1]) for residuals in WIRINGS}
@@ -85,15 +85,15 @@ CLAIM = Claim(
     ),
     rule=(
         "Two gaps are looked at: by how much the loss with one is above that with two, and with none above that with "
-        f"one. Supported if at 24 blocks the interval of each gap is above {MARGIN} nats, and that of each gap's "
+        f"one. Supported if at 24 blocks the interval of each gap is above {TEXT_MARGIN} nats, and that of each gap's "
         "growth from the shallowest model to the deepest is above 0."
     ),
     variants=variants,
     measure=train_text,
     questions=questions,
     charts=charts,
-    tuning=lambda budget: Tuning(
-        rates=budget.pick(quick=(2e-3, 6e-3, 2e-2, 6e-2), full=(6e-4, 2e-3, 6e-3, 2e-2, 6e-2)),
+    tuning=lambda budget: LRTuning(
+        lrs=budget.pick(quick=(2e-3, 6e-3, 2e-2, 6e-2), full=(6e-4, 2e-3, 6e-3, 2e-2, 6e-2)),
         seeds=budget.pick(quick=1, full=2),
     ),
     meaning={

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.claim_runs import Runs
-from normscope.lab.report.charts import categories, dots
+from normscope.lab.claim import Claim, LRTuning, Settings
+from normscope.lab.report.charts import categories, interval_dots
 from normscope.lab.statistics import confidence_interval
 from normscope.lab.trials.curves import thinned
-from normscope.lab.trials.digits import CLASSES, SIZE, WHAT_SEEDS_CHANGE, load_digits
-from normscope.lab.trials.images import CHANCE, GUESS, MARGIN, fit, on_held_out
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.trials.digits import CLASSES, FIXED_SPLIT, SIZE, load_digits
+from normscope.lab.trials.images import IMAGE_MARGIN, UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, fit
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
@@ -39,7 +39,7 @@ LESS = 0.1
 
 
 def variants(budget: Budget) -> Mapping[str, Settings]:
-    common = {"hidden": 3, "width": 128, "batch": 32, "steps": budget.pick(quick=300, full=3000), "optimiser": "adamw"}
+    common = {"hidden": 3, "width": 128, "batch": 32, "steps": budget.pick(quick=300, full=3000), "optimizer": "adamw"}
     return {
         f"{unit}, {normal}": {**common, "unit": unit, "normal": dict(how)}
         for unit in UNITS
@@ -47,7 +47,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Who is saturated at the start, by gain and at the recommended one; then train, and measure the loss."""
     digits = load_digits()
     unit, gain, edge = UNITS[settings["unit"]]
@@ -61,17 +61,17 @@ def measure(settings: Settings, seed: int) -> Figures:
         for layer in layers:
             before.append(layer(x))
             x = unit()(before[-1])
-    always = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in before])  # of each unit: on how many pictures
+    every_seed = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in before])  # of each unit: on how many pictures
     model = nn.Sequential(nn.Flatten(), *(part for layer in layers for part in (layer, unit())), head)
     losses, _ = fit(model, digits, settings, settings["steps"], seed)
     diverged = len(losses) < settings["steps"]
-    held_out = GUESS if diverged else on_held_out(model, digits)
+    held_out = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     return {
         "by_gain": by_gain,
         "saturated": _beyond(before, edge),
-        "stuck": (always > 0.9).float().mean().item(),
+        "stuck": (every_seed > 0.9).float().mean().item(),
         **held_out._asdict(),
-        "curve": thinned([min(one, 2 * CHANCE) for one in losses]),
+        "curve": thinned([min(one, 2 * UNIFORM_LOSS) for one in losses]),
     }
 
 
@@ -86,10 +86,10 @@ def _beyond(inputs: list[Tensor], edge: float) -> float:
     return torch.cat(inputs).abs().gt(edge).float().mean().item()
 
 
-def tuning(budget: Budget) -> Tuning:
+def tuning(budget: Budget) -> LRTuning:
     """A unit's rate is found for the whole normal, and all of its variants take it: only the start may differ."""
-    return Tuning(
-        rates=budget.pick(quick=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), full=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
+    return LRTuning(
+        lrs=budget.pick(quick=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), full=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
         seeds=budget.pick(quick=2, full=3),
         shared={f"{unit}, {normal}": f"{unit}, whole" for unit in UNITS for normal in NORMALS if normal != "whole"},
     )
@@ -109,13 +109,13 @@ def questions(budget: Budget) -> list[Question]:
         def effect(runs: BySeed) -> float:
             return float(runs[f"{unit}, whole"]["loss"] - runs[f"{unit}, cut, same std"]["loss"])
 
-        text = f"{unit}: after training, whole normals are more than {MARGIN} nats worse than such cut ones"
-        return Question(text, effect, MARGIN, unit="nats")
+        text = f"{unit}: after training, whole normals are more than {IMAGE_MARGIN} nats worse than such cut ones"
+        return Question(text, effect, IMAGE_MARGIN, unit="nats")
 
     return [ask(unit) for ask in (fewer, gained) for unit in UNITS]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     lines = []
     gains = [0.5 * 2 ** (i / 10) for i in range(41)]
     for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("ab", "cd"), strict=True):
@@ -127,7 +127,7 @@ def charts(runs: Runs) -> list[Chart]:
     named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
     units = list(UNITS)
     saved = [
-        dots(
+        interval_dots(
             label,
             [
                 (place + shift, confidence_interval([spared(seed, unit, normal) for seed in runs.by_seed()]))
@@ -173,11 +173,11 @@ CLAIM = Claim(
         "standard deviation. All are drawn alike, so that whole and widened ones differ by their tails; without the "
         "widening the standard deviation is 1.3% smaller, and what that does is drawn apart. A unit is saturated on a "
         "picture where its derivative is below a twentieth of its largest. Networks of one unit train at one rate, the "
-        f"best from whole normals. {WHAT_SEEDS_CHANGE}"
+        f"best from whole normals. {FIXED_SPLIT}"
     ),
     rule=(
         f"Supported if, at the same standard deviation, cutting spares more than {LESS:.0%} of the saturated and "
-        f"lowers the held-out loss by more than {MARGIN} nats, with tanh and with sigmoid. The first two questions, on "
+        f"lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The first two questions, on "
         "the start, are what the notes say; the other two, on what the network learns from there, come second."
     ),
     variants=variants,

@@ -9,8 +9,8 @@ from torch import nn
 from normscope.blocks.initialization import Initialization, truncated_normal_std
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 CUTS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -27,7 +27,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {name: {"drawn_by": name, "size": size} for name in ("normscope", "corrected", "torch", "torch defaults")}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Weights cut at several places: their standard deviation and their largest, as shares of what was asked for."""
     torch.manual_seed(seed)
     ratios, beyond = [], 0.0
@@ -67,7 +67,7 @@ def questions(budget: Budget) -> list[Question]:
             "corrected": "normscope's corrected: after the cut the standard deviation is what was asked for",
             "torch defaults": f"torch's trunc_normal_ with a std of {STD} and no word on where to cut: nothing is lost",
         }[variant]
-        return Question(text, effect, line=TOLERANCE, side="below", always=True)
+        return Question(text, effect, threshold=TOLERANCE, side="below", every_seed=True)
 
     def claimed(runs: BySeed) -> float:
         measured = dict(map(tuple, runs["normscope"]["ratios"]))
@@ -81,17 +81,19 @@ def questions(budget: Budget) -> list[Question]:
 
     named = " and ".join(f"{ratio:.3f} at {cut:g} sigma" for cut, ratio in CLAIMED.items())
     return [
-        Question(f"the factor is {named}", claimed, TOLERANCE, "below", always=True),
+        Question(f"the factor is {named}", claimed, TOLERANCE, "below", every_seed=True),
         off("normscope", cuts=True),
         off("torch", cuts=True),
         off("corrected", cuts=False),
         off("torch defaults", cuts=False),
-        Question("normscope's formula is what integrating the density gives", formula, ROUNDING, "below", always=True),
-        Question("no weight of normscope's or torch's is beyond the cut", beyond, ROUNDING, "below", always=True),
+        Question(
+            "normscope's formula is what integrating the density gives", formula, ROUNDING, "below", every_seed=True
+        ),
+        Question("no weight of normscope's or torch's is beyond the cut", beyond, ROUNDING, "below", every_seed=True),
     ]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     steps = [1 + 0.05 * i for i in range(61)]
     lines = [ChartLine("theory", [(cut, by_integration(cut)) for cut in steps], "d", dashed=True)]
     for name, colour, beside in (("normscope", "a", -2), ("torch", "b", 2), ("corrected", "c", 0)):

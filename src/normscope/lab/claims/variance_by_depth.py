@@ -6,8 +6,8 @@ import torch
 
 from normscope.lab.budget import Budget
 from normscope.lab.claim import Claim, Settings
-from normscope.lab.claim_runs import Runs
-from normscope.lab.verdict import BySeed, Figures, Question
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.render.chart import Chart, ChartLine
 
 SIZES = {"too small": 0.5, "right": 1.0, "too large": 2.0}
@@ -23,7 +23,7 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     return {name: {"gain": gain, "layers": layers, "samples": 512} for name, gain in SIZES.items()}
 
 
-def measure(settings: Settings, seed: int) -> Figures:
+def measure(settings: Settings, seed: int) -> Metrics:
     """Random signals through linear layers whose widths take turns, and random gradients back through them."""
     # Each scale draws its own weights: the same ones, only scaled, would be one test that is passed three times.
     torch.manual_seed(seed + round(1_000_000 * settings["gain"]))
@@ -68,12 +68,12 @@ def questions(budget: Budget) -> list[Question]:
             return float(runs[name]["worst"])
 
         text = f"weights {name}: the factor a layer is within {TOLERANCE:.0%} of d Var(w), both ways, at every depth"
-        return Question(text, effect, line=TOLERANCE, side="below", always=True)
+        return Question(text, effect, threshold=TOLERANCE, side="below", every_seed=True)
 
     return [off(name) for name in SIZES]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     def chart(way: str, label: str) -> Chart:
         lines = []
         for name, colour in zip(SIZES, "abc", strict=True):

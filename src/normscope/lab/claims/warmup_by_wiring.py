@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings, Tuning
-from normscope.lab.claim_runs import Runs
+from normscope.lab.claim import Claim, LRTuning, Settings
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.trials.text import MARGIN, SMALL, train_text
+from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, train_text
+from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import BySeed, Question
 from normscope.render.chart import Chart
 
@@ -30,11 +30,11 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32, "norm": "layer", "activation": "relu"}
     return {
         name(wiring, warmup, depth): {
-            **SMALL,
+            **SMALL_GPT,
             "model": {**narrow, "depth": depth, "wiring": wiring},
             "steps": budget.pick(quick=320, full=900),
             "warmup": share,
-            "clip": None,  # a clip is a warm-up of its own: it holds the first steps back
+            "grad_clip": None,  # a clip is a warm-up of its own: it holds the first steps back
         }
         for depth in depths(budget)
         for wiring in WIRINGS
@@ -42,11 +42,11 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def tuning(budget: Budget) -> Tuning:
+def tuning(budget: Budget) -> LRTuning:
     """Each wiring looks for its rate with the warm-up; without, it is trained at that very rate."""
     models = [(wiring, depth) for depth in depths(budget) for wiring in WIRINGS]
-    return Tuning(
-        rates=budget.pick(quick=FEW_RATES, full=MORE_RATES),
+    return LRTuning(
+        lrs=budget.pick(quick=FEW_RATES, full=MORE_RATES),
         seeds=2,
         shared={name(wiring, "without", depth): name(wiring, "with", depth) for wiring, depth in models},
     )
@@ -61,20 +61,20 @@ def questions(budget: Budget) -> list[Question]:
             return loss(runs, wiring, "without", depth) - loss(runs, wiring, "with", depth)
 
         much = "at most" if wiring == "pre" else "more than"
-        text = f"{depth} blocks: without the warm-up {wiring}-norm loses {much} {MARGIN} nats, at the same rate"
-        return Question(text, effect, MARGIN, "below" if wiring == "pre" else "above", unit="nats")
+        text = f"{depth} blocks: without the warm-up {wiring}-norm loses {much} {TEXT_MARGIN} nats, at the same rate"
+        return Question(text, effect, TEXT_MARGIN, "below" if wiring == "pre" else "above", unit="nats")
 
     def no_worse(depth: int) -> Question:
         def effect(runs: BySeed) -> float:
             return loss(runs, "pre", "with", depth) - loss(runs, "post", "with", depth)
 
-        text = f"{depth} blocks: with a warm-up pre-norm's loss is at most {MARGIN} nats above post-norm's"
-        return Question(text, effect, MARGIN, "below", unit="nats")
+        text = f"{depth} blocks: with a warm-up pre-norm's loss is at most {TEXT_MARGIN} nats above post-norm's"
+        return Question(text, effect, TEXT_MARGIN, "below", unit="nats")
 
     return [asked for depth in depths(budget) for asked in (lost("pre", depth), lost("post", depth), no_worse(depth))]
 
 
-def charts(runs: Runs) -> list[Chart]:
+def charts(runs: VariantRuns) -> list[Chart]:
     numbers = sorted({int(variant.split()[-2]) for variant in runs.variants})
     models = [(wiring, depth) for wiring in WIRINGS for depth in numbers]
     names = [f"{wiring}, {depth} blocks" for wiring, depth in models]
@@ -102,9 +102,9 @@ CLAIM = Claim(
         "are not clipped, for a clip would do a part of the warm-up's work."
     ),
     rule=(
-        f"To need a warm-up is to lose more than {MARGIN} nats without it. Supported if the interval of what is lost "
+        f"To need a warm-up is to lose more than {TEXT_MARGIN} nats without it. Supported if the interval of what is lost "
         "is below that for pre-norm and above it for post-norm, and the interval of pre-norm's loss minus post-norm's, "
-        f"both with a warm-up, is below {MARGIN} nats too, at each depth that is run."
+        f"both with a warm-up, is below {TEXT_MARGIN} nats too, at each depth that is run."
     ),
     variants=variants,
     measure=train_text,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from normscope.lab.claim import Settings
-from normscope.lab.compare.pacing import FEWEST_STEPS, Pace, seconds_for, too_little_time
+from normscope.lab.compare.time_budget import FEWEST_STEPS, RunCost, time_budget_error, total_seconds
 from normscope.lab.compare.variants import SOME_TEXT, build_on_meta
 from normscope.lab.trials.text import build_gpt
 from normscope.ops.kernel_mode import reference_kernels
@@ -19,7 +19,7 @@ GENEROUS = 2.0
 which the machine was busy adds to it. What is in between is timed properly, by the processes that will do the runs."""
 
 
-def refuse_hopeless(variants: Sequence[Settings], stages: Sequence[int], seconds: float, workers: int) -> None:
+def check_time_budget(variants: Sequence[Settings], stages: Sequence[int], seconds: float, workers: int) -> None:
     """Refuse a comparison that would not fit even if its steps took half as long as they seem to.
 
     Args:
@@ -29,9 +29,9 @@ def refuse_hopeless(variants: Sequence[Settings], stages: Sequence[int], seconds
         workers: how many runs go on at once.
     """
     steps = quick_step_times(variants)
-    if seconds_for([Pace(step / GENEROUS, 0.0) for step in steps], stages, FEWEST_STEPS, workers) > seconds:
-        needed = seconds_for([Pace(step, 0.0) for step in steps], stages, FEWEST_STEPS, workers)
-        raise too_little_time(len(variants) * sum(stages), seconds, needed)
+    if total_seconds([RunCost(step / GENEROUS, 0.0) for step in steps], stages, FEWEST_STEPS, workers) > seconds:
+        needed = total_seconds([RunCost(step, 0.0) for step in steps], stages, FEWEST_STEPS, workers)
+        raise time_budget_error(len(variants) * sum(stages), seconds, needed)
 
 
 def quick_step_times(variants: Sequence[Settings]) -> list[float]:

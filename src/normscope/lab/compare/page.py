@@ -3,11 +3,11 @@
 import json
 
 from normscope.lab.compare.ranking import Ranking, ranking
-from normscope.lab.compare.sentence import UNIT, sentence
 from normscope.lab.compare.study import Comparison
+from normscope.lab.compare.summary import UNIT, summarize
 from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of, timing
 from normscope.lab.report.charts import categories, curves
-from normscope.lab.report.forest import FOREST_STYLE, common_range, forest
+from normscope.lab.report.forest_plot import FOREST_STYLE, common_range, forest_plot
 from normscope.render.chart import Chart, draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.html_page import html_document, html_text
@@ -28,7 +28,7 @@ def comparison_page(found: Comparison) -> str:
     body = [
         "<header>",
         "<h1>A comparison</h1>",
-        f"<p><b>{html_text(sentence(ranked))}</b></p>",
+        f"<p><b>{html_text(summarize(ranked))}</b></p>",
         f'<p class="faint">{html_text(heading(found))}. {_INTERVALS}</p>',
         *(f'<p class="faint">Mind: {html_text(notice)}.</p>' for notice in notices(found, ranked)),
         "</header>",
@@ -82,7 +82,7 @@ def _behind(ranked: Ranking) -> dict[str, str]:
         return {}
     found = {one.name: pair.behind for one in ranked.ranked if (pair := ranked.behind(one)) is not None}
     low, high = common_range((interval, 0.0) for interval in found.values())
-    return {name: forest(interval, 0.0, low, high) for name, interval in found.items()}
+    return {name: forest_plot(interval, 0.0, low, high) for name, interval in found.items()}
 
 
 _STYLE = """\

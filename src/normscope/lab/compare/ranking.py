@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.lab.claim_runs import Runs
 from normscope.lab.statistics import Interval, confidence_interval, standard_errors
-from normscope.lab.verdict import confidence_of_each
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import bonferroni_confidence
 
 FEWEST_SEEDS = 2
 """With fewer pairs there is no interval."""
@@ -73,7 +73,7 @@ class Ranking:
         return self.pairs.get((self.best.name, one.name))
 
 
-def ranking(runs: Runs) -> Ranking:
+def ranking(runs: VariantRuns) -> Ranking:
     """Rank by the loss.
 
     Which one is the best is seen in the same runs, so any two might have been compared: the intervals are those of all
@@ -81,7 +81,7 @@ def ranking(runs: Runs) -> Ranking:
 
     >>> losses = {"a": [1.0, 1.2], "b": [2.0, 2.2]}
     >>> runs = {name: [{"loss": loss, "guessing": False} for loss in both] for name, both in losses.items()}
-    >>> found = ranking(Runs(runs, seeds=(0, 1)))
+    >>> found = ranking(VariantRuns(runs, seeds=(0, 1)))
     >>> found.best.name, found.pairs["a", "b"].differs
     ('a', True)
     """
@@ -89,7 +89,7 @@ def ranking(runs: Runs) -> Ranking:
     seeds = len(runs.seeds)
     ranked = [Ranked(name, runs.interval(name, "loss"), sum(_failed(runs, name)), seeds) for name in names]
     pairs = list(itertools.combinations(names, 2))
-    confidence = confidence_of_each(len(pairs))
+    confidence = bonferroni_confidence(len(pairs))
     return Ranking(ranked, {(one, other): _pair(runs, one, other, confidence) for one, other in pairs})
 
 
@@ -101,7 +101,7 @@ def too_few_seeds(variants: int, seeds: int) -> str | None:
     >>> too_few_seeds(2, 5)
     """
     pairs = variants * (variants - 1) // 2
-    here, usual = (standard_errors(count, confidence_of_each(pairs)) for count in (seeds, USUAL_SEEDS))
+    here, usual = (standard_errors(count, bonferroni_confidence(pairs)) for count in (seeds, USUAL_SEEDS))
     if here < MOST_ERRORS:
         return None
     return (
@@ -110,7 +110,7 @@ def too_few_seeds(variants: int, seeds: int) -> str | None:
     )
 
 
-def _pair(runs: Runs, one: str, other: str, confidence: float) -> Pair:
+def _pair(runs: VariantRuns, one: str, other: str, confidence: float) -> Pair:
     both = zip(runs.values(one, "loss"), runs.values(other, "loss"), strict=True)
     behind = [worse - better for better, worse in both]
     learnt = [
@@ -123,5 +123,5 @@ def _pair(runs: Runs, one: str, other: str, confidence: float) -> Pair:
     return Pair(confidence_interval(behind, confidence), where_learnt, len(learnt))
 
 
-def _failed(runs: Runs, name: str) -> list[bool]:
-    return [bool(figures["guessing"]) for figures in runs.figures[name]]
+def _failed(runs: VariantRuns, name: str) -> list[bool]:
+    return [bool(metrics["guessing"]) for metrics in runs.metrics[name]]

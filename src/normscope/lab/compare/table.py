@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from normscope.lab.compare.ranking import Ranked, Ranking
-from normscope.lab.compare.sentence import UNIT, ends
 from normscope.lab.compare.study import Comparison
+from normscope.lab.compare.summary import UNIT, ends
 from normscope.lab.compare.variants import leaks_future
-from normscope.lab.report.sentences import BUILT_IN
-from normscope.lab.tuning import at_the_edge
+from normscope.lab.report.describe import BUILT_IN
+from normscope.lab.tuning import best_lr_at_edge
 from normscope.render.formatting import format_count, format_number
 
 COST_MAY_DIFFER = 1.5
@@ -55,7 +55,7 @@ def timing(found: Comparison) -> str:
 
 def columns(ranking: Ranking) -> list[str]:
     """What the columns are; that of failures is there if there are any."""
-    names = ["variant", "loss", BEHIND, "rate", "weights", "ms/step"]
+    names = ["variant", "loss", BEHIND, "lr", "weights", "ms/step"]
     return [*names, "failed"] if _any_failed(ranking) else names
 
 
@@ -72,7 +72,7 @@ def _row(found: Comparison, ranking: Ranking, one: Ranked) -> list[str]:
         ""
         if pair is None or ranking.best.learnt_nothing
         else f"{format_number(pair.behind.middle)} ({ends(pair.behind)})",
-        f"{found.runs.rates[one.name]:g}",
+        f"{found.runs.lrs[one.name]:g}",
         format_count(found.runs.mean(one.name, "parameters")),
         format_number(1000 * found.seconds[one.name] / found.steps),
     ]
@@ -86,8 +86,8 @@ def _any_failed(ranking: Ranking) -> bool:
 def notices(found: Comparison, ranking: Ranking) -> list[str]:
     """What one should know before believing it."""
     leaking = [name for name, settings in found.settings.items() if leaks_future(settings)]
-    edge = at_the_edge(found.tuned)
-    lost = [name for name, runs in found.runs.figures.items() if any(run["diverged"] for run in runs)]
+    edge = best_lr_at_edge(found.tuned)
+    lost = [name for name, runs in found.runs.metrics.items() if any(run["diverged"] for run in runs)]
     said = _costs(found)
     if leaking:
         said.append(

@@ -11,13 +11,13 @@ import torch
 from normscope.blocks.norm.spec import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
-from normscope.lab.trials.text import SMALL, build_gpt
-from normscope.lab.trials.text_sources import Text
+from normscope.lab.trials.text import SMALL_GPT, build_gpt
+from normscope.lab.trials.text_sources import ByteCorpus
 from normscope.models.gpt import GPT
 
 MOST = 24
 """Combinations: with more, each would get too little of the time, and the intervals of so many pairs say little."""
-SOME_TEXT = Text(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
+SOME_TEXT = ByteCorpus(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
 """Stands for the text of a comparison before it is read: all that a model needs of it is how many bytes it uses."""
 
 
@@ -46,9 +46,9 @@ def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], 
         if name in found:
             raise ConfigError(f"{name!r} is there twice\nfix: name every value once")
         # As many heads for keys as for queries: fewer of them would be another kind of attention.
-        heads = chosen.get("heads", SMALL["model"]["heads"])
-        model = {**SMALL["model"], "kv_heads": heads, **chosen}
-        found[name] = {**SMALL, **base, "text": text, "model": _model(model)}
+        heads = chosen.get("heads", SMALL_GPT["model"]["heads"])
+        model = {**SMALL_GPT["model"], "kv_heads": heads, **chosen}
+        found[name] = {**SMALL_GPT, **base, "text": text, "model": _model(model)}
     return found
 
 
@@ -75,7 +75,7 @@ def leaks_future(settings: Settings) -> bool:
     return norm is not None and norm.mixes_along(1, 3)
 
 
-def refuse_impossible(variants: Mapping[str, Settings]) -> None:
+def check_buildable(variants: Mapping[str, Settings]) -> None:
     """Build each model once, without memory for it, so that what cannot be is told before anything runs."""
     for name, settings in variants.items():
         try:
@@ -87,4 +87,4 @@ def refuse_impossible(variants: Mapping[str, Settings]) -> None:
 def build_on_meta(settings: Settings) -> GPT:
     """The model of a variant, without memory for it."""
     with torch.device("meta"):
-        return build_gpt({**settings, "scale": 1.0}, SOME_TEXT, seed=0)
+        return build_gpt({**settings, "init_scale": 1.0}, SOME_TEXT, seed=0)

@@ -63,7 +63,7 @@ def _barely_trained(outcomes: Sequence[Outcome]) -> str:
 def bytes_a_parameter(outcome: Outcome) -> Iterator[float]:
     """Of every variant that learns from text: bytes that it was trained on, for each of its parameters."""
     for name, settings in outcome.settings.items():
-        run = outcome.runs.figures[name][0]
+        run = outcome.runs.metrics[name][0]
         context = settings.get("model", {}).get("context")
         if "text" in settings and context and "batch" in settings and {"steps", "parameters"} <= run.keys():
             yield run["steps"] * settings["batch"] * context / run["parameters"]

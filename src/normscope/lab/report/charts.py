@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from normscope.lab.claim import Claim
-from normscope.lab.claim_runs import Runs
 from normscope.lab.outcome import Outcome
 from normscope.lab.statistics import Interval, confidence_interval
-from normscope.lab.verdict import Question, confidence_of_each, left_to_chance
+from normscope.lab.variant_runs import VariantRuns
+from normscope.lab.verdict import Question, bonferroni_confidence, count_random
 from normscope.render.chart import COLORS, Chart, ChartLine
 
 OF_EACH = "95% of each mean by itself"
@@ -18,8 +18,8 @@ def categories(
     title: str,
     x_label: str,
     y_label: str,
-    runs: Runs,
-    figure: str,
+    runs: VariantRuns,
+    metric: str,
     lines: Mapping[str, Sequence[str]],
     names: Sequence[str],
     *,
@@ -35,8 +35,8 @@ def categories(
     drawn = []
     for i, (label, variants) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
-        intervals = [(place + shift, runs.interval(variant, figure)) for place, variant in enumerate(variants)]
-        drawn.append(dots(label, intervals, COLORS[i % len(COLORS)]))
+        intervals = [(place + shift, runs.interval(variant, metric)) for place, variant in enumerate(variants)]
+        drawn.append(interval_dots(label, intervals, COLORS[i % len(COLORS)]))
     return Chart(title, x_label, y_label, drawn, categories=names, reference_lines=levels, log_y=log_y)
 
 
@@ -44,8 +44,8 @@ def differences(
     title: str,
     x_label: str,
     y_label: str,
-    runs: Runs,
-    figure: str,
+    runs: VariantRuns,
+    metric: str,
     lines: Mapping[str, Sequence[tuple[str, str]]],
     names: Sequence[str],
     *,
@@ -64,16 +64,16 @@ def differences(
         levels: where the lines are, if all of these have the same one.
         own_levels: what the line is called, and where it is for each of `names`, if they differ.
     """
-    confidence = confidence_of_each(left_to_chance(asked))
+    confidence = bonferroni_confidence(count_random(asked))
     drawn = []
     for i, (label, pairs) in enumerate(lines.items()):
         shift = 0.12 * (i - (len(lines) - 1) / 2)
         intervals = []
         for place, (one, other) in enumerate(pairs):
-            both = zip(runs.values(one, figure), runs.values(other, figure), strict=True)
+            both = zip(runs.values(one, metric), runs.values(other, metric), strict=True)
             intervals.append((place + shift, confidence_interval([a - b for a, b in both], confidence)))
         as_decided = f"{100 * confidence:.4g}% of each difference, as the verdict has it"
-        drawn.append(replace(dots(label, intervals, COLORS[i % len(COLORS)]), interval_label=as_decided))
+        drawn.append(replace(interval_dots(label, intervals, COLORS[i % len(COLORS)]), interval_label=as_decided))
     return Chart(
         title,
         x_label,
@@ -86,7 +86,7 @@ def differences(
     )
 
 
-def dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> ChartLine:
+def interval_dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> ChartLine:
     """95% intervals by their place along x: a dot for the middle and a bar from end to end."""
     return ChartLine(
         label,
@@ -102,8 +102,8 @@ def by_number(
     title: str,
     x_label: str,
     y_label: str,
-    runs: Runs,
-    figure: str,
+    runs: VariantRuns,
+    metric: str,
     lines: Mapping[str, Mapping[float, str]],
     *,
     levels: Sequence[tuple[str, float]] = (),
@@ -117,7 +117,7 @@ def by_number(
     """
     drawn = []
     for i, (label, variants) in enumerate(lines.items()):
-        intervals = [(at, runs.interval(variant, figure)) for at, variant in sorted(variants.items())]
+        intervals = [(at, runs.interval(variant, metric)) for at, variant in sorted(variants.items())]
         drawn.append(
             ChartLine(
                 label,
@@ -135,8 +135,8 @@ def curves(
     title: str,
     x_label: str,
     y_label: str,
-    runs: Runs,
-    figure: str,
+    runs: VariantRuns,
+    metric: str,
     variants: Mapping[str, str],
     *,
     log_x: bool = False,
@@ -150,9 +150,9 @@ def curves(
     drawn = [
         ChartLine(
             label,
-            runs.curve(variant, figure),
+            runs.curve(variant, metric),
             COLORS[i % len(COLORS)],
-            interval=runs.band(variant, figure),
+            interval=runs.band(variant, metric),
             interval_label=OF_SEEDS,
         )
         for i, (label, variant) in enumerate(variants.items())

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from normscope.lab.budget import budget_of
+from normscope.lab.budget import get_budget
 from normscope.lab.outcome import Outcome, out_option
 from normscope.lab.trials.text_sources import STORIES
 
@@ -28,7 +28,7 @@ def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) 
 
 
 def _budget(outcome: Outcome) -> str:
-    usual = budget_of(outcome.budget.name)
+    usual = get_budget(outcome.budget.name)
     name = "" if usual.name == "quick" else f" --budget {usual.name}"
     return name if outcome.budget.seeds == usual.seeds else f"{name} --seeds {outcome.budget.seeds}"
 

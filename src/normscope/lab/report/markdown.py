@@ -5,34 +5,34 @@ from pathlib import Path
 
 from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older, out_option
+from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated, out_option
 from normscope.lab.report.caveats import caveats
 from normscope.lab.report.charts import charts_of
 from normscope.lab.report.commands import commands
-from normscope.lab.report.method import METHOD
-from normscope.lab.report.notices import figures_notice, notices
-from normscope.lab.report.sentences import (
+from normscope.lab.report.describe import (
     MARKS,
-    OLDER,
+    OUTDATED,
     WITHDRAWN,
-    answer_in_words,
-    deciding,
-    effect_in_words,
-    line_in_words,
+    deciding_answer,
+    describe_failed_parts,
+    describe_revision,
+    describe_status,
+    describe_text,
+    format_answer,
+    format_effect,
+    format_seeds,
+    format_threshold,
     mark_of,
-    parts_in_words,
     parts_that_hold,
-    revision_in_words,
-    seeds_in_words,
-    standing,
-    standing_in_words,
-    texts_in_words,
+    status_of,
     why_withdrawn,
 )
+from normscope.lab.report.method import METHOD
+from normscope.lab.report.notices import figures_notice, notices
 from normscope.render.chart_svg_file import chart_file
 
 
-def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FOLDER) -> dict[str, str]:
+def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = DEFAULT_FOLDER) -> dict[str, str]:
     """Texts by the names of their files, of outcomes that are kept in this folder."""
     files: dict[str, str] = {}
     lines = [
@@ -51,11 +51,11 @@ def lab_markdown(found: Sequence[tuple[Claim, Outcome]], folder: Path = USUAL_FO
         "|---|---|---|---|",
     ]
     for claim, outcome in found:
-        answer = deciding(outcome)
-        decisive = why_withdrawn(claim) or f"{answer.text}: {answer_in_words(answer)}"
+        answer = deciding_answer(outcome)
+        decisive = why_withdrawn(claim) or f"{answer.text}: {format_answer(answer)}"
         link = f"[{_cell(claim.statement)}](#{_anchor(claim)})"
-        verdict = f"{MARKS[standing(claim, outcome)]} {standing_in_words(claim, outcome)}"
-        verdict += f" ({OLDER})" if is_older(outcome, claim) else ""
+        verdict = f"{MARKS[status_of(claim, outcome)]} {describe_status(claim, outcome)}"
+        verdict += f" ({OUTDATED})" if is_outdated(outcome, claim) else ""
         lines.append(f"| {claim.number} | {link} | {verdict} | {_cell(decisive)} |")
     for claim, outcome in found:
         section, figures = _section(claim, outcome)
@@ -80,7 +80,7 @@ def _made_by(found: Sequence[tuple[Claim, Outcome]], folder: Path) -> str:
 
 def _section(claim: Claim, outcome: Outcome) -> tuple[list[str], dict[str, str]]:
     """Lines of the README, and the figures that they show."""
-    older = is_older(outcome, claim)
+    older = is_outdated(outcome, claim)
     lines = ["", f"## {claim.number}. {claim.name}", "", claim.statement, ""]
     lines += [line for words in _verdict(claim, outcome, older) for line in (words, "")]
     charts, figures = charts_of(claim, outcome), {}
@@ -92,13 +92,13 @@ def _section(claim: Claim, outcome: Outcome) -> tuple[list[str], dict[str, str]]
         lines += ["", notice]
     lines += ["", "| | what has to hold | effect | the line |", "|---|---|---|---|"]
     for answer in outcome.answers:
-        cells = (mark_of(claim, answer), answer.text, effect_in_words(answer), line_in_words(answer))
+        cells = (mark_of(claim, answer), answer.text, format_effect(answer), format_threshold(answer))
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    texts = texts_in_words(outcome)
+    texts = describe_text(outcome)
     said = [f"Source: {claim.source}"]
     said += [] if older else [f"Design: {claim.design}", f"Rule: {claim.rule}"]
-    said += [revision] if (revision := revision_in_words(claim)) else []
-    said.append(f"{seeds_in_words(outcome).capitalize()}, {outcome.budget.name} budget.")
+    said += [revision] if (revision := describe_revision(claim)) else []
+    said.append(f"{format_seeds(outcome).capitalize()}, {outcome.budget.name} budget.")
     said += [f"Learnt from {texts}."] if texts else []
     return [*lines, "", " ".join(said)], figures
 
@@ -110,8 +110,8 @@ def _verdict(claim: Claim, outcome: Outcome, older: bool) -> list[str]:
         return [f"**{WITHDRAWN.capitalize()}.** {claim.withdrawn}", *remark]
     head = f"**{outcome.verdict.capitalize()}, {parts_that_hold(outcome)}**"
     if older:
-        return [f"{head} ({OLDER})."]
-    return [f"{head}. {claim.meaning[outcome.verdict]}", *parts_in_words(outcome), *remark]
+        return [f"{head} ({OUTDATED})."]
+    return [f"{head}. {claim.meaning[outcome.verdict]}", *describe_failed_parts(outcome), *remark]
 
 
 def _anchor(claim: Claim) -> str:

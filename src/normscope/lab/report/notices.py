@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.charts import OF_EACH
-from normscope.lab.tuning import at_the_edge
+from normscope.lab.tuning import best_lr_at_edge
 from normscope.lab.verdict import CONFIDENCE
 from normscope.render.chart import Chart
 
@@ -17,9 +17,9 @@ def notices(outcome: Outcome) -> list[str]:
         runs = len(outcome.runs.seeds)
         found = ", ".join(f"{many} of {runs} with {name}" for name, many in guessing.items())
         said.append(f"Runs no better than guessing, which count as guessing and no worse: {found}.")
-    edge = at_the_edge(outcome.tuned)
+    edge = best_lr_at_edge(outcome.tuned)
     if edge:
-        found = ", ".join(f"{name} ({outcome.runs.rates[name]:g})" for name in edge)
+        found = ", ".join(f"{name} ({outcome.runs.lrs[name]:g})" for name in edge)
         said.append(f"The best rate lies at the edge of what was tried, so that a better one may lie beyond: {found}.")
     return said
 
@@ -36,5 +36,5 @@ def figures_notice(outcome: Outcome, charts: Sequence[Chart]) -> list[str]:
 
 def _guessing(outcome: Outcome) -> dict[str, int]:
     """How many runs of a variant learnt nothing, of those variants that have any."""
-    counts = {name: sum(bool(run.get("guessing")) for run in runs) for name, runs in outcome.runs.figures.items()}
+    counts = {name: sum(bool(run.get("guessing")) for run in runs) for name, runs in outcome.runs.metrics.items()}
     return {name: number for name, number in counts.items() if number}

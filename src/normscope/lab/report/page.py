@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import USUAL_FOLDER, Outcome, is_older
+from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated
 from normscope.lab.report.caveats import caveats
-from normscope.lab.report.forest import FOREST_STYLE
-from normscope.lab.report.method import METHOD
-from normscope.lab.report.section import section
-from normscope.lab.report.sentences import (
+from normscope.lab.report.describe import (
     MARKS,
-    OLDER,
+    OUTDATED,
     WITHDRAWN,
-    answer_in_words,
-    deciding,
+    deciding_answer,
+    format_answer,
     parts_that_hold,
-    prose,
-    standing,
+    prose_html,
+    status_of,
     why_withdrawn,
 )
+from normscope.lab.report.forest_plot import FOREST_STYLE
+from normscope.lab.report.method import METHOD
+from normscope.lab.report.section import section
 from normscope.lab.verdict import VERDICTS, Answer
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.html_page import html_document, html_text
@@ -27,7 +27,7 @@ from normscope.render.html_page import html_document, html_text
 Found = Sequence[tuple[Claim, Outcome]]
 
 
-def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
+def lab_page(found: Found, folder: Path = DEFAULT_FOLDER) -> str:
     """The whole page, of outcomes that are kept in this folder."""
     body = [*_head(found), *_table(found), *_method()]
     for claim, outcome in found:
@@ -37,7 +37,7 @@ def lab_page(found: Found, folder: Path = USUAL_FOLDER) -> str:
 
 def _head(found: Found) -> list[str]:
     standings = [
-        standing(claim, one) if claim.withdrawn or not is_older(one, claim) else "older" for claim, one in found
+        status_of(claim, one) if claim.withdrawn or not is_outdated(one, claim) else "older" for claim, one in found
     ]
     names = (*VERDICTS, *(name for name in ("withdrawn", "older") if name in standings))
     tiles = {name: standings.count(name) for name in names}
@@ -61,7 +61,7 @@ def _mind(found: Found) -> list[str]:
     return [
         '<div class="mind before">',
         "<h2>Before you rely on any of it</h2>",
-        *(f"<p><b>{about}.</b> {prose(words)}</p>" for about, words in said.items()),
+        *(f"<p><b>{about}.</b> {prose_html(words)}</p>" for about, words in said.items()),
         "</div>",
     ]
 
@@ -70,7 +70,7 @@ def _method() -> list[str]:
     return [
         '<section class="claim" id="method">',
         "<h2>How a verdict comes about</h2>",
-        *(f'<p class="faint"><b>{about}</b> {prose(words)}</p>' for about, words in METHOD.items()),
+        *(f'<p class="faint"><b>{about}</b> {prose_html(words)}</p>' for about, words in METHOD.items()),
         "</section>",
     ]
 
@@ -78,10 +78,10 @@ def _method() -> list[str]:
 def _table(found: Found) -> list[str]:
     rows = [
         f"<tr><td>{claim.number}</td>"
-        f'<td class="mark {standing(claim, outcome)}">{_standing(claim, outcome)}</td>'
-        f'<td><a href="#{html_text(claim.name)}">{prose(claim.statement)}</a>'
-        f"{f' <b>{OLDER}</b>' if is_older(outcome, claim) else ''}</td>"
-        f"<td>{prose(why_withdrawn(claim)) or _decisive(deciding(outcome))}</td></tr>"
+        f'<td class="mark {status_of(claim, outcome)}">{_standing(claim, outcome)}</td>'
+        f'<td><a href="#{html_text(claim.name)}">{prose_html(claim.statement)}</a>'
+        f"{f' <b>{OUTDATED}</b>' if is_outdated(outcome, claim) else ''}</td>"
+        f"<td>{prose_html(why_withdrawn(claim)) or _decisive(deciding_answer(outcome))}</td></tr>"
         for claim, outcome in found
     ]
     return [
@@ -94,14 +94,14 @@ def _table(found: Found) -> list[str]:
 
 def _standing(claim: Claim, outcome: Outcome) -> str:
     """The verdict, and below it how much of the claim holds."""
-    kind = standing(claim, outcome)
+    kind = status_of(claim, outcome)
     below = WITHDRAWN.partition(", ")[2] if claim.withdrawn else parts_that_hold(outcome)
     return f"{MARKS[kind]} <span>{kind}</span><small>{below}</small>"
 
 
 def _decisive(answer: Answer) -> str:
     """What was asked and what was found: neither says much without the other."""
-    return f"{prose(answer.text)} <b>{html_text(answer_in_words(answer))}</b>"
+    return f"{prose_html(answer.text)} <b>{html_text(format_answer(answer))}</b>"
 
 
 _STYLE = """\

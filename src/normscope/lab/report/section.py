@@ -4,25 +4,25 @@ import json
 from pathlib import Path
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome, is_older, out_option
+from normscope.lab.outcome import Outcome, is_outdated, out_option
 from normscope.lab.report.charts import charts_of
-from normscope.lab.report.forest import common_range, forest
-from normscope.lab.report.notices import figures_notice, notices
-from normscope.lab.report.sentences import (
+from normscope.lab.report.describe import (
     MARKS,
-    OLDER,
+    OUTDATED,
     WITHDRAWN,
-    effect_in_words,
-    line_in_words,
+    describe_failed_parts,
+    describe_revision,
+    describe_text,
+    format_effect,
+    format_seeds,
+    format_threshold,
     mark_of,
-    parts_in_words,
     parts_that_hold,
-    prose,
-    revision_in_words,
-    seeds_in_words,
-    standing,
-    texts_in_words,
+    prose_html,
+    status_of,
 )
+from normscope.lab.report.forest_plot import common_range, forest_plot
+from normscope.lab.report.notices import figures_notice, notices
 from normscope.lab.verdict import Answer
 from normscope.render.chart import draw_chart
 from normscope.render.formatting import format_count, format_number, pluralize
@@ -34,7 +34,7 @@ def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
     charts = charts_of(claim, outcome)
     return [
         f'<section class="claim" id="{html_text(claim.name)}">',
-        f"<h2>{claim.number}. {prose(claim.statement)}</h2>",
+        f"<h2>{claim.number}. {prose_html(claim.statement)}</h2>",
         *_verdict(claim, outcome, folder),
         *(['<div class="grid">', *map(draw_chart, charts), "</div>"] if charts else []),
         *(f'<p class="faint">{html_text(notice)}</p>' for notice in figures_notice(outcome, charts)),
@@ -49,36 +49,39 @@ def section(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
 
 def _verdict(claim: Claim, outcome: Outcome, folder: Path) -> list[str]:
     """The verdict and what it means; a meaning is written for the claim as it is now, and so fits no older verdict."""
-    kind, remark = standing(claim, outcome), [claim.remark] if claim.remark else []
+    kind, remark = status_of(claim, outcome), [claim.remark] if claim.remark else []
     badge = f'<span class="verdict {kind}">{MARKS[kind]} {WITHDRAWN if claim.withdrawn else kind}</span>'
     if claim.withdrawn:
-        return [f"<p>{badge} {prose(claim.withdrawn)}</p>", *(f"<p>{prose(words)}</p>" for words in remark)]
+        return [f"<p>{badge} {prose_html(claim.withdrawn)}</p>", *(f"<p>{prose_html(words)}</p>" for words in remark)]
     badge += f" <b>{parts_that_hold(outcome)}.</b>"
-    if is_older(outcome, claim):
+    if is_outdated(outcome, claim):
         again = f"normscope lab run {claim.name}{out_option(folder)}"
-        return [f"<p>{badge} <b>{OLDER}</b>: <code>{html_text(again)}</code></p>"]
-    said = [*parts_in_words(outcome), *remark]
-    return [f"<p>{badge} {prose(claim.meaning[outcome.verdict])}</p>", *(f"<p>{prose(words)}</p>" for words in said)]
+        return [f"<p>{badge} <b>{OUTDATED}</b>: <code>{html_text(again)}</code></p>"]
+    said = [*describe_failed_parts(outcome), *remark]
+    return [
+        f"<p>{badge} {prose_html(claim.meaning[outcome.verdict])}</p>",
+        *(f"<p>{prose_html(words)}</p>" for words in said),
+    ]
 
 
 def _small_print(claim: Claim, outcome: Outcome) -> list[str]:
-    texts = texts_in_words(outcome)
+    texts = describe_text(outcome)
     facts = [
         f"{claim.kind}",
         f"{outcome.budget.name} budget",
-        seeds_in_words(outcome),
+        format_seeds(outcome),
         *([f"learnt from {texts}"] if texts else []),
         f"{pluralize(len(outcome.runs.variants), 'variant')}",
         f"{format_number(outcome.seconds)} s of one core",
         f"torch {outcome.torch}",
     ]
     words = {"Source": claim.source}
-    if not is_older(outcome, claim):
+    if not is_outdated(outcome, claim):
         words |= {"Design": claim.design, "Rule": claim.rule}
-    if revision := revision_in_words(claim):
+    if revision := describe_revision(claim):
         words["History"] = revision
     return [
-        *(f'<p class="faint"><b>{about}</b> {prose(text)}</p>' for about, text in words.items()),
+        *(f'<p class="faint"><b>{about}</b> {prose_html(text)}</p>' for about, text in words.items()),
         f'<p class="faint">{html_text(", ".join(facts))}</p>',
         *(f'<p class="faint printed">{html_text(words)}</p>' for words in (*_rates_in_words(outcome), _rest(claim))),
     ]
@@ -88,9 +91,9 @@ def _rates_in_words(outcome: Outcome) -> list[str]:
     """What the table of rates has, for paper, where nothing can be opened."""
     if not outcome.tuned:
         return []
-    tried = sorted({rate for losses in outcome.tuned.values() for rate in losses})
-    taken = ", ".join(f"{name} {rate:g}" for name, rate in outcome.runs.rates.items())
-    return [f"Learning rates taken: {taken}. Tried: {', '.join(f'{rate:g}' for rate in tried)}."]
+    tried = sorted({lr for losses in outcome.tuned.values() for lr in losses})
+    taken = ", ".join(f"{name} {lr:g}" for name, lr in outcome.runs.lrs.items())
+    return [f"Learning rates taken: {taken}. Tried: {', '.join(f'{lr:g}' for lr in tried)}."]
 
 
 def _rest(claim: Claim) -> str:
@@ -100,9 +103,9 @@ def _rest(claim: Claim) -> str:
 def _answers(claim: Claim, outcome: Outcome) -> list[str]:
     rows = [
         f"<tr>{_mark(claim, answer)}"
-        f"<td>{prose(answer.text)}</td>"
-        f"<td>{html_text(effect_in_words(answer))}</td>"
-        f"<td>{html_text(line_in_words(answer))}</td>"
+        f"<td>{prose_html(answer.text)}</td>"
+        f"<td>{html_text(format_effect(answer))}</td>"
+        f"<td>{html_text(format_threshold(answer))}</td>"
         f"<td>{_forest(claim, answer, outcome)}</td></tr>"
         for answer in outcome.answers
     ]
@@ -123,24 +126,21 @@ def _mark(claim: Claim, answer: Answer) -> str:
 
 def _forest(claim: Claim, answer: Answer, outcome: Outcome) -> str:
     """To the scale of those that can share one: rounding errors would not be seen beside what is of size one."""
-    alike = [other for other in outcome.answers if (other.unit, other.line) == (answer.unit, answer.line)]
-    low, high = common_range((other.interval, other.line) for other in alike)
-    return forest(answer.interval, answer.line, low, high, "" if claim.withdrawn else answer.verdict)
+    alike = [other for other in outcome.answers if (other.unit, other.threshold) == (answer.unit, answer.threshold)]
+    low, high = common_range((other.interval, other.threshold) for other in alike)
+    return forest_plot(answer.interval, answer.threshold, low, high, "" if claim.withdrawn else answer.verdict)
 
 
 def _tuning(outcome: Outcome) -> list[str]:
     if not outcome.tuned:
         return []
-    rates = sorted({rate for losses in outcome.tuned.values() for rate in losses})
-    head = "".join(f"<th>{words}</th>" for words in ("variant", *(f"{rate:g}" for rate in rates), "taken"))
+    lrs = sorted({lr for losses in outcome.tuned.values() for lr in losses})
+    head = "".join(f"<th>{words}</th>" for words in ("variant", *(f"{lr:g}" for lr in lrs), "taken"))
     rows = []
-    for name, taken in outcome.runs.rates.items():
+    for name, taken in outcome.runs.lrs.items():
         losses = outcome.tuned.get(name, {})  # one that takes the rate of another has tried none
         best = min(losses, key=losses.__getitem__, default=None)
-        cells = [
-            f"<b>{format_number(losses[rate])}</b>" if rate == best else format_number(losses.get(rate))
-            for rate in rates
-        ]
+        cells = [f"<b>{format_number(losses[lr])}</b>" if lr == best else format_number(losses.get(lr)) for lr in lrs]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in (html_text(name), *cells, f'{taken:g}'))}</tr>")
     return [
         "<details><summary>Learning rates: what each gave, with other seeds, and which was taken</summary>",
@@ -164,5 +164,5 @@ def _settings(outcome: Outcome) -> list[str]:
 
 
 def _size(outcome: Outcome, name: str) -> str:
-    parameters = outcome.runs.figures[name][0].get("parameters")
+    parameters = outcome.runs.metrics[name][0].get("parameters")
     return "" if parameters is None else html_text(format_count(float(parameters)))

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 
 from normscope.errors import FileError
 from normscope.lab.claim import Claim, Kind
-from normscope.lab.outcome import Outcome, is_older
-from normscope.lab.report.notices import notices
-from normscope.lab.report.sentences import (
+from normscope.lab.outcome import Outcome, is_outdated
+from normscope.lab.report.describe import (
     BUILT_IN,
     MARKS,
-    OLDER,
-    answer_in_words,
-    deciding,
+    OUTDATED,
+    deciding_answer,
+    describe_status,
+    describe_text,
+    format_answer,
     parts_that_hold,
-    standing,
-    standing_in_words,
-    texts_in_words,
+    status_of,
     why_withdrawn,
 )
+from normscope.lab.report.notices import notices
 from normscope.render.formatting import one_line, pluralize
 
 WIDTH = 80
@@ -28,15 +28,15 @@ TAKES: dict[Kind, str] = {"exact": "takes seconds", "measured": "takes a minute"
 """How long a claim of each kind takes with the quick budget on one core, about; for claims that have not been run."""
 
 
-def claims_in_words(claims: Sequence[tuple[Claim, Outcome | FileError | None]]) -> str:
+def format_claims(claims: Sequence[tuple[Claim, Outcome | FileError | None]]) -> str:
     """All claims by number and name, with what they say; the verdict if there is one, or that its file is damaged."""
     lines = []
     for claim, outcome in claims:
         lines.append(f"{claim.number:>3}  {claim.name:24} {claim.kind:9} {_known(claim, outcome)}")
         if isinstance(outcome, Outcome):
             lines.append(f"     {_work(outcome)}")
-        if isinstance(outcome, Outcome) and is_older(outcome, claim):
-            lines.append(f"     {OLDER}")
+        if isinstance(outcome, Outcome) and is_outdated(outcome, claim):
+            lines.append(f"     {OUTDATED}")
         lines += _wrapped(claim.statement, 5)
         if isinstance(outcome, Outcome) and claim.withdrawn:
             lines += _wrapped(f"Withdrawn: {why_withdrawn(claim)}", 5)
@@ -50,14 +50,14 @@ def _known(claim: Claim, outcome: Outcome | FileError | None) -> str:
         return TAKES[claim.kind]
     if isinstance(outcome, FileError):
         return "! damaged"
-    return f"{MARKS[standing(claim, outcome)]} {standing_in_words(claim, outcome)}"
+    return f"{MARKS[status_of(claim, outcome)]} {describe_status(claim, outcome)}"
 
 
 def _work(outcome: Outcome) -> str:
     return f"{outcome.budget.name}, {pluralize(len(outcome.runs.seeds), 'seed')}, {max(1, round(outcome.seconds))} s"
 
 
-def outcomes_in_words(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
+def format_outcomes(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
     """A few lines for each claim, readable at 80 columns and without colour."""
     lines = []
     for claim, outcome in found:
@@ -73,15 +73,15 @@ def _failed(error: Exception) -> tuple[str, list[str]]:
 
 
 def _decided(claim: Claim, outcome: Outcome) -> tuple[str, list[str]]:
-    decisive = deciding(outcome)
-    texts = texts_in_words(outcome)
+    decisive = deciding_answer(outcome)
+    texts = describe_text(outcome)
     hold = "" if len(outcome.answers) == 1 else f"{parts_that_hold(outcome)}; "
-    said = [f"{hold}{decisive.text}", answer_in_words(decisive), *notices(outcome)]
+    said = [f"{hold}{decisive.text}", format_answer(decisive), *notices(outcome)]
     if claim.withdrawn:
         said = [f"to be redone: {claim.withdrawn}", *notices(outcome)]
     said += [f"learnt from {texts}"] if texts not in ("", BUILT_IN) else []
-    said += [OLDER] if is_older(outcome, claim) else []
-    return f"{MARKS[standing(claim, outcome)]} {standing(claim, outcome)}", said
+    said += [OUTDATED] if is_outdated(outcome, claim) else []
+    return f"{MARKS[status_of(claim, outcome)]} {status_of(claim, outcome)}", said
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

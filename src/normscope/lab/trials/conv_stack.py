@@ -11,7 +11,7 @@ from normscope.blocks.linear import Linear
 from normscope.blocks.norm.spec import IMAGE_NORMS, as_norm, build_norm
 from normscope.errors import ConfigError
 from normscope.lab.trials.digits import CLASSES, SIZE, Digits
-from normscope.lab.trials.noise import Noise
+from normscope.lab.trials.noise import FeatureNoise
 from normscope.models.convnet import Convolution
 
 WIDTHS, DEPTH = (16, 32, 32), 3
@@ -19,7 +19,7 @@ WIDTHS, DEPTH = (16, 32, 32), 3
 NORMS = ("none", "batch", "group", "noisy batch")
 
 
-class Stack(nn.Module):
+class ConvStack(nn.Module):
     """Convolution, norm, ReLU, nine times; after every third the image is halved; the mean over it is classified.
 
     Args:
@@ -38,7 +38,7 @@ class Stack(nn.Module):
                 # Where there is a norm, the bias is the norm's to have.
                 self.convolutions.append(Convolution(before, width, 3, padding=1, bias=spec is None))
                 after = build_norm(spec, (None, width, size, size))
-                self.norms.append(nn.Sequential(after, Noise()) if norm.startswith("noisy") else after)
+                self.norms.append(nn.Sequential(after, FeatureNoise()) if norm.startswith("noisy") else after)
                 before = width
             size //= 2
         self.head = Linear(before, CLASSES, role="head")
@@ -59,18 +59,18 @@ class Stack(nn.Module):
         return found
 
 
-def training(model: Stack, digits: Digits, *, batch: int, steps: int, rate: float, seed: int) -> Iterator[float]:
+def training(model: ConvStack, digits: Digits, *, batch: int, steps: int, lr: float, seed: int) -> Iterator[float]:
     """Train by SGD at one rate, and give the loss of each step once it is taken; ends where a loss is not finite."""
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for step in range(steps):
         images, labels = digits.batch(step, batch, seed)
         loss = F.cross_entropy(model(images), labels)
         value = loss.item()
         if not math.isfinite(value):
             return
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         yield value
 
 

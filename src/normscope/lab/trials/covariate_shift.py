@@ -5,19 +5,19 @@ import copy
 import torch
 from torch import Tensor
 
-from normscope.lab.trials.conv_stack import Stack
+from normscope.lab.trials.conv_stack import ConvStack
 
-Moments = list[tuple[Tensor, Tensor]]
+FeatureMoments = list[tuple[Tensor, Tensor]]
 """Of every layer, the mean and the standard deviation of each feature."""
 
 
 @torch.no_grad()
-def moments(model: Stack, images: Tensor) -> Moments:
+def feature_moments(model: ConvStack, images: Tensor) -> FeatureMoments:
     """As they are in training, before the ReLU; of a copy, since a norm would remember these pictures as a batch."""
     return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in copy.deepcopy(model).features(images)]
 
 
-def shift_between(before: Moments, after: Moments) -> float:
+def shift_between(before: FeatureMoments, after: FeatureMoments) -> float:
     """How far the features moved in mean and standard deviation, in units of the latter; the mean over all of them.
 
     >>> one, two = torch.tensor([1.0]), torch.tensor([2.0])

@@ -13,7 +13,7 @@ HELD_OUT = 397
 CLASSES, SIZE = 10, 8
 SPLIT = 0
 """What the pictures were shuffled by, once and for all, before some were held out."""
-WHAT_SEEDS_CHANGE = (
+FIXED_SPLIT = (
     "Whatever the seed, the same 1,400 pictures are learnt from and the same 397 held out: seeds differ in chance "
     "while training, the first weights and the order for instance, and intervals speak of that, on these pictures."
 )

@@ -13,7 +13,9 @@ MOST = 1e6
 """What counts in the place of a figure that is not finite."""
 
 
-def walk(model: nn.Module, images: Tensor, labels: Tensor, rate: float) -> Iterator[tuple[float, float, float]]:
+def probe_along_gradient(
+    model: nn.Module, images: Tensor, labels: Tensor, lr: float
+) -> Iterator[tuple[float, float, float]]:
     """At each distance: the loss, how much the gradient has changed, and that for each unit of distance.
 
     The weights are where they were once the walk is over.
@@ -30,10 +32,10 @@ def walk(model: nn.Module, images: Tensor, labels: Tensor, rate: float) -> Itera
     for reach in REACH:
         with torch.no_grad():
             for weight, origin, slope in zip(weights, start, gradient, strict=True):
-                weight.copy_(origin - reach * rate * slope)
+                weight.copy_(origin - reach * lr * slope)
         loss, there = loss_and_gradient()
         change = _length([a - b for a, b in zip(there, gradient, strict=True)])
-        yield _finite(loss), _finite(change), _finite(change / max(reach * rate * length, 1e-12))
+        yield _finite(loss), _finite(change), _finite(change / max(reach * lr * length, 1e-12))
     with torch.no_grad():
         for weight, origin in zip(weights, start, strict=True):
             weight.copy_(origin)

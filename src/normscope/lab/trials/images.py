@@ -19,14 +19,14 @@ from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
 from normscope.training.schedule import LRSchedule
 
-CHANCE = math.log(CLASSES)
-MARGIN = 0.05
+UNIFORM_LOSS = math.log(CLASSES)
+IMAGE_MARGIN = 0.05
 """Nats: a smaller difference between two losses on the digits is one that nobody would change a model for. It is a
 fiftieth of the ln 10 that there is to learn, and about what one picture more in a hundred that is wrong costs. All
 claims on the digits have this margin, so that none has the one that suits it."""
 
 
-class HeldOut(NamedTuple):
+class HeldOutMetrics(NamedTuple):
     """On what was held out: nats, the share of mistakes, and whether it does no better than guess."""
 
     loss: float
@@ -34,7 +34,7 @@ class HeldOut(NamedTuple):
     guessing: bool
 
 
-GUESS = HeldOut(CHANCE, 1 - 1 / CLASSES, guessing=True)
+UNIFORM_GUESS = HeldOutMetrics(UNIFORM_LOSS, 1 - 1 / CLASSES, guessing=True)
 
 
 def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -64,17 +64,17 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
     losses, seconds = fit(model, digits, settings, steps, seed)
     diverged = len(losses) < steps
-    found = GUESS if diverged else on_held_out(model, digits)
+    found = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     last = losses[-max(1, steps // 10) :]
     return {
         **found._asdict(),
-        "train_loss": CHANCE if diverged else min(CHANCE, sum(last) / len(last)),
+        "train_loss": UNIFORM_LOSS if diverged else min(UNIFORM_LOSS, sum(last) / len(last)),
         "diverged": diverged,
-        "curve": thinned([min(loss, 2 * CHANCE) for loss in losses]),
+        "curve": thinned([min(loss, 2 * UNIFORM_LOSS) for loss in losses]),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "flops": flops * steps,
         "steps": steps,
-        "seconds_a_step": seconds,
+        "seconds_per_step": seconds,
     }
 
 
@@ -104,14 +104,14 @@ def fit(
     model: nn.Module, digits: Digits, settings: Mapping[str, Any], steps: int, seed: int
 ) -> tuple[list[float], float]:
     """Train; returns the losses, which end early where they stopped being finite, and the usual seconds of a step."""
-    batch, rate = int(settings["batch"]), float(settings["rate"])
-    at_once = int(settings.get("at_once", batch))
+    batch, lr = int(settings["batch"]), float(settings["lr"])
+    at_once = int(settings.get("micro_batch", batch))
     weights = list(model.parameters())
-    optimiser: torch.optim.Optimizer
-    if settings["optimiser"] == "sgd":
-        optimiser = torch.optim.SGD(weights, lr=rate, momentum=settings.get("momentum", 0.9))
+    optimizer: torch.optim.Optimizer
+    if settings["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(weights, lr=lr, momentum=settings.get("momentum", 0.9))
     else:
-        optimiser = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        optimizer = torch.optim.AdamW(weights, lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = LRSchedule(steps, warmup=settings.get("warmup", 0.0))
     losses: list[float] = []
     times: list[float] = []
@@ -119,9 +119,9 @@ def fit(
     for step in range(steps):
         start = time.perf_counter()
         images, labels = digits.batch(step, batch, seed)
-        for group in optimiser.param_groups:
-            group["lr"] = rate * schedule.lr_scale(step)
-        optimiser.zero_grad()
+        for group in optimizer.param_groups:
+            group["lr"] = lr * schedule.lr_scale(step)
+        optimizer.zero_grad()
         value = 0.0
         for part, answers in zip(images.split(at_once), labels.split(at_once), strict=True):
             loss: Tensor = F.cross_entropy(model(part), answers, reduction="sum") / batch
@@ -129,13 +129,13 @@ def fit(
             value += loss.item()
         if not math.isfinite(value):
             break
-        optimiser.step()
+        optimizer.step()
         losses.append(value)
         times.append(time.perf_counter() - start)
     return losses, sorted(times)[len(times) // 2] if times else 0.0
 
 
-def on_held_out(model: nn.Module, digits: Digits) -> HeldOut:
+def evaluate_digits(model: nn.Module, digits: Digits) -> HeldOutMetrics:
     """In eval mode, and at worst the loss of guessing."""
     model.eval()
     with torch.inference_mode():
@@ -143,4 +143,8 @@ def on_held_out(model: nn.Module, digits: Digits) -> HeldOut:
         loss = F.cross_entropy(logits, digits.test_labels).item()
         error = (logits.argmax(dim=1) != digits.test_labels).float().mean().item()
     model.train()
-    return HeldOut(loss, error, guessing=False) if loss < CHANCE else HeldOut(CHANCE, error, guessing=True)
+    return (
+        HeldOutMetrics(loss, error, guessing=False)
+        if loss < UNIFORM_LOSS
+        else HeldOutMetrics(UNIFORM_LOSS, error, guessing=True)
+    )

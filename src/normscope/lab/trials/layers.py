@@ -21,11 +21,11 @@ def rms(x: Tensor) -> float:
     return x.detach().double().square().mean().sqrt().item()
 
 
-def apart(x: Tensor, y: Tensor) -> float:
+def rms_difference(x: Tensor, y: Tensor) -> float:
     """The root mean square of the difference; of what was normalized, whose size is about 1, it is a share."""
     return rms(x.detach().double() - y.detach().double())
 
 
-def furthest_apart(x: Tensor, y: Tensor) -> float:
+def max_difference(x: Tensor, y: Tensor) -> float:
     """The greatest difference of all numbers, as an identity must not have any."""
     return (x.detach().double() - y.detach().double()).abs().max().item()

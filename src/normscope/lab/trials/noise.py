@@ -9,7 +9,7 @@ USUAL_SCALE = (1 + SCALE) / 2
 """The mean of all scales; that of all means is 0."""
 
 
-class Noise(nn.Module):
+class FeatureNoise(nn.Module):
     """New noise at every step, with a mean and a scale for each feature that are drawn anew each time.
 
     A feature is a channel, as it is for BatchNorm: mean and scale are the same for all pictures and places, and are

@@ -15,25 +15,25 @@ from normscope.data.batches import Batches, windows
 from normscope.errors import NonFiniteError
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.flops import training_flops
-from normscope.lab.trials.text_sources import Text, load_text
+from normscope.lab.trials.text_sources import ByteCorpus, load_text
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
 from normscope.training.validation import evaluate
 
-SMALL: Mapping[str, Any] = {
+SMALL_GPT: Mapping[str, Any] = {
     "text": "stories",
     "preset": "llama",
     "model": {"depth": 2, "width": 48, "heads": 4, "kv_heads": 4, "context": 64},
     "batch": 8,
     "steps": 200,
-    "rate": 3e-3,
+    "lr": 3e-3,
     "warmup": 0.1,
 }
 """What trials on text start from: settings of `train_text`, each of which a variant may replace."""
 
-MARGIN = 0.03
+TEXT_MARGIN = 0.03
 """Nats a byte: about what a tenth more steps bring in so short a training. Whoever chooses a norm, an activation or a
 wiring would not notice less, so for claims on text less is neither worse nor better."""
 
@@ -84,7 +84,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "parameters": model.parameter_count(),
         "flops": flops * steps,
         "steps": steps,
-        "seconds_a_step": sorted(times)[len(times) // 2] if times else 0.0,
+        "seconds_per_step": sorted(times)[len(times) // 2] if times else 0.0,
     }
 
 
@@ -104,18 +104,18 @@ def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> Train
         steps=steps,
         batch=int(settings["batch"]),
         optimizer="adamw",
-        matrix_lr=settings["rate"],
-        lr=settings["rate"],
+        matrix_lr=settings["lr"],
+        lr=settings["lr"],
         warmup=settings["warmup"],
         beta1=0.9,
-        grad_clip=settings.get("clip", 1.0),
+        grad_clip=settings.get("grad_clip", 1.0),
         seed=seed,
         device="cpu",
         precision="float32",
     )
 
 
-def build_gpt(settings: Mapping[str, Any], text: Text, seed: int) -> GPT:
+def build_gpt(settings: Mapping[str, Any], text: ByteCorpus, seed: int) -> GPT:
     """The model of these settings, with its first weights."""
     torch.manual_seed(seed)
     changes = dict(settings["model"])
@@ -125,5 +125,5 @@ def build_gpt(settings: Mapping[str, Any], text: Text, seed: int) -> GPT:
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() >= 2:
-                weight.mul_(settings.get("scale", 1.0))
+                weight.mul_(settings.get("init_scale", 1.0))
     return model

@@ -29,7 +29,7 @@ _folder: ContextVar[Path | None] = ContextVar("texts", default=None)
 
 
 @dataclass(frozen=True)
-class Text:
+class ByteCorpus:
     """A text as tokens: its bytes, numbered from 0 in the order of their values.
 
     Args:
@@ -43,7 +43,7 @@ class Text:
 
 
 @contextmanager
-def texts_in(folder: Path | None) -> Iterator[None]:
+def text_folder(folder: Path | None) -> Iterator[None]:
     """Find texts here while the block runs."""
     token = _folder.set(folder)
     try:
@@ -52,7 +52,7 @@ def texts_in(folder: Path | None) -> Iterator[None]:
         _folder.reset(token)
 
 
-def keep_text(path: str | Path, folder: Path) -> dict[str, str]:
+def store_text(path: str | Path, folder: Path) -> dict[str, str]:
     """Copy a text into the lab's folder; returns how settings name it: by its digest, wherever the file may go."""
     content = _read(path)
     if len(content) < LEAST_BYTES:
@@ -64,13 +64,13 @@ def keep_text(path: str | Path, folder: Path) -> dict[str, str]:
     return {"name": Path(path).name, "sha256": digest}
 
 
-def bytes_notice(path: str | Path) -> str | None:
+def non_utf8_notice(path: str | Path) -> str | None:
     """A word on a file that is no text: anything can be learnt byte by byte, but seldom is it what was meant."""
     try:
         _read(path).decode()
     except UnicodeDecodeError:
         return f"{path} is not text in UTF-8; its bytes are learnt as they are"
-    except FileError:  # which `keep_text` will tell
+    except FileError:  # which `store_text` will tell
         pass
     return None
 
@@ -81,13 +81,13 @@ def _read(path: str | Path) -> bytes:
         return read_limited(file, path, MOST_BYTES)
 
 
-def load_text(text: str | Mapping[str, Any]) -> Text:
+def load_text(text: str | Mapping[str, Any]) -> ByteCorpus:
     """The text that settings name."""
     return _stories() if text == STORIES else _kept(str(_folder.get()), dict(text)["sha256"])  # type: ignore[arg-type]
 
 
 @cache
-def _stories() -> Text:
+def _stories() -> ByteCorpus:
     """Told by two series, as training on the stories does: one to learn from, one held out."""
     return _numbered(_told(0, STORY_BYTES), _told(1, VALIDATION_BYTES))
 
@@ -102,7 +102,7 @@ def _told(series: int, size: int) -> bytes:
 
 
 @cache
-def _kept(folder: str, digest: str) -> Text:
+def _kept(folder: str, digest: str) -> ByteCorpus:
     path = Path(folder) / f"{digest}.txt"
     with reraise_as(FileError, "name the text again"), open_regular(path) as file:
         content = read_limited(file, path, MOST_BYTES)
@@ -112,10 +112,10 @@ def _kept(folder: str, digest: str) -> Text:
     return _numbered(content[:-held_out], content[-held_out:])
 
 
-def _numbered(train: bytes, validation: bytes) -> Text:
+def _numbered(train: bytes, validation: bytes) -> ByteCorpus:
     used = np.unique(np.frombuffer(train + validation, dtype=np.uint8))
     numbers = np.zeros(256, dtype=np.uint8)
     numbers[used] = np.arange(len(used), dtype=np.uint8)
-    return Text(
+    return ByteCorpus(
         numbers[np.frombuffer(train, dtype=np.uint8)], numbers[np.frombuffer(validation, dtype=np.uint8)], len(used)
     )
