@@ -110,11 +110,16 @@ TENSORS: list[Refusal] = [
     ("long-norm", NormscopeError, r"there is no norm 'x{79}\.\.\.;", lambda: any_.llama(norm=LONG)),
 ]
 TRAINING: list[Refusal] = [
-    ("run", NormscopeError, "a Run is trained, but got 'x'", lambda: train_run("x")),  # type: ignore[arg-type]
-    ("proof", NormscopeError, "a Run's, but got 'x'", lambda: verify_resume("x")),  # type: ignore[arg-type]
+    ("run", NormscopeError, "train_run expects a Run, but got 'x'", lambda: train_run("x")),  # type: ignore[arg-type]
+    ("proof", NormscopeError, "expects a Run, but got 'x'", lambda: verify_resume("x")),  # type: ignore[arg-type]
     ("recipe", NormscopeError, "is made from a Recipe", lambda: start_run("r", [], "dial")),  # type: ignore[arg-type]
     ("model", NormscopeError, "model=5 must be", lambda: start_run("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
-    ("setting", NormscopeError, "no setting 'x'", lambda: start_run("r", [], recipe("dial"), train={"x": 1})),
+    (
+        "setting",
+        NormscopeError,
+        "unknown training setting 'x'",
+        lambda: start_run("r", [], recipe("dial"), train={"x": 1}),
+    ),
     ("text", NormscopeError, "prompt=5 must", lambda: start_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
     ("sources", NormscopeError, "read from paths", lambda: start_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
     ("measure", NormscopeError, "made from a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def test_a_config_that_cannot_fit_is_not_tried(
     monkeypatch.setattr("normscope.training.doctor.GPT", None)
     errors = refused(["doctor", "--depth", "8"], capsys)
     assert "weights, gradients and optimiser of 7.34 M parameters take 84 MB" in errors
-    assert "fix: --micro-batch 3 at most" in errors
+    assert "fix: --micro-batch 3 or less" in errors
     assert "fix: a smaller --depth" in refused(["doctor", "--depth", "40"], capsys)
 
 

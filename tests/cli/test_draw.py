@@ -93,7 +93,7 @@ def test_unknown_drawing(arguments: list[str], fix: str, capsys: pytest.CaptureF
 def test_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "no" / "a.svg"
     assert main(["draw", "gallery", "--svg", str(path)]) == 2
-    expected = f"error: cannot write {path}: there is no folder {path.parent}\nfix: make the folder first\n"
+    expected = f"error: cannot write {path}: the folder {path.parent} does not exist\nfix: create it first\n"
     assert capsys.readouterr().err == expected
 
 

@@ -29,8 +29,8 @@ def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.Cap
     [
         ("--out tokens", "no text was named"),
         ("gone.txt --out tokens", "there is no file or folder gone.txt"),
-        ("milk.txt --out milk.txt", "cannot make the folder milk.txt"),
-        ("milk.txt --out /proc/tokens", "cannot make the folder /proc/tokens"),
+        ("milk.txt --out milk.txt", "cannot create the folder milk.txt"),
+        ("milk.txt --out /proc/tokens", "cannot create the folder /proc/tokens"),
         ("milk.txt --out tokens --vocab-size 3", "--vocab-size 3"),
         ("milk.txt --out tokens --tokenizer bytes --vocab-size 300", "is for the tokenizer 'bpe'"),
         ("milk.txt --out tokens --tokenizer soup", "there is no tokenizer file soup"),

@@ -25,13 +25,13 @@ def test_what_was_then_and_what_is_now(tmp_path: Path, capsys: pytest.CaptureFix
     then, now = out.splitlines()
     assert then == "then  the loss is nan at step 3"
     assert code == int(bad)
-    assert now.startswith("now   blocks.0.mlp.up: its output is not finite" if bad else "now   all numbers are finite")
+    assert now.startswith("now   blocks.0.mlp.up: output is not finite" if bad else "now   all values are finite")
 
 
 def test_what_holds_no_fault_is_refused(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("nothing", str(trained_run), str(trained_run / "checkpoints" / "00000004")):
         errors = refused(["replay", folder], capsys)
-        assert f"{folder} does not hold a fault" in errors
+        assert f"{folder} is not a NaN bundle" in errors
         assert "fix: name a folder such as RUN/nan/00000123-batch-122" in errors
 
 

@@ -36,8 +36,8 @@ def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]
     sums = last_sums(run)
     code, out, _ = typed("resume r --from-step 4 --until 5", capsys)
     assert (code, run.checkpoints.last()) == (0, 5)
-    assert "going on from step 4" in out
-    assert "paused, and everything is saved: step 5 of 6" in out
+    assert "resuming from step 4" in out
+    assert "paused, everything saved: step 5 of 6" in out
     code, out, _ = typed("resume r", capsys)
     assert (code, last_sums(run)) == (0, sums)
     assert "done: step 6 of 6" in out
@@ -45,7 +45,7 @@ def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]
     metrics = run.metrics.read_bytes()
     code, out, _ = typed("resume r", capsys)
     assert (code, last_sums(run), run.metrics.read_bytes()) == (0, sums, metrics)  # at its end it stays there
-    assert out.startswith("r is done: it has taken all of its 6 steps\nto learn more: a new run with more --steps")
+    assert out.startswith("r is done: all 6 steps are completed\nto train longer, start a new run with more --steps")
 
 
 def test_a_run_that_was_killed_before_its_last_validation_is_not_done(
@@ -117,7 +117,8 @@ def test_trackers_are_written(run: Run, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_proof_takes_no_other_options(run: Run, capsys: pytest.CaptureFixture[str], words: str) -> None:
     errors = refused(["resume", "r", "--verify", *words.split()], capsys)
     assert (
-        f"--verify trains copies of the run, and {words.split()[0]} would change nothing\nfix: leave it out" in errors
+        f"--verify trains copies of the run, so {words.split()[0]} would have no effect\nfix: omit {words.split()[0]}"
+        in errors
     )
 
 

@@ -82,7 +82,7 @@ def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixtu
     line = "--depth 2 --width 16 --heads 2 --context 16 --batch 4 --steps 2 --out r"
     assert typed(f"train tokens {line}", capsys)[0] == 0
     assert Run.open(Path("r")).config.model.vocab_size == 257
-    assert "would change nothing" in refused(["train", "tokens", "--tokenizer", "bpe"], capsys)
+    assert "would have no effect" in refused(["train", "tokens", "--tokenizer", "bpe"], capsys)
 
 
 WRONG = [
@@ -101,7 +101,7 @@ WRONG = [
     ("--weight-decay inf", "--weight-decay inf"),
     ("--muon-steps 6", "--muon-steps 6 must be a whole number from 1 to 5"),
     ("--momentum 1", "--momentum 1"),
-    ("--warmup 0.8 --decay 0.8", "together are more than all the steps"),
+    ("--warmup 0.8 --decay 0.8", "must be at most 1"),
     ("--grad-clip -1", "--grad-clip -1.0"),
     ("--seed -1", "--seed -1"),
     ("--seed 99999999999999999999", "--seed 99999999999999999999"),
@@ -109,8 +109,8 @@ WRONG = [
     ("--device meta", "--device 'meta' cannot be used here"),
     ("--val-fraction 2", "--val-fraction 2.0"),
     ("--tokenizer soup", "there is no tokenizer file soup"),
-    ("--vocab-size 300", "--vocab-size would change nothing"),
-    ("--model colour", "a setting of the model is a name, '=' and a value"),
+    ("--vocab-size 300", "--vocab-size would have no effect"),
+    ("--model colour", "--model expects NAME=VALUE"),
     ("--model colour=red", "a GPT has no setting 'colour'"),
     ("--model norm=batch", "brackets the tokens' axis"),
     (
@@ -164,13 +164,13 @@ def test_a_wrong_text_is_one_clear_error_and_leaves_nothing(
 
 @pytest.mark.parametrize(("words", "message"), [("--val-fraction 0.2", "--val-fraction"), ("--split tail", "--split")])
 def test_stories_are_not_split(in_folder: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
-    assert f"and {message} would change nothing" in refused(["train", *words.split()], capsys)
+    assert f"so {message} would have no effect" in refused(["train", *words.split()], capsys)
 
 
 def test_a_place_that_cannot_be_written_is_named(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for out in ("milk.txt", "milk.txt/below", "/proc/nothing"):
         errors = refused(["train", "milk.txt", *SMALL, "1", "--out", out], capsys)
-        assert f"cannot make the folder {out}" in errors
+        assert f"cannot create the folder {out}" in errors
     assert "milk.txt: a file has this name\nfix: " in refused(["train", "milk.txt", "--out", "milk.txt"], capsys)
     assert "is not empty" in refused(["train", "milk.txt", *SMALL, "1", "--out", "."], capsys)
 
@@ -202,7 +202,7 @@ def test_a_run_that_diverges_at_once_has_nothing_to_sample(in_folder: Path, caps
     words = ["--save-every", "0", "--matrix-lr", "1e38", "--grad-clip", "0", "--out", "r"]
     assert "; nothing was saved yet" in refused(["train", "milk.txt", *SMALL, "9", *words], capsys)
     errors = refused(["sample", "r"], capsys)
-    assert "before it, a number was not finite\nfix: a new run with a lower --matrix-lr" in errors
+    assert "it hit a NaN or Inf first\nfix: start a new run with a lower --matrix-lr" in errors
 
 
 def test_trackers_are_asked_for_before_a_run_is_made(

@@ -39,7 +39,7 @@ def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 def test_a_record_that_was_altered(change: dict[str, Any], folder: Path) -> None:
     record = json.loads((folder / "corpus.json").read_text())
     (folder / "corpus.json").write_text(json.dumps(record | change))
-    assert "corpus.json is damaged: its checksum is not the one it was written with" in fault(folder)
+    assert "corpus.json is damaged: its checksum is wrong" in fault(folder)
 
 
 def test_no_folder_and_no_corpus(tmp_path: Path) -> None:

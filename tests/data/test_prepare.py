@@ -255,7 +255,7 @@ def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"poem\.gz is not text: byte 0x8B at offset 1, in line 1"):
         prepare(packed, tmp_path / "out")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match=r"cannot make the folder .*file/out: .*\nfix: choose another place"):
+    with pytest.raises(FileError, match=r"cannot create the folder .*file/out: .*\nfix: choose another location"):
         prepare(write(tmp_path / "texts", a=POEM), tmp_path / "file" / "out")
 
 

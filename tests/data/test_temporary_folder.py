@@ -86,5 +86,5 @@ def test_a_folder_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(FileError, match=r"cannot write .*: .* is read-only here\nfix: "), temporary_folder(tmp_path):
+    with pytest.raises(FileError, match=r"cannot write .*: .* is read-only\nfix: "), temporary_folder(tmp_path):
         pass

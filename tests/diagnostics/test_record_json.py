@@ -140,7 +140,7 @@ def test_a_figure_that_was_altered_is_found(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["modules"][0]["calls"] = 7
     path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="its checksum is not the one it was written with"):
+    with pytest.raises(FileError, match="its checksum is wrong"):
         load_record(path)
 
 

@@ -23,7 +23,7 @@ def flip_bit(path: Path, bit: int) -> None:
 def reseal(folder: Path, config: str | None = None) -> None:
     """Write a folder's manifest anew, with the checksums of what its files are now."""
     manifest = json.loads((folder / MANIFEST_NAME).read_text())
-    write_manifest(SafeFolder(folder), manifest["files"], config or manifest["config"])
+    write_manifest(SafeFolder(folder), manifest["files"], config or manifest["config_sha256"])
 
 
 def rewrite(path: Path, change: Change) -> None:

@@ -91,7 +91,7 @@ def test_a_damaged_mark_is_refused_and_the_best_is_not_dropped(tmp_path: Path, d
     path = checkpoints.folder / "best.json"
     path.write_text(damage(path.read_text()))
     for use in (checkpoints.best, lambda: checkpoints.save(30, {}, {}), lambda: checkpoints.drop_after(10)):
-        with pytest.raises(CheckpointError, match=r"best\.json is (damaged|not JSON|not valid)(.|\n)*fix: remove it"):
+        with pytest.raises(CheckpointError, match=r"best\.json is (damaged|not JSON|not valid)(.|\n)*fix: delete it"):
             use()
     assert checkpoints.steps() == [10, 20, 30]
     path.unlink()

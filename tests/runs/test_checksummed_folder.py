@@ -70,7 +70,7 @@ def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
 def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
     (folder / MANIFEST_NAME).unlink()
     assert not checksummed_folder.is_complete(folder)
-    with pytest.raises(CheckpointError, match="was never finished"):
+    with pytest.raises(CheckpointError, match="is incomplete"):
         checksummed_folder.read_folder(folder)
 
 
@@ -131,7 +131,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     finally:
         subprocess.run(["umount", disk], check=True)
     assert "the disk is full" in lines[0]
-    assert "fix: make room there; what was saved before is whole" in lines[1]
+    assert "fix: free some space; earlier files are intact" in lines[1]
     assert lines[-1] == "['00000001'] {}"
 
 

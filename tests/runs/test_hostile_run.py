@@ -192,7 +192,7 @@ def test_a_setting_that_was_changed_is_named_by_every_command(
     rewrite(folder / "config.json", lambda config: config[part].update({setting: value}))
     for command in ("sample", "resume", "report"):
         found = outcome(command, folder)
-        assert f"config.json is not the one that this run began with: {part}.{setting} was" in found
+        assert f"config.json changed since this run started: {part}.{setting} was" in found
 
 
 def test_a_setting_that_was_changed_before_the_first_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -221,9 +221,7 @@ def test_a_damaged_mark_is_not_passed_over(folder: Path, damage: str) -> None:
 def test_a_mark_that_is_gone_or_names_nothing_is_not_passed_over(folder: Path) -> None:
     path = folder / "checkpoints" / "best.json"
     rewrite(path, lambda best: best.update(step=3))
-    assert "best.json names step 3, of which there is no checkpoint\nfix: --checkpoint last" in outcome(
-        "sample", folder
-    )
+    assert "best.json names step 3, which has no checkpoint\nfix: --checkpoint last" in outcome("sample", folder)
     path.unlink()
     assert "best.json is missing, though the run was validated\nfix: --checkpoint last" in outcome("sample", folder)
 
@@ -238,7 +236,7 @@ def test_metrics_that_were_altered_are_refused(folder: Path, damage: str) -> Non
         left = {"emptied": [], "edited": [lines[0].replace(b"0", b"1"), *lines[1:]], "a line less": lines[1:]}
         path.write_bytes(b"".join(left[damage]))
     assert "metrics.jsonl" in outcome("report", folder)
-    assert "metrics.jsonl was altered: its first" in outcome("resume", folder)
+    assert "metrics.jsonl is damaged: its first" in outcome("resume", folder)
 
 
 def test_a_damaged_end_of_the_metrics_is_told_again(folder: Path) -> None:
@@ -269,15 +267,20 @@ WEIGHT, MEMORY = "blocks.0.attention.q.weight", "blocks.0.attention.q.weight:mom
 @pytest.mark.parametrize(
     ("group", "name", "change", "words"),
     [
-        ("model", WEIGHT, lambda t: t.to(torch.int32), r"q\.weight is I32 of \(16, 16\) instead of F32 of \(16, 16\)"),
-        ("model", WEIGHT, lambda t: t.double(), "is F64 of"),
-        ("model", WEIGHT, lambda t: t[:8], r"is F32 of \(8, 16\) instead"),
-        ("model", WEIGHT, lambda t: t * torch.nan, "has numbers in .*q.weight that are not finite"),
-        ("model", "more", None, "more is not known"),
-        ("optimizer", MEMORY, lambda t: t.to(torch.int32), "is I32 of"),
+        (
+            "model",
+            WEIGHT,
+            lambda t: t.to(torch.int32),
+            r"q\.weight has shape \(16, 16\) \(I32\), expected \(16, 16\) \(F32\)",
+        ),
+        ("model", WEIGHT, lambda t: t.double(), "has shape .* \(F64\)"),
+        ("model", WEIGHT, lambda t: t[:8], r"has shape \(8, 16\) \(F32\), expected"),
+        ("model", WEIGHT, lambda t: t * torch.nan, "has non-finite values in .*q.weight"),
+        ("model", "more", None, "more is unexpected"),
+        ("optimizer", MEMORY, lambda t: t.to(torch.int32), "has shape .* \(I32\)"),
         ("optimizer", MEMORY, lambda t: t[0], r"is F32 of \(16,\) instead"),
         ("random", "torch", lambda t: t[:100], "is U8 of"),
-        ("random", "torch", lambda t: t * 0 + 255, "does not fit the model of this run"),
+        ("random", "torch", lambda t: t * 0 + 255, "does not match the model of this run"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named_though_every_checksum_is_right(
@@ -366,7 +369,7 @@ def test_the_lock_holds_though_its_file_is_removed(folder: Path) -> None:
     with locked(folder):
         (folder / ".lock").unlink(missing_ok=True)
         assert is_locked(folder)
-        with pytest.raises(FileError, match="another process is at work"), locked(folder):
+        with pytest.raises(FileError, match="another process is using"), locked(folder):
             pass
     assert not is_locked(folder)
     with locked(folder):
@@ -386,7 +389,7 @@ def test_without_locks_on_folders_a_file_is_locked(folder: Path, monkeypatch: py
     monkeypatch.setattr(fcntl, "flock", no_folders)
     with locked(folder):
         assert is_locked(folder)
-        with pytest.raises(FileError, match="another process is at work"), locked(folder):
+        with pytest.raises(FileError, match="another process is using"), locked(folder):
             pass
     assert not is_locked(folder)
 

@@ -174,7 +174,7 @@ def test_every_flipped_bit_of_a_line_is_found(tmp_path: Path) -> None:
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"there is no .*metrics.jsonl\nfix: "):
         read_metrics(tmp_path / "metrics.jsonl")
-    with pytest.raises(FileError, match=r"there is no folder .*nowhere\nfix: "):
+    with pytest.raises(FileError, match=r"the folder .*nowhere\nfix: "):
         MetricsFile(tmp_path / "nowhere" / "metrics.jsonl")
     with pytest.raises(FileError, match=r"cannot write .*: it is not a regular file"):
         MetricsFile(tmp_path)

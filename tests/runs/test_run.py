@@ -61,11 +61,13 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
         run.load_model()
     with (
         locked(run.folder),
-        pytest.raises(CheckpointError, match=r"it is being trained now\nfix: wait for step 7, .* first is saved"),
+        pytest.raises(CheckpointError, match=r"it is still training\nfix: wait for step 7, .* first is saved"),
     ):
         run.load_model()
     run.folder / "nan".mkdir()
-    with pytest.raises(CheckpointError, match=r"a number was not finite\nfix: a new run with a lower --matrix-lr"):
+    with pytest.raises(
+        CheckpointError, match=r"it hit a NaN or Inf first\nfix: start a new run with a lower --matrix-lr"
+    ):
         run.load_model()
 
 
@@ -80,7 +82,7 @@ def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
         run.corpus()
     path = run.folder / "tokenizer.json"
     path.write_text(path.read_text() + " ")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is not the one that this run began with\nfix: copy it"):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json changed since this run started\nfix: copy it"):
         run.tokenizer()
     path.unlink()
     with pytest.raises(CheckpointError, match=r"tokenizer.json is missing\nfix: copy it from .*data"):
@@ -88,13 +90,13 @@ def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
 
 
 def test_a_run_is_made_once(run: Run) -> None:
-    with pytest.raises(FileError, match=r"holds a run already, and nothing is overwritten\nfix: normscope resume"):
+    with pytest.raises(FileError, match=r"already contains a run, and nothing is overwritten\nfix: normscope resume"):
         Run.create(run.folder, run.config, run.folder / "tokenizer.json")
 
 
 def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match=r"cannot make the folder .*below: Not a directory\nfix: choose another"):
+    with pytest.raises(FileError, match=r"cannot create the folder .*below: Not a directory\nfix: choose another"):
         Run.create(tmp_path / "file" / "below", run.config, run.folder / "tokenizer.json")
 
 

@@ -1,4 +1,4 @@
-"""Which type products run in: what is safe by itself, and what was asked for only when it is proven to work."""
+"""Which type products run in: what is safe by itself, and what was requested only when it is proven to work."""
 
 import subprocess
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def test_bfloat16_is_tried_in_another_process() -> None:
         with choice.autocast(CPU)():
             assert torch.get_autocast_dtype("cpu") == torch.bfloat16
     else:
-        with pytest.raises(ConfigError, match=r"bfloat16 is no good on this CPU: .*\nfix: --precision float32"):
+        with pytest.raises(ConfigError, match=r"bfloat16 is not usable on this CPU: .*\nfix: --precision float32"):
             choose_precision("bfloat16", CPU)
     assert ("times as fast" in probe.message) == (probe.ratio is not None)
 
@@ -52,8 +52,8 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     ("code", "message"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", r"kills the process \(signal 4\)"),
-        ("raise RuntimeError('no such thing')", "a product fails: RuntimeError: no such thing"),
-        ("raise SystemExit(3)", "a product fails: nobody says why"),
+        ("raise RuntimeError('no such thing')", "a matrix product fails: RuntimeError: no such thing"),
+        ("raise SystemExit(3)", "a matrix product fails: nobody says why"),
     ],
 )
 def test_a_process_that_dies_is_an_answer(probing: pytest.MonkeyPatch, code: str, message: str) -> None:
@@ -78,7 +78,7 @@ def test_one_that_does_not_end_is_an_answer(probing: pytest.MonkeyPatch) -> None
         raise subprocess.TimeoutExpired("probe", 120)
 
     probing.setattr(subprocess, "run", late)
-    assert probe_bfloat16() == BFloat16Probe(None, "a product did not end within two minutes")
+    assert probe_bfloat16() == BFloat16Probe(None, "a matrix product timed out after two minutes")
 
 
 def test_an_unknown_precision_is_refused() -> None:

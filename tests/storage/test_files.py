@@ -46,7 +46,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FileError) as caught:
         write_atomically(path, "new")
-    full_disk = "the disk is full\nfix: make room there; what was saved before is whole"
+    full_disk = "the disk is full\nfix: free some space; earlier files are intact"
     assert str(caught.value) == f"cannot write {path}: {full_disk}"
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
@@ -70,7 +70,7 @@ def test_missing_folder(tmp_path: Path) -> None:
     path = tmp_path / "no" / "a.txt"
     with pytest.raises(FileError) as caught:
         write_atomically(path, "")
-    assert str(caught.value) == f"cannot write {path}: there is no folder {path.parent}\nfix: make the folder first"
+    assert str(caught.value) == f"cannot write {path}: the folder {path.parent} does not exist\nfix: create it first"
 
 
 def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FileError) as caught:
         write_atomically(tmp_path / "a.txt", "")
-    message = f"cannot write {tmp_path / 'a.txt'}: {tmp_path} is read-only here\nfix: choose another folder"
+    message = f"cannot write {tmp_path / 'a.txt'}: {tmp_path} is read-only\nfix: choose another folder"
     assert str(caught.value) == message
 
 
@@ -143,10 +143,10 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (PermissionError(13, "Permission denied"), "{folder} is read-only here\nfix: choose another folder"),
-        (OSError(30, "Read-only file system"), "{folder} is read-only here\nfix: choose another folder"),
-        (OSError(28, "No space left"), "the disk is full\nfix: make room there; what was saved before is whole"),
-        (ValueError("I/O error: No space left on device"), "the disk is full\nfix: make room there; what was saved"),
+        (PermissionError(13, "Permission denied"), "{folder} is read-only\nfix: choose another folder"),
+        (OSError(30, "Read-only file system"), "{folder} is read-only\nfix: choose another folder"),
+        (OSError(28, "No space left"), "the disk is full\nfix: free some space; earlier files are intact"),
+        (ValueError("I/O error: No space left on device"), "the disk is full\nfix: free some space; earlier files"),
         (OSError(5, "Input/output error"), "Input/output error"),
         (ValueError("something else"), "something else"),
     ],

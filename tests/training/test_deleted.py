@@ -40,5 +40,5 @@ def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
-    with pytest.raises(FileError, match=r"run was deleted while the run was at work.*\nfix: put it back"):
+    with pytest.raises(FileError, match=r"run was deleted during the run\nfix: restore it"):
         train_run(run, [Deleter(run.folder)])

@@ -64,7 +64,7 @@ def test_a_full_disk(disk: Path | None, straight: Run, leave: int) -> None:
     train_run(run, until=4)
     sums = last_sums(run)
     ballast = _fill(disk, leave)
-    with pytest.raises(FileError, match=r"cannot write .*: the disk is full\nfix: make room"):
+    with pytest.raises(FileError, match=r"cannot write .*: the disk is full\nfix: free some space"):
         train_run(run)
     assert run.checkpoints.last() == 4
     run.checkpoints.load(4)
@@ -106,7 +106,7 @@ def test_a_read_only_folder(tmp_path: Path, disk: Path | None, straight: Run) ->
     else:
         pytest.skip("to root nothing is read-only, and a disk cannot be mounted here")
     try:
-        with pytest.raises(FileError, match=r"cannot write in .*\nfix: a run writes into its folder"):
+        with pytest.raises(FileError, match=r"cannot write to .*\nfix: a run writes into its folder"):
             train_run(run)
         assert run.load_model("last")[1] == 4  # to read it is enough
     finally:

@@ -17,12 +17,12 @@ MODEL = nanochat(vocab_size=31, context=16, depth=2, width=16, heads=2)
 
 
 def test_the_machine_is_described(tmp_path: Path) -> None:
-    lines = {line.about: line for line in describe_machine(tmp_path)}
+    lines = {line.name: line for line in describe_machine(tmp_path)}
     assert list(lines) == ["normscope", "processor", "load", "memory", "disk"]
-    assert lines["normscope"].what == __version__
-    assert torch.__version__ in lines["normscope"].why
-    assert lines["disk"].what.endswith("GB free")
-    assert str(tmp_path) in lines["disk"].why
+    assert lines["normscope"].value == __version__
+    assert torch.__version__ in lines["normscope"].note
+    assert lines["disk"].value.endswith("GB free")
+    assert str(tmp_path) in lines["disk"].note
 
 
 @pytest.mark.parametrize("compile", [True, False])
@@ -30,12 +30,12 @@ def test_a_run_would_use_this(compile: bool, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", "")  # no compiler there
     monkeypatch.delenv("CXX", raising=False)
     config = TrainConfig(steps=1, batch=1, device="cpu", compile=compile)
-    lines = {line.about: line for line in describe_choices(config, probe=False)}
+    lines = {line.name: line for line in describe_choices(config, probe=False)}
     assert list(lines) == ["device", "threads", "kernels", "precision", "compile", "allocator"]
-    assert (lines["device"].what, lines["precision"].what) == ("cpu", "float32")
-    assert lines["threads"].what == "1"
-    assert lines["compile"].what == "not possible"
-    assert all(line.why for line in lines.values())
+    assert (lines["device"].value, lines["precision"].value) == ("cpu", "float32")
+    assert lines["threads"].value == "1"
+    assert lines["compile"].value == "not possible"
+    assert all(line.note for line in lines.values())
 
 
 def test_the_cost_is_that_of_the_config(tmp_path: Path) -> None:

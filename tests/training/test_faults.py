@@ -67,8 +67,8 @@ def test_rewound_it_passes_the_batch_over_and_ends(tmp_path: Path, spoil: Callab
     spoil(runs[0], 4, 6)
     assert train_run(runs[0], [recorder]) == "done"
     assert [notice.text.splitlines()[-1] for notice in recorder.of(NoticeEvent)[1:]] == [
-        "back at step 3; batch 4 is passed over",
-        "back at step 3; batch 6 is passed over",
+        "rolled back to step 3; batch 4 is skipped",
+        "rolled back to step 3; batch 6 is skipped",
     ]
     assert [event["step"] for event in read_metrics(runs[0].metrics) if event["kind"] == "step"] == list(range(1, 9))
     facts = json.loads((runs[0].checkpoints.path(8) / "state.json").read_text())
@@ -117,7 +117,7 @@ def test_the_batch_that_broke_the_weights_is_passed_over(tmp_path: Path, monkeyp
     assert train_run(run, [recorder]) == "done"
     (notice,) = recorder.of(NoticeEvent)[1:]
     assert "first in blocks.1.mlp.up.weight" in notice.text
-    assert notice.text.endswith("back at step 3; batch 4 is passed over")
+    assert notice.text.endswith("rolled back to step 3; batch 4 is skipped")
 
 
 def test_dropout_is_the_same_when_the_fault_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_fault_in_a_part_of_a_batch_is_found_in_that_part(tmp_path: Path) -> N
     (folder,) = (run.folder / "nan").iterdir()
     fault, facts = replay(folder)
     assert facts["micro_batch"] == 1
-    assert fault == NonFiniteOrigin(**facts["fault"])
+    assert fault == NonFiniteOrigin(**facts["origin"])
 
 
 def notices(run: Run) -> list[str]:
@@ -158,7 +158,7 @@ def test_two_bad_batches_in_a_row_are_both_kept_and_told(tmp_path: Path, spoil: 
     spoil(run, 4, 5)
     assert train_run(run) == "done"
     assert sorted(path.name for path in (run.folder / "nan").iterdir()) == ["00000005-batch-4", "00000005-batch-5"]
-    assert notices(run) == ["back at step 3; batch 4 is passed over", "back at step 3; batch 5 is passed over"]
+    assert notices(run) == ["rolled back to step 3; batch 4 is skipped", "rolled back to step 3; batch 5 is skipped"]
 
 
 def test_going_back_to_the_beginning_keeps_the_beginning(tmp_path: Path, spoil: Callable[..., None]) -> None:
@@ -192,7 +192,7 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     true_step = Trainer.step
 
     def step(self: Trainer) -> StepResult:
-        number = self._next_batch_number()
+        number = self._next_batch_index()
         if bool(self.model.embedding.weight[0, 0] == 12345):
             raise NonFiniteError(f"the loss is nan at step {self.done + 1}, batch {number}")
         result = true_step(self)
@@ -205,9 +205,9 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     run = new_run(tmp_path, steps=9, save_every=3, eval_every=0, on_nan="rollback")
     assert train_run(run) == "done"
     last = 6 + TRIES_PER_CHECKPOINT
-    words = f"batches 3 to {last} are passed over, for it came again and again from step 6"
-    singly = [f"back at step 3; batch {number} is passed over" for number in range(6, last)]
-    assert notices(run) == [*(text.replace("step 3", "step 6") for text in singly), f"back at step 3; {words}"]
+    words = f"batches 3 to {last} are skipped, since it kept coming back from step 6"
+    singly = [f"rolled back to step 3; batch {number} is skipped" for number in range(6, last)]
+    assert notices(run) == [*(text.replace("step 3", "step 6") for text in singly), f"rolled back to step 3; {words}"]
     assert [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"] == list(range(1, 10))
     facts = json.loads((run.checkpoints.path(9) / "state.json").read_text())
     assert (facts["skipped_batches"], facts["next_batch"]) == ([*range(3, last + 1)], last + 7)
@@ -219,5 +219,5 @@ def test_a_fault_in_a_norm_that_remembers_is_replayed_as_it_was(tmp_path: Path) 
         train_run(run)
     (folder,) = (run.folder / "nan").iterdir()
     fault, facts = replay(folder)
-    assert fault == NonFiniteOrigin(**facts["fault"])
+    assert fault == NonFiniteOrigin(**facts["origin"])
     assert (facts["device"], facts["precision"]) == ("cpu", "float32")

@@ -261,7 +261,7 @@ def test_tokens_of_another_text_are_refused(tmp_path: Path) -> None:
     (other / "text.txt").write_text("another text altogether.\n" * 500)
     for path in (new_run(other).folder / "data").iterdir():
         (run.folder / "data" / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(CheckpointError, match="not the one that this run began with: train, validation, tokenizer"):
+    with pytest.raises(CheckpointError, match="changed since this run started: train, validation, tokenizer"):
         train_run(run)
 
 
@@ -270,7 +270,9 @@ def test_a_changed_text_is_refused_by_name(tmp_path: Path) -> None:
     train_run(run, until=2)
     before = text.read_text()
     text.write_text(before + "one more line\n")
-    with pytest.raises(CheckpointError, match=r"text.txt changed since this run read it(.|\n)*fix: start a new run"):
+    with pytest.raises(
+        CheckpointError, match=r"source text changed since this run started: .*text.txt\nfix: start a new run"
+    ):
         train_run(run)
     text.write_text(before)  # the same words, written later
     assert train_run(run, until=3) == "paused"
@@ -281,14 +283,14 @@ def test_a_text_that_is_gone_is_only_a_notice(tmp_path: Path) -> None:
     train_run(run, until=2)
     (tmp_path / "text.txt").unlink()
     assert train_run(run, [recorder]) == "done"
-    assert "text.txt cannot be found any more" in recorder.of(NoticeEvent)[0].text
+    assert "text.txt. The run continues with its saved tokens" in recorder.of(NoticeEvent)[0].text
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=2), Recorder()
     with (
         locked(run.folder),
-        pytest.raises(FileError, match=r"another process is at work on .*run\nfix: wait"),
+        pytest.raises(FileError, match=r"another process is using .*run\nfix: wait"),
     ):
         train_run(run, [recorder])
     assert recorder.closed == 1
@@ -331,7 +333,7 @@ def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         train_run(run, [other], until=4)
     assert not same.of(NoticeEvent)
     assert [notice.text for notice in other.of(NoticeEvent)] == [
-        "kernels was fused and is steps: from here on the numbers may differ in their last bits"
+        "environment changed: kernels was fused and is reference. Results may differ in the last bits from here on"
     ]
     facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())
     assert facts["environment"]["torch"] == torch.__version__

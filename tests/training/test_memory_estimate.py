@@ -44,8 +44,8 @@ def test_it_is_below_what_autograd_keeps() -> None:
         (NEEDED, {}, None),
         (None, {}, None),
         (NEEDED - 1, {"micro_batch": 4}, None),
-        (NEEDED - 1, {}, "--micro-batch 3 at most, which gives the same result"),
-        (NEEDED - 1, {"micro_batch": 99}, "--micro-batch 3 at most"),
+        (NEEDED - 1, {}, "--micro-batch 3 or less, which gives the same result"),
+        (NEEDED - 1, {"micro_batch": 99}, "--micro-batch 3 or less"),
         (weights_memory(MODEL), {}, "a smaller --depth, --width or --context"),
     ],
 )

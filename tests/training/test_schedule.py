@@ -36,8 +36,8 @@ def test_a_constant_one_never_falls() -> None:
     [
         ({"steps": 0}, "steps=0"),
         ({"steps": 5, "shape": "sine"}, "schedule='sine': choose one of linear, cosine, constant"),
-        ({"steps": 5, "warmup": 1.5}, "warmup=1.5 is a share"),
-        ({"steps": 5, "warmup": 0.6, "decay": 0.6}, "more than all the steps"),
+        ({"steps": 5, "warmup": 1.5}, "warmup=1.5 must be a fraction"),
+        ({"steps": 5, "warmup": 0.6, "decay": 0.6}, "must be at most 1"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:

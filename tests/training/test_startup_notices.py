@@ -15,7 +15,7 @@ def test_compiling_is_told_where_it_lies_ahead(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     (notice,) = notices()
-    assert notice.startswith("the kernels are compiled for this machine")
+    assert notice.startswith("compiling kernels for this machine")
     with reference_kernels():
         assert notices() == []  # nothing is compiled then
     monkeypatch.setattr("normscope.training.startup_notices.kernels", lambda _: None)  # as if numba were missing

@@ -215,7 +215,11 @@ def test_other_threads_are_told_where_they_make_a_difference(
     finally:
         torch.set_num_threads(1)
     told = [notice.text for notice in recorder.of(NoticeEvent)]
-    assert told == ([] if keeps else ["threads was 1 and is 2: from here on the numbers may differ in their last bits"])
+    assert told == (
+        []
+        if keeps
+        else ["environment changed: threads was 1 and is 2. Results may differ in the last bits from here on"]
+    )
 
 
 def test_nothing_keeps_the_run_open_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

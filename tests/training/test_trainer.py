@@ -87,7 +87,7 @@ def test_gradients_are_clipped_to_their_norm() -> None:
 
 def test_the_rate_follows_the_schedule() -> None:
     trainer = new_trainer(steps=4, decay=1.0)
-    assert [trainer.step().lr for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert [trainer.step().lr_scale for _ in range(4)] == [1.0, 0.75, 0.5, 0.25]
 
 
 def test_a_frozen_weight_stays_and_needs_no_memory() -> None:
@@ -189,7 +189,7 @@ def test_gradients_that_nothing_clips_must_have_squares() -> None:
     trainer = new_trainer(grad_clip=None)
     loss = trainer._loss
     trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
-    with pytest.raises(NonFiniteError, match=r"the gradients' norm is \d\.\d+e\+2\d at step 1, batch 0"):
+    with pytest.raises(NonFiniteError, match=r"the gradient norm is \d\.\d+e\+2\d at step 1, batch 0"):
         trainer.step()
 
 

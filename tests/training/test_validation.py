@@ -72,7 +72,7 @@ def _torn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def test_no_text_is_refused() -> None:
-    with pytest.raises(CorpusError, match="there is no validation text"):
+    with pytest.raises(CorpusError, match="the validation split is empty"):
         evaluate(new_model(), iter(()), 1.0)
     with pytest.raises(CorpusError, match="at least 2 are needed"):
         evaluate(new_model(), windows(np.array([1]), 8, 4), 1.0)

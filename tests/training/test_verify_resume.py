@@ -19,7 +19,7 @@ def test_where_the_proof_begins(tmp_path: Path) -> None:
     assert verify._span(run) == (10, 6)
     train_run(run, until=25)  # too near the end for the whole of it
     assert verify._span(run) == (0, 6)
-    assert "has 1 steps in all" in str(_refusal(tmp_path))
+    assert "has 1 steps, but" in str(_refusal(tmp_path))
 
 
 def _refusal(folder: Path) -> CheckpointError:
@@ -30,7 +30,9 @@ def _refusal(folder: Path) -> CheckpointError:
 
 
 def test_a_proof_in_words() -> None:
-    assert str(ResumeCheck(3, 9, ())).startswith("steps 3 to 9: straight, and with a kill in between: every bit")
+    assert str(ResumeCheck(3, 9, ())).startswith(
+        "steps 3 to 9: passed. Weights, optimizer and RNG state are bitwise identical"
+    )
     assert str(ResumeCheck(3, 9, ("model.safetensors",))) == "steps 3 to 9: NOT the same: model.safetensors"
     assert not ResumeCheck(3, 9, ("model.safetensors",)).passed
 
@@ -48,7 +50,7 @@ def test_the_run_is_only_read_and_copies_agree(tmp_path: Path, monkeypatch: pyte
     train_run(run, until=4)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     told: list[str] = []
-    proof = verify_resume(run, tell=told.append)
+    proof = verify_resume(run, log=told.append)
     assert (proof.begin, proof.end, proof.passed) == (4, 16, True)
     assert told[0] == "straight from step 4 to 16"
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
@@ -73,5 +75,5 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=20)
     (tmp_path / "text.txt").write_text("quite another text")
-    with pytest.raises(CheckpointError, match=r"the run cannot go on: .*text.txt changed since"):
+    with pytest.raises(CheckpointError, match=r"the run cannot be resumed: source text changed since .*text.txt"):
         verify_resume(run)

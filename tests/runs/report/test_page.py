@@ -243,5 +243,5 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None,
 def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     write_manifest(SafeFolder(tmp_path), ["config.json"])
-    with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl"):
+    with pytest.raises(FileError, match=r"metrics\.jsonl does not exist"):
         write_report(tmp_path)

@@ -69,7 +69,7 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
         "43 %",
         "s left",
         "1.4994",  # the validation loss
-        "the best so far",
+        "best so far",
         "floor 0.800",
         "tokens/s",
         "rate 1.00, gradient 0.402, epoch 1.08",
@@ -222,5 +222,5 @@ def test_the_end_tells_one_time_alone() -> None:
     assert "so far\n" in re.sub(r" +│", "", "\n".join(drawn(progress)))
     progress.on_event(FinishedEvent(130, "paused", seconds=3900.0))
     text = "\n".join(drawn(progress))
-    assert "paused, and everything is saved, in 1 h 05 min" in text
+    assert "paused, everything saved, in 1 h 05 min" in text
     assert not re.search(r"tokens/s, .* so far", text)

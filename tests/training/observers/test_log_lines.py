@@ -44,7 +44,7 @@ def test_the_start_says_what_is_trained() -> None:
         "  floor       0.800 bits per byte; no model can beat it",
         "  folder      runs/tale",
     ]
-    assert said(started(step=120))[0].startswith("going on from step 120: GPT of 4 blocks")
+    assert said(started(step=120))[0].startswith("resuming from step 120: GPT of 4 blocks")
     assert not any("floor" in line for line in said(started(floor=None)))
 
 
@@ -56,7 +56,7 @@ def test_a_step() -> None:
 def test_a_validation_tells_the_distance_to_the_floor() -> None:
     loss = 1.5 * math.log(2) * 1.5
     assert said(started(), validated(50, loss))[-1] == (
-        "  validation at step 50: loss 1.5596, 1.500 bits per byte (0.700 above the floor of 0.800), the best so far"
+        "  validation at step 50: loss 1.5596, 1.500 bits per byte (0.700 above the floor of 0.800), best so far"
     )
     assert said(started(floor=None), validated(50, loss, best=False))[-1] == (
         "  validation at step 50: loss 1.5596, 1.500 bits per byte"
@@ -79,7 +79,7 @@ def test_the_end_says_what_to_do_next() -> None:
         "  report   runs/tale/report.html",
     ]
     stopped = said(started(), FinishedEvent(120, "stopped", 75.0))[7:]
-    assert stopped[0] == "stopped, and everything is saved: step 120 of 300 in 1 min 15 s"
+    assert stopped[0] == "stopped, everything saved: step 120 of 300 in 1 min 15 s"
     assert stopped[1] == "  go on    normscope resume runs/tale"
 
 
