@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from normscope.scope import Plan as Plan
     from normscope.scope import Scope as Scope
     from normscope.training.optimizers.muon import Muon as Muon
+    from normscope.training.train import TrainingRun as TrainingRun
+    from normscope.training.train import open_run as open_run
+    from normscope.training.train import train as train
 
 # Where each public name lives.
 _HOMES = {
@@ -100,6 +103,7 @@ _HOMES = {
     "normscope.models.vit": "ViT ViTConfig",
     "normscope.scope": "Plan Scope",
     "normscope.training.optimizers.muon": "Muon",
+    "normscope.training.train": "TrainingRun open_run train",
     "normscope.runs.load_run": "load_run",
     "normscope.diagnostics.probe": "Xray xray",
 }

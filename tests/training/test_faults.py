@@ -150,7 +150,7 @@ def test_a_fault_in_a_part_of_a_batch_is_found_in_that_part(tmp_path: Path) -> N
 def notices(run: Run) -> list[str]:
     """The last lines of those that speak of going back, as the record has them."""
     told = [event["text"].splitlines()[-1] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
-    return [text for text in told if text.startswith("back at")]
+    return [text for text in told if text.startswith("rolled back to")]
 
 
 def test_two_bad_batches_in_a_row_are_both_kept_and_told(tmp_path: Path, spoil: Callable[..., None]) -> None:

@@ -9,11 +9,10 @@ import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, OptionalStr, read_arguments
 from normscope.cli.training_output import LoggingOptions, progress_bar, train_with_display
-from normscope.data.tokenizers.choose import trains_bpe
 from normscope.errors import ConfigError
 from normscope.runtime.precision import Precision
 from normscope.training.config import OnNaN, OptimizerName
-from normscope.training.recipes import Recipe, override, recipe
+from normscope.training.recipes import Recipe, resolve_recipe
 from normscope.training.schedule import ScheduleName
 from normscope.training.start_run import is_prepared, new_run_folder, start_run
 
@@ -202,15 +201,14 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Train, "train", arguments)
-    chosen = override(
-        recipe(command.recipe, command.depth),
+    chosen = resolve_recipe(
+        command.recipe,
+        command.depth,
         preset=command.gpt.preset,
         tokenizer=command.data.tokenizer,
         vocab_size=command.data.vocab_size,
         split=command.data.split,
     )
-    if trains_bpe(chosen.tokenizer, command.data.vocab_size):
-        chosen = override(chosen, tokenizer="bpe")
     _check_no_unused_options(command, chosen)
     command.logging.check()
     folder = new_run_folder(command.sources) if command.out is None else command.out

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -116,8 +116,11 @@ class Run:
         self.metrics = folder / "metrics.jsonl"
         self.xray_snapshots = XraySnapshots(self.safe_folder / "xray")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> "Run":
+    def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> Self:
         """Create a run in a folder that has none, with a copy of the tokenizer."""
         check_no_run(folder)
         safe_folder = SafeFolder(make_folder(folder))
@@ -129,7 +132,7 @@ class Run:
         return cls(folder, config, hashlib.sha256(data).hexdigest())
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Run":
+    def open(cls, folder: str | Path) -> Self:
         """Open the run in a folder; config.json is verified against the manifest."""
         folder = as_path(folder, "a run")
         data = read_config_file(folder)
@@ -209,6 +212,27 @@ class Run:
         model = GPT(self.config.model)
         model.load_state_dict(tensors)
         return model.to(target).eval(), step
+
+    def sample(self, prompt: str = "", *, checkpoint: str | int = "best", device: str = "cpu", **sampling: Any) -> str:
+        """Generate one text that continues a prompt; returns prompt and continuation.
+
+        Args:
+            prompt: Start of the text.
+            checkpoint: "best", "last", or a saved step.
+            device: Device of the model.
+            sampling: Settings of `generate_text`: temperature, top_k, max_new_tokens, seed, ...
+        """
+        from normscope.generate.text import generate_text
+
+        model, _ = self.load_model(checkpoint, device)
+        (text,) = generate_text(model, self.tokenizer(), prompt, **sampling)
+        return text.prompt + text.text
+
+    def report(self) -> Path:
+        """Write report.html and return its path."""
+        from normscope.runs.report.page import write_report
+
+        return write_report(self.folder)
 
     def _weights(self, step: int, expected: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
         with self.checkpoints.with_alternatives(step):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from normscope.blocks.checks import lookup
 from normscope.checks import check_positive_int
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
-from normscope.data.tokenizers.choose import AUTO
+from normscope.data.tokenizers.choose import AUTO, trains_bpe
 
 
 @dataclass(frozen=True)
@@ -98,3 +98,21 @@ def override(base: Recipe, **changes: Any) -> Recipe:
     'bytes'
     """
     return dataclasses.replace(base, **{name: value for name, value in changes.items() if value is not None})
+
+
+def resolve_recipe(
+    name: str,
+    depth: int | None = None,
+    *,
+    preset: str | None = None,
+    tokenizer: str | None = None,
+    vocab_size: int | None = None,
+    split: str | None = None,
+) -> Recipe:
+    """Look up a recipe and replace fields; a vocabulary size implies the tokenizer "bpe" unless one is named.
+
+    >>> resolve_recipe("dial", 2, vocab_size=512).tokenizer
+    'bpe'
+    """
+    chosen = override(recipe(name, depth), preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
+    return override(chosen, tokenizer="bpe") if trains_bpe(chosen.tokenizer, vocab_size) else chosen
