@@ -86,7 +86,7 @@ def test_without_numbers_only_blocks_and_overflow_count() -> None:
 def test_what_is_free_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     config = nanochat(**SIZES)
     needed = 4 * (config.parameter_count() + config.buffer_count())
-    monkeypatch.setattr(size, "memory_free", lambda: needed)
+    monkeypatch.setattr(size, "available_memory", lambda: needed)
     GPT(config)
     monkeypatch.setattr(size, "available_memory", lambda: needed - 1)
     with pytest.raises(ConfigError, match="too large"):

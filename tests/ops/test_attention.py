@@ -175,7 +175,7 @@ def test_what_is_not_finite_spoils_what_the_formula_says(bad: float, which: int)
 @pytest.mark.usefixtures("two_threads")
 def test_threads_do_not_change_a_bit(case: Case, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given = inputs(case)
-    monkeypatch.setattr("normscope.ops.threads._WORTH_SHARING", 0)
+    monkeypatch.setattr("normscope.ops.threads._MIN_PARALLEL_SIZE", 0)
     many = results(case, *given)
     torch.set_num_threads(1)
     for one, other in zip(many, results(case, *given), strict=True):

@@ -114,15 +114,15 @@ def test_a_row_of_zeros_stays_zero() -> None:
         assert projected(single(9), torch.zeros(2, 9), weights).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_norms(centered: bool, in_place: bool) -> None:
     for d, weight, bias in ((1, None, None), (2, 1, None), (7, None, 2), (16, 1, 2), (67, 1, 2), (500, 1, None)):
         x = 3 * single(d, seed=d) + 5
         gain, shift = (None if seed is None else single(d, seed=seed) for seed in (weight, bias))
         wide = x.double()
-        centre = wide - wide.mean() if centered else wide
-        wanted = centre / (centre.square().mean() + 1e-5).sqrt()
+        center = wide - wide.mean() if centered else wide
+        wanted = center / (center.square().mean() + 1e-5).sqrt()
         wanted = (wanted if gain is None else wanted * gain) + (0 if shift is None else shift)
         y = x if in_place else torch.full((d,), torch.nan)
         _normalize(at(x), at(gain), at(shift), at(y), d, 1e-5, centered)
@@ -137,7 +137,7 @@ def test_a_norm_far_from_zero_and_beside_an_outlier() -> None:
         torch.testing.assert_close(y.double(), wanted, rtol=3 * EPS32, atol=1e-12)
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_norm_of_what_is_not_a_number(centered: bool, value: float) -> None:
     for place in (0, 5):

@@ -11,7 +11,7 @@ pytestmark = mostly_on("reference")  # the kernels have no working type
 
 @pytest.fixture(autouse=True)
 def _float32_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_reference, "working_dtype", lambda x: torch.float32)
+    monkeypatch.setattr(norm_reference, "compute_dtype", lambda x: torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=["float32", "bfloat16", "float16"])
