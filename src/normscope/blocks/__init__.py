@@ -1,1 +1,1 @@
-"""What a model is made of, from the norms up to a whole transformer block."""
+"""The building blocks of models, from norms up to the transformer block."""

@@ -1,4 +1,4 @@
-"""A branch joins the residual stream, and the sum is normalized."""
+"""Add a branch to the residual stream and normalize the sum."""
 
 from typing import TypeGuard
 
@@ -14,10 +14,9 @@ from normscope.ops.norm_reference import default_eps
 def add_and_normalize(
     stream: Tensor, branch: Tensor, norm: nn.Module, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """stream + branch, and its norm.
+    """Return `stream + branch` and its norm.
 
-    Both are taken together, in one pass over memory, where the norm is one over rows and nobody watches it. All else is
-    as the last two lines say, which give the same numbers.
+    A row norm without hooks is fused with the addition, in one pass over memory, with the same results.
     """
     if mask is None and _is_plain(norm) and stream.shape == branch.shape and not has_hooks(norm):
         plan, broadcast_shape, is_row_norm = norm._plan_for(stream.shape)
@@ -34,6 +33,6 @@ def add_and_normalize(
 
 
 def _is_plain(norm: nn.Module) -> TypeGuard[Norm]:
-    """Whether the norm does what its scope says and remembers nothing; a subclass may do anything."""
+    """Return whether the norm is stateless and not a subclass, which might override anything."""
     known: tuple[type[Norm], ...] = (Norm, LayerNorm, RMSNorm)
     return isinstance(norm, Norm) and type(norm) in known and norm.state is None and not norm.sync

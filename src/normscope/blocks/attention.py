@@ -1,4 +1,4 @@
-"""Attention: where a token looks at others.
+"""Multi-head attention.
 
 Axes: b batch, s position of a query, t position of a key, h heads, d width, e features of one head.
 """
@@ -23,28 +23,29 @@ from normscope.ops.symbolic_sizes import is_known
 
 
 class Attention(BaseModule):
-    r"""Multi-head attention, with grouped queries, rotary positions, QK-norm, a window and a cache as options.
+    r"""Multi-head attention, with optional grouped queries, rotary embeddings, QK-norm, sliding window and KV cache.
 
     Formula:
         y = softmax(q k^T / sqrt(e) + mask) v W_out,      q, k, v = x W_q, x W_k, x W_v
 
     Scope:
-        Mixes along s. A QK-norm is over each head's features, `b s h [e]`.
+        Mixes along s. QK-norm is over the features of each head, `b s h [e]`.
 
     Shapes:
-        x: (b, s, width). y: the same. mask: (b, s), True where a token is real; no one looks at padding.
+        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens; padding is never attended to.
 
     Args:
-        width: the size of the residual stream.
-        heads: how many query heads.
-        kv_heads: how many heads of keys and values, which groups of query heads share; None is as many as `heads`.
-        head_dim: the size of a head; None is width / heads.
-        causal: whether a token sees only itself and those before it.
-        rotary: turns queries and keys by their position.
-        qk_norm: a norm over each head's queries and keys: a name, a scope or a `NormSpec`.
-        window: how many tokens back a token sees, itself included; None is all.
-        bias, dropout, init, role, depth: as for the MLP; dropout falls on the attention weights and on the output.
-        allow_future_leak: let a causal layer's qk_norm share statistics along time, to study what that does.
+        width: width of the residual stream.
+        heads: number of query heads.
+        kv_heads: number of key and value heads, each shared by a group of query heads; None for `heads`.
+        head_dim: size of a head; None for width / heads.
+        causal: whether a token attends only to itself and earlier tokens.
+        rotary: rotary position embedding of queries and keys.
+        qk_norm: norm of the queries and keys of each head: a name, a scope or a `NormSpec`.
+        window: sliding window size in tokens, the token itself included; None for no window.
+        bias, init, role, depth: see `MLP`.
+        dropout: dropout probability of the attention weights and of the output.
+        allow_future_leak: allow qk_norm to share statistics along time in a causal layer, for experiments.
 
     Example:
         >>> import torch
@@ -53,7 +54,7 @@ class Attention(BaseModule):
         >>> y = attention(x)
         >>> later = x.clone()
         >>> later[:, 3:] = 0.0
-        >>> torch.equal(y[:, :3], attention(later)[:, :3])  # what comes later changes nothing before
+        >>> torch.equal(y[:, :3], attention(later)[:, :3])  # later tokens do not change earlier outputs
         True
 
     Papers:
@@ -108,7 +109,7 @@ class Attention(BaseModule):
         b, s, _ = x.shape
         check_mask(mask, x, (b, s))
         if mask is not None:
-            # A weight of zero does not silence padding: 0 * inf is not a number, and neither is inf - inf.
+            # An attention weight of 0 does not remove non-finite padding: 0 * inf and inf - inf are NaN.
             x = x.where(mask[:, :, None], 0.0)
         start = 0 if cache is None else self._check_cache(cache, mask)
         q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
@@ -125,7 +126,7 @@ class Attention(BaseModule):
                 k,
                 v,
                 attn_mask=self._visible(s, start, mask, x.device),
-                # Without a mask of our own torch's causal flag is faster; it counts from the top left, so only at 0.
+                # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
                 causal=self._plainly_causal(s, start, mask),
                 dropout=self.dropout.p if drops else 0.0,
             )
@@ -139,7 +140,7 @@ class Attention(BaseModule):
         return heads
 
     def _check_cache(self, cache: LayerCache, mask: Tensor | None) -> StartPosition:
-        """Refuse what cannot be cached; returns the place of the first new token."""
+        """Check that the call can use a cache; return the position of the first new token."""
         if not isinstance(cache, LayerCache):
             raise CacheError(f"attention takes the cache of one layer, a LayerCache, but got {type(cache).__name__}")
         if not self.causal:
@@ -154,22 +155,22 @@ class Attention(BaseModule):
         return self.causal and mask is None
 
     def _is_windowed(self, total: int) -> bool:
-        """Whether the window may hide some of so many tokens."""
+        """Return whether the window may hide some of `total` tokens."""
         return self.window is not None and not is_known(total <= self.window)
 
     def _visible(self, s: int, start: StartPosition, mask: Tensor | None, device: torch.device) -> Tensor | None:
-        """Which keys each query may look at, (s, t) or (b, 1, s, t); None where torch needs no telling."""
+        """Return the attention mask, (s, t) or (b, 1, s, t); None if no mask is needed."""
         total, equal = max_start(start) + s, not isinstance(start, tuple)
-        newest_only = self.causal and is_known(s == 1)  # one query, at the end: it sees all there is
+        newest_only = self.causal and is_known(s == 1)  # a single query at the end attends to everything
         if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
         query = position_ids(start, s, device)[..., None]
-        query = query if equal else query[:, None]  # b 1 s 1: each row sees up to its own place, and no heads differ
+        query = query if equal else query[:, None]  # b 1 s 1: rows have their own positions, heads share them
         key = torch.arange(total, device=device)
         attn_mask = attention_mask(query, key, self.causal, self.window)
         if mask is None:
             return attn_mask
-        # Everyone sees itself, so that padding has something to look at and stays finite.
+        # Every token attends to itself, so that padding rows are finite.
         return (attn_mask & mask[:, None, None, :]) | (query == key)
 
     def extra_repr(self) -> str:
@@ -182,7 +183,7 @@ class Attention(BaseModule):
 
 
 def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int, int]:
-    """Heads, heads of keys and values, and the size of a head, with the defaults filled in."""
+    """Check the head sizes; return (heads, kv_heads, head_dim) with defaults filled in."""
     kv_heads = heads if kv_heads is None else kv_heads
     check_positive_int(width=width, heads=heads, kv_heads=kv_heads)
     if head_dim is None:

@@ -1,4 +1,4 @@
-"""The transformer block: attention, MLP, norms and a wiring; and the config that says which."""
+"""The transformer block (attention, MLP, norms and residual wiring) and its config."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,24 +20,24 @@ from normscope.checks import check_flags, check_positive_int
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig:
-    """What a block is made of, checked when it is made: even that its norms fit its width.
+    """Configuration of a transformer block, validated on construction.
 
-    Norms are given as a name, a scope or a `NormSpec`, and kept as a `NormSpec`:
+    Norms are given as a name, a scope or a `NormSpec`, and stored as a `NormSpec`:
 
     >>> BlockConfig(width=8, heads=2, norm="layer") == BlockConfig(width=8, heads=2, norm=NormSpec("... [d]"))
     True
 
     Args:
-        width: the size of the residual stream, d.
+        width: width of the residual stream, d.
         heads, kv_heads, head_dim, qk_norm, window, causal: see `Attention`.
         hidden, activation: see `MLP`.
-        norm: the norm of every place in the wiring, for instance "rms", "b s (g [d])"; None for no norms.
-        wiring: how the branches join the stream: pre, post, sandwich, parallel, single, none.
-        bias: whether the projections have one.
-        dropout: the share of each branch that is dropped in training.
-        init: how the weights start.
-        depth: how many such blocks the model has, which some initializations depend on.
-        allow_future_leak: let a norm of a causal model share statistics along time, to study what that does.
+        norm: norm used throughout the wiring, for instance "rms" or "b s (g [d])"; None for no norms.
+        wiring: residual wiring: pre, post, sandwich, parallel, single or none.
+        bias: whether the projections have a bias.
+        dropout: dropout probability of each branch.
+        init: initialization of the weights, by name.
+        depth: number of blocks of the model, on which some initializations depend.
+        allow_future_leak: allow norms to share statistics along time in a causal model, for experiments.
     """
 
     width: int
@@ -73,7 +73,7 @@ class BlockConfig:
         self._check_norm("qk_norm", (kv_heads, head_dim))
 
     def _check_norm(self, name: str, sizes: tuple[int, ...]) -> None:
-        """Make the norm a value, and prove that it fits what it will be given: (b, s, *sizes)."""
+        """Convert the norm to a `NormSpec` and check that it fits inputs of shape (b, s, *sizes)."""
         norm = as_norm(getattr(self, name))
         object.__setattr__(self, name, norm)
         if norm is not None:
@@ -83,22 +83,22 @@ class BlockConfig:
 
 
 class Block(BaseModule):
-    r"""A transformer block: attention, where tokens look at each other, and an MLP, where each thinks by itself.
+    r"""A transformer block: attention and an MLP, joined to the residual stream by a wiring.
 
     Formula:
         pre        x = x + A(N1 x);  x = x + M(N2 x)
         post       x = N1(x + A(x));  x = N2(x + M(x))
-        and four more: see `normscope.blocks.residual`. Dropout falls on A and M before they join.
+        A: attention, M: MLP, N: norm, with dropout on A and M. See `normscope.blocks.residual` for all wirings.
 
     Scope:
-        The norms', by default `... [d]`: each token by itself.
+        That of the norms, by default `... [d]`: each token separately.
 
     Shapes:
-        x: (b, s, width). y: the same, so blocks can be stacked. mask: (b, s), True where a token is real.
+        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens.
 
     Args:
-        config: what the block is made of.
-        rotary: the rotary positions of its attention.
+        config: configuration of the block.
+        rotary: rotary position embedding of the attention.
 
     Example:
         >>> import torch
@@ -158,6 +158,6 @@ class Block(BaseModule):
 
 
 def final_norm(config: BlockConfig) -> nn.Module:
-    """The norm after the last block of a model; after a wiring that ends normalized there is none."""
+    """Build the norm after the last block; the identity if the wiring ends with a norm."""
     ends_normalized = get_wiring(config.wiring).ends_normalized
     return build_norm(None if ends_normalized else as_norm(config.norm), (None, None, config.width))

@@ -1,14 +1,14 @@
-"""What a causal model may not do: tell a token of those after it."""
+"""The check that a causal model does not leak the future through its norms."""
 
 from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import FutureLeakError
 
 
 def check_no_future_leak(name: str, norm: NormSpec | None, rank: int, *, allowed: bool) -> None:
-    """Refuse a norm over (b, s, ...) that does not fit the rank; and one that looks along s, unless that is allowed.
+    """Reject a norm over (b, s, ...) that shares statistics along s in training, unless allowed.
 
-    The running statistics of eval mode are safe, and so is PowerNorm, which divides by those in training too; what
-    batch norm does in training is not.
+    Running statistics in eval mode are safe. So is PowerNorm, which uses running statistics in training too; batch norm
+    in training is not.
     """
     if norm is not None and norm.mixes_along(1, rank) and not allowed:
         raise FutureLeakError(

@@ -1,4 +1,4 @@
-"""What blocks and models refuse before they begin: names, settings and tensors that cannot be meant."""
+"""Argument checks of blocks and models."""
 
 from collections.abc import Mapping
 from types import FunctionType
@@ -27,7 +27,7 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
 
 
 def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
-    """Refuse what is not a config of this kind; a function in its place lacks its parentheses."""
+    """Check the type of a config; the error for a function suggests calling it."""
     if isinstance(config, kind):
         return
     made = f"make one with {kind.__name__}(...){otherwise}"
@@ -45,7 +45,7 @@ def _a(name: str) -> str:
 
 
 def lookup(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
-    """The choice of this name; an unknown one is answered with the names there are."""
+    """Look up a choice by name; the error for an unknown name lists the choices."""
     if not isinstance(name, str) or name not in choices:
         raise ConfigError(f"there is no {kind} {name!r}; choose one of {', '.join(choices)}")
     return choices[name]
@@ -57,7 +57,7 @@ def check_tensor(x: object, taker: object) -> None:
 
 
 def check_stream(x: Tensor, taker: str) -> None:
-    """Refuse what is not (batch, tokens, width)."""
+    """Check that x has shape (batch, tokens, width)."""
     check_tensor(x, taker)
     check_dense(x, taker)
     if x.dim() != 3:
@@ -65,17 +65,17 @@ def check_stream(x: Tensor, taker: str) -> None:
 
 
 def check_type_of(x: Tensor, weight: Tensor, taker: object) -> None:
-    """Refuse a tensor of another float type than the weights, unless autocast is there to bring them together."""
+    """Check that x has the dtype of the weights, or that autocast converts it."""
     if x.dtype == weight.dtype or (x.is_floating_point() and autocasts(x.device)):
         return
-    fix = f"convert it with .to({weight.dtype})"  # autocast brings floats together, and nothing else
+    fix = f"convert it with .to({weight.dtype})"  # autocast converts floating-point tensors only
     if x.is_floating_point():
         fix = "convert one of them with .to(), or run under torch.autocast"
     raise DtypeError(f"{taker} has weights of {weight.dtype}, but got a tensor of {x.dtype}; {fix}")
 
 
 def autocasts(device: torch.device) -> bool:
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch cannot be asked about meta
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch raises for the meta device
 
 
 def check_tokens(tokens: Tensor, taker: object, *, rank: int | None = None) -> None:
@@ -88,7 +88,7 @@ def check_tokens(tokens: Tensor, taker: object, *, rank: int | None = None) -> N
 
 
 def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: int | None = None) -> TokenError:
-    """The error for the first id that the vocabulary does not have."""
+    """Return the error for the first id outside the vocabulary."""
     outside = (tokens < 0) | (tokens >= vocabulary)
     also = ""
     if ignored is not None:
@@ -106,7 +106,7 @@ def check_same_device(what: str, device: torch.device, wanted: torch.device) -> 
 
 
 def check_mask_tensor(mask: Tensor, x: Tensor) -> None:
-    """Refuse a mask that cannot be laid along x, whatever its shape."""
+    """Check that a mask is dense and on the device of x."""
     check_dense(mask, "the mask")
     check_same_device("the mask", mask.device, x.device)
 

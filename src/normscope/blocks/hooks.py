@@ -1,11 +1,11 @@
-"""Whether anyone waits for a module to be called: then it has to be, and cannot be taken together with another."""
+"""Detection of hooks: a module with hooks must be called and cannot be fused with another."""
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 
 def has_hooks(*modules: nn.Module) -> bool:
-    """Whether hooks wait for one of them to be called, or its forward has been replaced."""
+    """Return whether any of the modules has hooks or a replaced forward method."""
     if torch_module._has_any_global_hook():
         return True
     for module in modules:

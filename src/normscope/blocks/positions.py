@@ -1,14 +1,14 @@
-"""Where new tokens stand: after those that came before, of which each row of a batch may have its own number."""
+"""Position ids of new tokens, which may start at a different position in each row of a batch."""
 
 import torch
 from torch import Tensor
 
 StartPosition = int | tuple[int, ...]
-"""The place of the first new token: one number for all the rows, or one for each."""
+"""The position of the first new token: one number for all rows, or one per row."""
 
 
 def position_ids(start: StartPosition, count: int, device: torch.device) -> Tensor:
-    """The places of `count` tokens from there on: (s), or (b, s) if the rows begin at places of their own.
+    """Return the position ids of `count` tokens: (s), or (b, s) if rows start at different positions.
 
     >>> position_ids(3, 2, torch.device("cpu"))
     tensor([3, 4])
@@ -22,5 +22,5 @@ def position_ids(start: StartPosition, count: int, device: torch.device) -> Tens
 
 
 def max_start(start: StartPosition) -> int:
-    """The place of the first new token in the row that is furthest on."""
+    """Return the largest start position over the rows."""
     return max(start) if isinstance(start, tuple) else start

@@ -1,4 +1,4 @@
-"""Queries and keys on their way into attention: each head normalized, then turned by its place."""
+"""QK-norm and rotary embedding of queries and keys."""
 
 from typing import TypeGuard
 
@@ -16,10 +16,10 @@ from normscope.ops.rotary_dispatch import rms_norm_rotary
 def norm_and_rotate(
     x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tensor | None, start: StartPosition
 ) -> Tensor:
-    """Normalize x (b, s, heads, e), if there is a norm, and turn it by its places, if there are positions.
+    """Apply the norm and the rotary embedding, each if given, to x (b, s, heads, e).
 
-    An rms norm over each head and the turn after it are taken together, in one pass over memory, unless someone
-    watches either. All else is as the last two lines say, which give the same numbers.
+    An RMS norm over each head is fused with the rotary embedding, in one pass over memory, unless either has hooks. The
+    results are the same.
     """
     if _is_rms_of_each_head(norm, x) and type(rotary) is Rotary and mask is None and not has_hooks(norm, rotary):
         eps = default_eps(x) if norm.eps is None else norm.eps
@@ -30,8 +30,8 @@ def norm_and_rotate(
 
 
 def _is_rms_of_each_head(norm: nn.Module | None, x: Tensor) -> TypeGuard[Norm]:
-    """Whether each head is divided by its own root mean square, with no more than a gain along its features."""
-    if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may do anything
+    """Return whether the norm is a stateless RMS norm over the features of each head, with at most a gain."""
+    if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may override anything
         return False
     if norm.statistic.centers or norm.state is not None or norm.bias is not None:
         return False

@@ -1,4 +1,4 @@
-"""Wirings: how attention and MLP are joined to the residual stream. One value, not a row of flags."""
+"""Residual wirings: how attention and MLP are joined to the residual stream."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Sublayer = Callable[[Tensor], Tensor]
 
 @dataclass  # not frozen: torch.compile inside of torch.func.jvp cannot make one that is
 class MaskedNorm:
-    """A norm of a block, and the mask that goes with what it is given."""
+    """A norm of a block, bound to the mask of the current input."""
 
     norm: nn.Module
     mask: Tensor | None
@@ -24,52 +24,52 @@ class MaskedNorm:
         y: Tensor = self.norm(x, mask=self.mask)
         return y
 
-    def sum(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
-        """x + branch, and its norm."""
+    def add_and_normalize(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `x + branch` and its norm."""
         return add_and_normalize(x, branch, self.norm, self.mask)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A way to join two branches to the stream.
+    """A residual wiring of attention and MLP.
 
     Args:
-        name: what configs call it.
-        formula: what it does, with the norms N1, N2, ...
-        norms: how many norms a block of it has.
+        name: name in configs.
+        formula: what the block computes, with norms N1, N2, ...
+        norms: number of norms per block.
         join: (stream, attention, mlp, norms) -> stream.
-        writers: the branches whose output is added to the stream; some initializations start those small or at zero.
-        ends_normalized: whether the stream leaves the block normalized, so that a model needs no norm at its end.
+        residual_branches: branches whose output is added to the stream; some initializations scale these down.
+        ends_normalized: whether the block's output is normalized, so that the model needs no final norm.
     """
 
     name: str
     formula: str
     norms: int
     join: Callable[[Tensor, Sublayer, Sublayer, Sequence[MaskedNorm]], Tensor]
-    writers: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
+    residual_branches: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
     ends_normalized: bool = False
 
     def role(self, branch: Literal["attention", "mlp"]) -> Role:
-        """The role of a branch's last projection, which decides how it starts.
+        """Return the initialization role of a branch's output projection.
 
-        Where nothing is added to the stream, zero is no start: two zeros in a row get no gradient, ever.
+        A branch that is not added to the stream must not start at zero: two zero matrices in a row get no gradient.
         """
-        return "residual" if branch in self.writers else "input"
+        return "residual" if branch in self.residual_branches else "input"
 
 
 def _pre(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
-    x, normed = norms[1].sum(x, attention(norms[0](x)))
+    x, normed = norms[1].add_and_normalize(x, attention(norms[0](x)))
     return x + mlp(normed)
 
 
 def _post(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
-    _, x = norms[0].sum(x, attention(x))
-    _, x = norms[1].sum(x, mlp(x))
+    _, x = norms[0].add_and_normalize(x, attention(x))
+    _, x = norms[1].add_and_normalize(x, mlp(x))
     return x
 
 
 def _sandwich(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
-    x, normed = norms[2].sum(x, norms[1](attention(norms[0](x))))
+    x, normed = norms[2].add_and_normalize(x, norms[1](attention(norms[0](x))))
     return x + norms[3](mlp(normed))
 
 
@@ -91,16 +91,16 @@ WIRINGS: Mapping[str, Wiring] = {
     for wiring in (
         # Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture": GPT-2, Llama, nanochat.
         Wiring("pre", "x = x + A(N1 x);  x = x + M(N2 x)", 2, _pre),
-        # Vaswani et al. 2017: the encoder block of the first transformer, and BERT's.
+        # Vaswani et al. 2017: the original transformer encoder; BERT.
         Wiring("post", "x = N1(x + A(x));  x = N2(x + M(x))", 2, _post, ends_normalized=True),
-        # Ding et al. 2021, "CogView": Gemma 2's too.
+        # Ding et al. 2021, "CogView"; Gemma 2.
         Wiring("sandwich", "x = x + N2(A(N1 x));  x = x + N4(M(N3 x))", 4, _sandwich),
         # Wang and Komatsuzaki 2021, GPT-J; PaLM.
         Wiring("parallel", "x = x + A(N1 x) + M(N1 x)", 1, _parallel),
-        # What if one residual went round both? For the lab.
-        Wiring("single", "x = x + M(A(N1 x))", 1, _single, writers=("mlp",)),
-        # And what if there were none?
-        Wiring("none", "x = M(A(N1 x))", 1, _none, writers=()),
+        # One residual connection around both branches, for experiments.
+        Wiring("single", "x = x + M(A(N1 x))", 1, _single, residual_branches=("mlp",)),
+        # No residual connections, for experiments.
+        Wiring("none", "x = M(A(N1 x))", 1, _none, residual_branches=()),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned by an angle that grows with their place."""
+"""Rotary position embedding (RoPE)."""
 
 import copy
 from collections.abc import Callable
@@ -18,31 +18,33 @@ from normscope.ops.rotary_dispatch import apply_rotary
 
 
 class Rotary(BaseModule):
-    r"""Turns pairs of features by position * base^(-i/half), so that q.k depends on how far apart the two stand.
+    r"""Rotary position embedding: rotates pairs of features by position * base^(-i/half).
+
+    The dot product of a rotated query and key depends on their distance only.
 
     Formula:
         (a, b) -> (a cos t - b sin t, a sin t + b cos t)      a: first half of the head, b: second half
 
     Scope:
-        None: each position by itself, and lengths stay as they are.
+        None: each position separately. Norms of the vectors are preserved.
 
     Shapes:
-        x: (b, s, heads, head_dim). y: the same.
+        x: (b, s, heads, head_dim). y: same as x. cos, sin: (context, 1, head_dim / 2).
 
-    The tables of cosines are exact to float32, or to float64 in a model of doubles: whatever the model is converted
-    to, they are computed and not rounded to it.
+    The cos and sin tables are float32, or float64 in a float64 model. Converting the model to a lower precision does
+    not round them.
 
     Args:
-        head_dim: the size of a head, an even number.
-        context: how many positions there are.
-        base: how slowly the slowest pair turns.
+        head_dim: size of a head; must be even.
+        context: number of positions.
+        base: base of the frequencies; larger values give slower rotations.
 
     Example:
         >>> import torch
         >>> rotary = Rotary(head_dim=8, context=16)
         >>> x = torch.randn(1, 4, 2, 8)
         >>> y = rotary(x, start=0)
-        >>> torch.allclose(y.norm(dim=-1), x.norm(dim=-1)), torch.equal(y[:, 0], x[:, 0])  # the first stays put
+        >>> torch.allclose(y.norm(dim=-1), x.norm(dim=-1)), torch.equal(y[:, 0], x[:, 0])  # position 0 is not rotated
         (True, True)
 
     Paper:
@@ -56,7 +58,7 @@ class Rotary(BaseModule):
         super().__init__()
         check_rotary(head_dim, context, base)
         self.head_dim, self.context, self.base = head_dim, context, base
-        # Not saved with the weights: they follow from the three numbers above.
+        # Not saved with the weights: they are computed from the arguments.
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         self.register_buffer("cos", torch.empty(context, 1, head_dim // 2, dtype=dtype), persistent=False)
         self.register_buffer("sin", torch.empty(context, 1, head_dim // 2, dtype=dtype), persistent=False)
@@ -64,11 +66,11 @@ class Rotary(BaseModule):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Fill the tables."""
+        """Compute the cos and sin tables."""
         if self.cos.is_meta:
             return
         half = self.head_dim // 2
-        # In float64 on the CPU, wherever the tables live: at position 100,000 float32 has lost two digits of the angle.
+        # In float64 on the CPU, whatever the device: at position 100,000 float32 loses two digits of the angle.
         speed = self.base ** (-torch.arange(half, dtype=torch.float64, device="cpu") / half)
         place = torch.arange(self.context, dtype=torch.float64, device="cpu")
         angle = place[:, None, None] * speed  # position, 1 (heads), half
@@ -76,7 +78,7 @@ class Rotary(BaseModule):
         self.sin.copy_(angle.sin())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Go where the model goes, `to(...)`, but with tables of full precision: a rounded one cannot be mended."""
+        """Follow `Module.to(...)`, but recompute the tables rather than rounding them to a lower precision."""
         wanted = fn(self.cos.new_empty(0))
         dtype = torch.promote_types(wanted.dtype, torch.float32)
         if dtype == self.cos.dtype and not self.cos.is_meta:
@@ -94,9 +96,10 @@ class Rotary(BaseModule):
         return apply_rotary(x, *self.tables(x, start))
 
     def tables(self, x: Tensor, start: StartPosition) -> tuple[Tensor, Tensor]:
-        """The cosines and sines for x from a place on; what cannot be turned is refused.
+        """Return cos and sin for the positions of x, after checking x.
 
-        They are (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if each row begins at its own place.
+        Their shape is (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if rows start at different
+        positions.
         """
         check_tensor(x, self)
         check_dense(x, self)
@@ -126,10 +129,10 @@ class Rotary(BaseModule):
 
 
 def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> list[Rotary]:
-    """A `Rotary` for each layer of a model, whose tables lie in the same memory until the model is converted.
+    """Return a `Rotary` for each layer; their tables share memory until the model is converted.
 
-    Not one for all: its buffers would have a name for each layer, and torch.func.functional_call, which swaps tensors
-    by name, would be given several values for one.
+    A single shared module would have its buffers listed once per layer, and torch.func.functional_call, which swaps
+    tensors by name, would get several values for one tensor.
     """
     first = Rotary(head_dim, context, base)
     found = [first]
@@ -146,7 +149,7 @@ def check_is_rotary(rotary: object) -> None:
 
 
 def check_rotary(head_dim: int, context: int, base: float) -> None:
-    """Refuse heads that cannot be turned."""
+    """Check the arguments of a rotary embedding."""
     check_positive_int(head_dim=head_dim, context=context)
     check_positive_number(rotary_base=base)
     if head_dim % 2:

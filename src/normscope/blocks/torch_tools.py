@@ -1,6 +1,6 @@
-"""What layers and models tell torch's older tools, which read a module's source or its exact type.
+"""Support for torch tools that inspect a module's source or exact type: torch.jit.script, torch.fx, quantization.
 
-torch.compile, torch.export, torch.jit.trace and torch.func run a forward pass, and need nothing from here.
+torch.compile, torch.export, torch.jit.trace and torch.func run the forward pass and need no support.
 """
 
 import sys
@@ -14,20 +14,17 @@ from normscope.errors import TransformError
 
 
 class BaseModule(nn.Module):
-    """A module that torch.jit.script refuses with a reason, and that torch.fx takes as a whole."""
+    """Base module: torch.jit.script raises an informative error, and torch.fx traces it as a leaf."""
 
     def __prepare_scriptable__(self) -> NoReturn:
-        # torch.jit.script asks every module for this before it reads any source.
+        # torch.jit.script calls this on every module before reading its source.
         raise TransformError(
             f"{type(self).__name__} cannot be compiled by torch.jit.script: its checks and its choice of a kernel are "
             f"Python that TorchScript does not have\nfix: use torch.export.export, torch.compile or torch.jit.trace"
         )
 
     def _fx_call(self, *args: Any, **options: Any) -> Tensor:
-        """The call of this module as one node of the graph that torch.fx.symbolic_trace makes.
-
-        torch's own layers are such nodes because of where they are defined; ours have to say so.
-        """
+        """Record the call of this module as a leaf node of the torch.fx graph, as torch's own layers are."""
         tracer = args[0].tracer
         if tracer.root is self:
             raise TransformError(
@@ -42,18 +39,18 @@ class BaseModule(nn.Module):
 
 
 def is_fx_proxy(x: object) -> bool:
-    """Whether torch.fx.symbolic_trace is at work: it gives proxies in place of tensors."""
+    """Return whether x is a proxy of torch.fx.symbolic_trace."""
     return type(x) is not Tensor and isinstance(x, Proxy)
 
 
 class Quantizable:
-    """A layer that warns where torch.ao.quantization would pass it over without a word.
+    """Mixin that warns if torch.ao.quantization silently skips the layer.
 
-    It looks layers up by their exact type, among which ours are not, and first sets each module's `qconfig`.
+    Quantization looks layers up by exact type, which excludes subclasses. It sets `qconfig` on each module first.
     """
 
     torch_type: type[nn.Module]
-    """The type that it knows."""
+    """The torch.nn type that quantization supports."""
 
     @property
     def qconfig(self) -> Any:
@@ -65,7 +62,7 @@ class Quantizable:
     @qconfig.setter
     def qconfig(self, value: Any) -> None:
         self.__dict__["_qconfig"] = value
-        # What is to be quantized stands in the caller, behind nn.Module.__setattr__; else it is not known.
+        # The types to quantize are a local variable of the caller, above nn.Module.__setattr__.
         asked = sys._getframe(2).f_locals.get("qconfig_dict", (self.torch_type,))
         if value is not None or self.torch_type in asked:
             name = self.torch_type.__name__

@@ -1,7 +1,7 @@
-"""The norms: one engine over a scope, and every named layer a few lines over it.
+"""Normalization layers: `Norm`, which works over any scope, and the named layers on top of it.
 
-Each named layer takes what torch.nn's layer of that name takes and names its parameters and buffers alike, so that
-replacing `nn.` by `normscope.` is enough and a state_dict loads both ways. Its first argument may also be a scope:
+Each named layer takes the arguments of the torch.nn layer of the same name and has the same parameters and buffers.
+Replace `nn.` with `normscope.`; a state_dict loads both ways. The first argument may also be a scope:
 
     LayerNorm(768)              LayerNorm("n [c h w]", c=64, h=28, w=28)
     GroupNorm(8, 64)            GroupNorm("n (g [c]) [...]", g=8, c=8)

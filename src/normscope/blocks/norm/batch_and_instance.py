@@ -1,4 +1,4 @@
-"""BatchNorm and InstanceNorm: every channel by itself, over the batch or in each sample."""
+"""BatchNorm and InstanceNorm: statistics per channel, over the batch or within each sample."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ from normscope.scope import Plan
 
 
 class _ChannelNorm(Norm):
-    """What BatchNorm and InstanceNorm have in common: a gain for each channel, and a memory that is optional."""
+    """Base class of BatchNorm and InstanceNorm: a gain per channel, and optional running statistics."""
 
     default_scope = ""
-    ranks: tuple[int, ...] | None = None  # the ranks that the 1d, 2d and 3d forms take; None takes any
+    ranks: tuple[int, ...] | None = None  # the tensor ranks that the 1d, 2d and 3d layers accept; None for any
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class _ChannelNorm(Norm):
             dtype=dtype,
             **sizes,
         )
-        if scope.text == self.default_scope and "c" in sizes:  # else none: a converter to torch's layer has to fail
+        if scope.text == self.default_scope and "c" in sizes:  # else unset: converters to torch must fail
             self.num_features = sizes["c"]
         self.affine = affine
         self.track_running_stats = track_running_stats
@@ -67,21 +67,31 @@ class _ChannelNorm(Norm):
             self._check_count(plan)
 
 
-class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
-    r"""Batch normalization: every channel by its mean and variance over the batch and all positions.
+class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's class, so that isinstance works
+    r"""Batch normalization: normalize each channel over the batch and all spatial positions.
 
-    In training the batch's own statistics are used and an average of them is remembered; in eval mode that average
-    is used. `BatchNorm` takes any number of positions' axes; `BatchNorm1d`, `2d` and `3d` check it as torch's do.
+    In training mode the layer normalizes with the statistics of the batch and updates the running statistics; in eval
+    mode it normalizes with the running statistics. `BatchNorm` accepts any number of spatial dimensions; `BatchNorm1d`,
+    `BatchNorm2d` and `BatchNorm3d` check the rank as torch's layers do.
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias
-        running = (1 - momentum) * running + momentum * batch     with the unbiased variance
+        running = (1 - momentum) * running + momentum * batch     (with the unbiased variance)
 
     Scope:
         `[n] c [...]`
 
     Shapes:
-        x: (N, C) or (N, C, ...). y: the same. weight, bias and running statistics: (C).
+        x: (N, C) or (N, C, ...). y: same as x. weight, bias, running_mean and running_var: (C).
+
+    Args:
+        num_features: the number of channels C, or a scope such as "[n] c [...]" with the sizes as keyword arguments.
+        eps: value added to the variance.
+        momentum: weight of the newest batch in the running statistics; None for a cumulative average.
+        affine: whether the layer has a learnable gain (and bias).
+        track_running_stats: whether the layer keeps running statistics.
+        bias: whether the affine parameters include a bias.
+        sync: compute statistics over all ranks of torch.distributed's default group (as nn.SyncBatchNorm).
 
     Example:
         >>> import torch
@@ -126,12 +136,12 @@ class BatchNorm3d(BatchNorm, nn.BatchNorm3d):  # type: ignore[misc]
 
 
 class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
-    r"""Instance normalization: every channel of every sample by its own mean and variance.
+    r"""Instance normalization: normalize each channel of each sample over its spatial positions.
 
-    It takes brightness and contrast, the "style", out of each channel of each image. As in torch, the gain and the
-    running statistics are off unless asked for. `InstanceNorm` takes batches of any rank; `InstanceNorm1d`, `2d` and
-    `3d` check the rank as torch's do, and take a single sample too. With momentum=None the running statistics are the
-    average over all batches, as BatchNorm's are; torch's would stay where they began.
+    This removes brightness and contrast (the "style") from each channel of each image. As in torch, affine parameters
+    and running statistics are off by default. `InstanceNorm` accepts batches of any rank; `InstanceNorm1d`,
+    `InstanceNorm2d` and `InstanceNorm3d` check the rank as torch's layers do, and also accept a single sample. With
+    momentum=None the running statistics are a cumulative average, as in BatchNorm; torch's layer does not update them.
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias
@@ -140,13 +150,13 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
         `n c [...]`
 
     Shapes:
-        x: (N, C, ...). y: the same. weight, bias and running statistics: (C).
+        x: (N, C, ...). y: same as x. weight, bias, running_mean and running_var: (C).
 
     Example:
         >>> import torch
         >>> image = torch.rand(1, 3, 8, 8)
         >>> norm = InstanceNorm(3)
-        >>> torch.allclose(norm(image), norm(image * 2 + 5), atol=1e-3)  # brighter, with more contrast: the same
+        >>> torch.allclose(norm(image), norm(image * 2 + 5), atol=1e-3)  # invariant to brightness and contrast
         True
 
     Paper:

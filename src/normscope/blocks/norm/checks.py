@@ -1,4 +1,4 @@
-"""What a norm refuses: settings that cannot work, when the layer is made, and tensors that nothing is learnt from."""
+"""Argument checks of the norms."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -17,13 +17,13 @@ from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import dimensions
 
 NormState = Literal["running", "power"]
-"""What is remembered between batches: running statistics as BatchNorm's, or PowerNorm's."""
+"""The state kept between batches: the running statistics of BatchNorm, or those of PowerNorm."""
 
 
 def check_settings(
     statistic: Statistic, state: str | None, momentum: float | None, warmup: int, eps: float | None
 ) -> None:
-    """Refuse settings that no norm can have, whatever the sizes."""
+    """Check the settings that do not depend on sizes."""
     check_eps(eps)
     if state is not None and state not in get_args(NormState):
         raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(NormState))}")
@@ -44,13 +44,13 @@ def check_eps(eps: float | None) -> None:
         raise ConfigError(f"eps={eps!r} must be a number, zero or more: it is added under a root")
 
 
-# Sizes are given by keyword, `c=64`, beside these.
+# Axis sizes are keyword arguments too (`c=64`), so axes cannot have these names.
 _ARGUMENTS = {"affine", "bias", "device", "dtype", "elementwise_affine", "eps", "input", "mask", "momentum", "state"}
 _ARGUMENTS |= {"statistic", "sync", "track_running_stats", "warmup", "weight"}
 
 
 def check_names(scope: Scope) -> None:
-    """Refuse an axis that is called like an argument: its size could not be told from that."""
+    """Reject an axis whose name is also an argument of the norm."""
     for axis in scope.axes:
         if axis.name in _ARGUMENTS:
             raise ScopeError(
@@ -62,7 +62,7 @@ def check_names(scope: Scope) -> None:
 
 
 def parse_sizes(sizes: Any) -> dict[str, int]:
-    """The sizes of a spec, given as a mapping or as pairs."""
+    """Convert the sizes of a spec, a mapping or pairs, to a dict."""
     try:
         return dict(sizes)
     except (TypeError, ValueError):
@@ -70,15 +70,15 @@ def parse_sizes(sizes: Any) -> dict[str, int]:
 
 
 def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, features: Collection[str]) -> None:
-    """Refuse a mask of few dimensions that would be read along the features, the axes that own something.
+    """Reject a mask with fewer dimensions than x that would vary along a feature axis.
 
-    A mask (n, l) of a tensor (n, c, l) would be taken to vary along c, and fit by chance where c = l.
+    A mask (n, l) for a tensor (n, c, l) would be broadcast along c, and silently fit if c = l.
     """
     if isinstance(mask, Tensor):
         check_mask_tensor(mask, x)
     rank = len(plan.shape)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
-        return  # what is no mask at all is refused where it is laid out
+        return  # anything that is not a mask is rejected in expand_mask
     for place, dim in enumerate(dimensions(scope.text, scope.dims, rank)[: mask.dim()]):
         if any(axis.name in features for axis in flatten_axes([dim])) and mask.shape[place] != 1:
             raise ShapeError(
@@ -89,7 +89,7 @@ def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, fe
 
 
 def check_power_state(state: NormState | None, scope: Scope, tracked: tuple[str, ...]) -> None:
-    """PowerNorm remembers the gradient's pull on each statistic, so each statistic needs a place of its own."""
+    """Check that every statistic of a PowerNorm has an entry in its buffers, whose shape must be known."""
     lost = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in tracked]
     if state == "power" and lost:
         raise ConfigError(
@@ -115,14 +115,14 @@ def check_sync(sync: bool, scope: Scope, sizes: Mapping[str, int]) -> bool:
 
 
 def check_no_sizes(sizes: dict[str, Any], given: object) -> None:
-    """A size beside a plain number would be dropped in silence, and so would a misspelt argument."""
+    """Reject keyword sizes without a scope, which would silently be ignored, as would misspelled arguments."""
     if sizes:
         name = next(iter(sizes))
         raise ConfigError(f"{name}=... is not an argument here; sizes of axes go with a scope, but got {given!r}")
 
 
 def parse_sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
-    """A scope whose sizes are checked here, before a layer hands them on among its own arguments."""
+    """Parse a scope and check the keyword sizes, before a layer merges them with its own arguments."""
     scope = Scope.parse(text)
     check_names(scope)
     scope.check_sizes(**sizes)
@@ -130,7 +130,7 @@ def parse_sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
 
 
 def resolve_scope(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
-    """A number of features as the layer's usual scope; a scope as it is, with its sizes."""
+    """Return the default scope of a layer for a number of features, or a given scope with its sizes."""
     if isinstance(features, str | Scope):
         return parse_sized_scope(features, sizes), sizes
     check_no_sizes(sizes, features)
@@ -138,14 +138,14 @@ def resolve_scope(features: object, default: str, axis: str, sizes: dict[str, An
 
 
 def to_positive_int(name: str, value: object, otherwise: str = "") -> int:
-    """The value as an int, if it is a whole number above zero (numpy's are welcome)."""
+    """Convert a positive integer (numpy integers included) to int."""
     if not is_integer(value):
         raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
 
 
 def check_custom_backward() -> None:
-    """Refuse to train PowerNorm where torch would make a backward pass of its own: it would be another one."""
+    """Reject training a PowerNorm where torch would ignore its custom backward pass."""
     if is_function_transform_active() or is_exporting_or_tracing():
         raise TransformError(
             "PowerNorm in training has a backward pass of its own, which moves its running statistics; torch.func, "
@@ -163,7 +163,7 @@ def one_value_message(plan: Plan, scope: Scope, state: NormState | None) -> str:
 
 
 def channel_axes(scope: Scope, sizes: Mapping[str, int]) -> str:
-    """The axes that own a gain in a layer of channels: a dimension that is not all bracketed and whose size is known.
+    """Return the affine axes of a channel norm: the dimensions of known size that are not fully bracketed.
 
     >>> channel_axes(Scope.parse("n (g [c]) [...]"), {"g": 8, "c": 4}), channel_axes(Scope.parse("[b s] d"), {"d": 4})
     ('(g c)', 'd')

@@ -1,4 +1,4 @@
-"""Norms as plain functions, with no module and no parameters of their own."""
+"""Functional norms, without a module."""
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from normscope.ops.norm_reference import Affine
 from normscope.ops.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Plan, Scope
 
-# Read once: torch.compile cannot follow the reading of text.
+# Parsed once: torch.compile cannot trace the parser.
 _LAST_AXIS, _ITS_GAIN = Scope.parse("... [d]"), Axes.parse("d")
 
 
@@ -27,7 +27,17 @@ def normalize(
     mask: Tensor | None = None,
     **sizes: int,
 ) -> Tensor:
-    """Normalize over a scope; `affine` names the axes of `weight` and `bias`.
+    """Normalize over a scope.
+
+    Args:
+        x: the input.
+        scope: the axes of x; those in brackets share statistics.
+        statistic: "standardize" to subtract the mean and divide by the standard deviation, "rms" to divide by the root
+            mean square.
+        weight, bias: gain and bias, over the axes that `affine` names.
+        eps: value added to the second moment; None for the machine epsilon.
+        mask: True at real positions. Padding is ignored in the statistics and zero in the result.
+        sizes: sizes of axes that the shape of x does not determine, for instance `g=8`.
 
     >>> import torch
     >>> x = torch.randn(2, 6, 4, 4)
@@ -54,7 +64,7 @@ def normalize(
 def _check_affine(
     x: Tensor, scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
 ) -> Affine:
-    """The gain and the bias with the shape that lays them along the tensor, if they have the axes' sizes."""
+    """Check the shapes of gain and bias, and return them with the shape in which they broadcast."""
     if affine is None:
         if weight is not None or bias is not None:
             raise ConfigError("a weight or bias was given, but not its axes; name them, for instance affine='c'")
@@ -79,7 +89,7 @@ def _check_affine(
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """LayerNorm over the last axis, as nanoGPT calls it.
+    """Apply LayerNorm over the last axis.
 
     >>> import torch
     >>> layer_norm(torch.tensor([1.0, 2.0, 3.0]))
@@ -89,7 +99,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """RMSNorm over the last axis; with no weight it is nanochat's.
+    """Apply RMSNorm over the last axis, by default without a weight (as in nanochat).
 
     >>> import torch
     >>> rms_norm(torch.tensor([3.0, -4.0, 0.0]))

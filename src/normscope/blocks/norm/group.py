@@ -1,4 +1,4 @@
-"""GroupNorm: groups of channels."""
+"""GroupNorm: statistics over groups of channels."""
 
 import math
 from typing import Any
@@ -13,17 +13,24 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan, Scope
 
 
-class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
-    r"""Group normalization: every group of channels of every sample by its own mean and variance.
+class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's class, so that isinstance works
+    r"""Group normalization: normalize each group of channels of each sample.
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias
 
     Scope:
-        `n (g [c]) [...]`: with g = C it is InstanceNorm, with g = 1 LayerNorm over c h w.
+        `n (g [c]) [...]`. With g = C this is InstanceNorm, with g = 1 LayerNorm over c h w.
 
     Shapes:
-        x: (N, C, ...). y: the same. weight and bias: (C), one for each channel, not for each group.
+        x: (N, C, ...). y: same as x. weight and bias: (C), per channel rather than per group.
+
+    Args:
+        num_groups: the number of groups, or a scope such as "n (g [c]) [...]" with the sizes as keyword arguments.
+        num_channels: the number of channels C, divisible by num_groups.
+        eps: value added to the variance.
+        affine: whether the layer has a learnable gain (and bias).
+        bias: whether the affine parameters include a bias.
 
     Example:
         >>> import torch
@@ -71,6 +78,6 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's, for those 
         self.affine = affine
 
     def _check_plan(self, plan: Plan) -> None:
-        # torch refuses only this: the whole tensor, batch included, has one value for each group.
+        # As torch: an error only if the whole tensor, including the batch, has one value per group.
         if is_known(math.prod(plan.shape) == math.prod(plan.broadcast_shape(("g",)))):
             self._check_count(plan)

@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm: every token, or every image, by itself."""
+"""LayerNorm and RMSNorm: statistics per token, or per image."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +12,8 @@ from normscope.errors import ConfigError
 from normscope.scope import Scope
 
 
-class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's, for those who ask with isinstance
-    r"""Layer normalization: every token, or every image, by its own mean and variance.
+class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's class, so that isinstance works
+    r"""Layer normalization: normalize each token (or image) over its features.
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias
@@ -22,14 +22,21 @@ class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's, for those 
         `... [d]` in a transformer, `n [c h w]` in a convnet.
 
     Shapes:
-        x: (..., *normalized_shape). y: the same. weight and bias: normalized_shape.
+        x: (..., *normalized_shape). y: same as x. weight and bias: normalized_shape.
+
+    Args:
+        normalized_shape: the sizes of the last dimensions, or a scope such as "n [c h w]" with the sizes as keyword
+            arguments.
+        eps: value added to the variance.
+        elementwise_affine: whether the layer has a learnable gain (and bias).
+        bias: whether the affine parameters include a bias.
 
     Example:
         >>> import torch
         >>> x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
         >>> LayerNorm(4)(x).detach()
         tensor([[-1.3416, -0.4472,  0.4472,  1.3416]])
-        >>> LayerNorm(768, bias=False)  # nanoGPT's
+        >>> LayerNorm(768, bias=False)  # as in nanoGPT
         LayerNorm('... [d]', affine='d', bias=False, eps=1e-05, d=768)
         >>> LayerNorm("n [c h w]", c=3, h=2, w=2).weight.shape
         torch.Size([3, 2, 2])
@@ -56,23 +63,28 @@ class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's, for those 
 
 
 class RMSNorm(Norm, nn.RMSNorm):  # type: ignore[misc]
-    r"""Root-mean-square normalization: LayerNorm without the centring and without the bias.
+    r"""Root mean square normalization: LayerNorm without mean subtraction and bias.
 
     Formula:
         y = x / sqrt(mean(x^2) + eps) * weight
 
     Scope:
-        `... [d]`, with the rms statistic.
+        `... [d]`, with statistic="rms".
 
     Shapes:
-        x: (..., *normalized_shape). y: the same. weight: normalized_shape.
+        x: (..., *normalized_shape). y: same as x. weight: normalized_shape.
+
+    Args:
+        normalized_shape: the sizes of the last dimensions, or a scope with the sizes as keyword arguments.
+        eps: value added to the mean square; None for the machine epsilon, as in torch.nn.RMSNorm.
+        elementwise_affine: whether the layer has a learnable gain.
 
     Example:
         >>> import torch
         >>> x = torch.tensor([[3.0, -4.0, 0.0]])
         >>> RMSNorm(3)(x).detach()
         tensor([[ 1.0392, -1.3856,  0.0000]])
-        >>> RMSNorm(3, elementwise_affine=False)  # nanochat's: no parameters at all
+        >>> RMSNorm(3, elementwise_affine=False)  # as in nanochat: no parameters
         RMSNorm('... [d]', statistic='rms', eps=None, d=3)
 
     Paper:
@@ -96,14 +108,14 @@ class RMSNorm(Norm, nn.RMSNorm):  # type: ignore[misc]
         self.normalized_shape = shape
         self.elementwise_affine = elementwise_affine
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # x: so torch's RMSNorm calls it
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # named x in torch's RMSNorm
         return super().forward(x, mask)
 
 
 def _last_axes(
     normalized_shape: int | Sequence[int] | ScopeText, sizes: dict[str, Any]
 ) -> tuple[ScopeText, str, dict[str, Any], tuple[int, ...]]:
-    """Torch's normalized_shape as a scope over the last axes; a scope as it is. With the axes that own the gain."""
+    """Return the scope, the affine axes, the sizes and the normalized_shape for torch's argument, or for a scope."""
     if isinstance(normalized_shape, str | Scope):
         scope = parse_sized_scope(normalized_shape, sizes)
         names = [axis.name for axis in scope.axes if axis.bracketed]

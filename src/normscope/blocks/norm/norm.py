@@ -1,4 +1,4 @@
-"""`Norm`: the one engine behind every normalization layer."""
+"""`Norm`: normalization over any scope, the base class of every normalization layer."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.runtime.devices import check_device
 from normscope.scope import Axes, Plan, Scope
 
-_SHAPES = 64  # of so many shapes a layer remembers the plan
+_MAX_CACHED_PLANS = 64
 Device = torch.device | str | None
 ScopeText = str | Scope
 
@@ -31,30 +31,31 @@ class Norm(BaseModule):
 
     Formula:
         y = (x - mean) / sqrt(variance + eps) * weight + bias     statistic="standardize"
-        y = x / sqrt(mean of squares + eps) * weight + bias       statistic="rms"
+        y = x / sqrt(mean(x^2) + eps) * weight + bias             statistic="rms"
 
     Scope:
         Any. See `normscope.scope` for the notation.
 
     Shapes:
-        x: as the scope says. y: the same.
-        mask: True where a position is real; the leading dimensions of x, or x's rank with 1 where it does not vary.
-        weight, bias: the sizes of the `affine` axes, in the order and the grouping they are written in.
-        running statistics: the sizes of those kept axes whose size is given here; over the other kept axes (a
-        batch of images, say) they are averaged.
+        x: any shape that fits the scope. y: same as x.
+        mask: True at real positions; the leading dimensions of x, or the rank of x with size 1 where it does not vary.
+        weight, bias: the sizes of the `affine` axes, in the order and grouping in which they are written.
+        running statistics: the kept axes whose size is given; averaged over the other kept axes, such as the batch.
 
     Args:
-        scope: the axes, those that share statistics in brackets.
-        statistic: "standardize" to centre and scale, "rms" to scale only.
-        state: None, "running" (normalize by the batch, remember an average, use it in eval mode) or "power"
-            (PowerNorm: normalize by the average in training too).
-        affine: the axes that own a gain, for instance "c" or "(g c)"; None for no parameters.
-        bias: whether those axes own a bias too.
-        eps: added under the root. None is torch's RMSNorm default: float32's spacing, or float64's for its own.
-        momentum: the weight of the newest batch in the running statistics; None averages over all batches.
-        warmup: with state="power", for how many batches the batch's own statistic is used first.
-        sync: take the batch's statistics over all ranks of torch.distributed's default group.
-        sizes: the sizes of axes, `c=64`; needed for those that own parameters or running statistics.
+        scope: the axes of the input; those in brackets share statistics.
+        statistic: "standardize" to subtract the mean and divide by the standard deviation, "rms" to divide by the root
+            mean square.
+        state: None; "running" to track running statistics and use them in eval mode, as BatchNorm; or "power" to use
+            running statistics in training too, as PowerNorm.
+        affine: the axes of the learnable gain, for instance "c" or "(g c)"; None for no parameters.
+        bias: whether the affine parameters include a bias.
+        eps: value added to the second moment. None for the default of torch.nn.RMSNorm, the machine epsilon of float32
+            (of float64 for float64 inputs).
+        momentum: weight of the newest batch in the running statistics; None for a cumulative average.
+        warmup: with state="power", the number of initial batches that are normalized with their own statistic.
+        sync: compute statistics over all ranks of torch.distributed's default group.
+        sizes: the sizes of axes, for instance `c=64`. Required for axes with parameters or running statistics.
 
     Example:
         >>> import torch
@@ -62,10 +63,10 @@ class Norm(BaseModule):
         >>> y = norm(torch.randn(5, 6, 4, 4))
         >>> y.shape, norm.weight.shape
         (torch.Size([5, 6, 4, 4]), torch.Size([6]))
-        >>> bool(y[0, :3].mean().abs() < 1e-6)  # three channels and all positions share a mean, and it is gone
+        >>> bool(y[0, :3].mean().abs() < 1e-6)  # three channels and all positions share a mean, now zero
         True
 
-    Padding does not count: with a mask, statistics are those of the real positions, and padding comes out as zero.
+    With a mask, statistics are computed over the real positions only, and padding is zero in the output.
 
         >>> x, mask = torch.randn(2, 5, 4), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
         >>> padded = x.masked_fill(~mask[..., None], 1e6)
@@ -74,7 +75,7 @@ class Norm(BaseModule):
         True
 
     Paper:
-        Wu and He 2018, "Group Normalization", whose figure of the four scopes this notation writes down.
+        Wu and He 2018, "Group Normalization", whose Figure 2 shows four of these scopes.
     """
 
     weight: nn.Parameter | None
@@ -85,9 +86,9 @@ class Norm(BaseModule):
     running_nu: Tensor | None
     num_batches_tracked: Tensor | None
     parameter_shape: tuple[int, ...] | None
-    """The shape of the gain and the bias; None for a norm that was made without them."""
+    """The shape of the gain and the bias; None for a norm without them."""
 
-    # torch's InstanceNorm has the counter but never moves it; a drop-in keeps equal buffers.
+    # torch's InstanceNorm never updates its num_batches_tracked; a drop-in must have equal buffers.
     _counts_batches = True
 
     def __init__(
@@ -107,7 +108,7 @@ class Norm(BaseModule):
         dtype: torch.dtype | None = None,
         **sizes: int,
     ) -> None:
-        # Not super(): the named layers are torch's layers too, whose constructors are not wanted.
+        # Not super(): the named layers also inherit from torch's layers, whose constructors must not run.
         nn.Module.__init__(self)
         self.scope = Scope.parse(scope)
         checks.check_names(self.scope)
@@ -119,9 +120,9 @@ class Norm(BaseModule):
         self.axes = None if affine is None else Axes.parse(affine)
         self.sync = checks.check_sync(sync, self.scope, sizes)
         self.sizes = dict(sizes)
-        # The axes with running statistics: those that are not reduced and whose size is known beforehand.
+        # The axes of the running statistics: kept, and of known size.
         self.tracked = tuple(a.name for a in self.scope.axes if not a.bracketed and a.name in sizes)
-        # Those that hold features: a mask is over the others.
+        # The feature axes; a mask varies along the others.
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
         checks.check_power_state(state, self.scope, self.tracked)
         check_dtype(dtype)
@@ -149,13 +150,13 @@ class Norm(BaseModule):
             self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
         if self.state:
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
-        # The missing ones come last, because torch.export counts buffers and trips over a None before the end.
+        # None buffers come last: torch.export miscounts buffers after a None.
         for name in ("running_mean", "running_var", "running_square", "running_nu", "num_batches_tracked"):
             if name not in self._buffers:
                 self.register_buffer(name, None)
 
     def reset_parameters(self) -> None:
-        """Gain 1 and bias 0, which do nothing; running statistics as of a standardized input."""
+        """Reset the gain to 1, the bias to 0, and the running statistics to those of a standardized input."""
         self.reset_running_stats()
         if self.weight is not None:
             nn.init.ones_(self.weight)
@@ -163,7 +164,7 @@ class Norm(BaseModule):
             nn.init.zeros_(self.bias)
 
     def reset_running_stats(self) -> None:
-        """Forget what was remembered of earlier batches."""
+        """Reset the running statistics."""
         for buffer in (self.running_var, self.running_square):
             if buffer is not None:
                 buffer.fill_(1)
@@ -204,14 +205,14 @@ class Norm(BaseModule):
         return y
 
     def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
-        """The plan for a shape, how the gain lies along it, and whether that is along rows.
+        """Return the plan for a shape, the broadcast shape of the gain, and whether `is_row_norm` holds.
 
-        Remembered, because a small layer would notice; but not while someone traces what is done with the sizes.
+        Cached, because planning would dominate the time of a small layer; not while the sizes are being traced.
         """
         traced = torch.compiler.is_dynamo_compiling() or torch._C._get_tracing_state() is not None
         try:
             found = None if traced else self._plans.get(shape)
-        except TypeError:  # sizes that are symbols have no hash
+        except TypeError:  # symbolic sizes are not hashable
             found, traced = None, True
         if found is None:
             plan = self.scope.bind(shape, **self.sizes)
@@ -220,15 +221,15 @@ class Norm(BaseModule):
             broadcast_shape = plan.broadcast_shape(self.axes.names) if self.axes else ()
             found = plan, broadcast_shape, is_row_norm(plan.split_shape, plan.roles, broadcast_shape)
             if not traced:
-                if len(self._plans) >= _SHAPES:
+                if len(self._plans) >= _MAX_CACHED_PLANS:
                     self._plans.clear()
                 self._plans[shape] = found
         return found
 
     def _affine(self, broadcast_shape: tuple[int, ...], is_row_norm: bool) -> Affine:
-        """The gain and the bias with how they lie along the input.
+        """Return gain and bias with their broadcast shape.
 
-        Their shapes are checked, because a kernel gets bare addresses: it would read past the end of a shorter one.
+        Checks their shapes: kernels take bare addresses and would read out of bounds.
         """
         weight, bias, shape = self.weight, self.bias, self.parameter_shape
         if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
@@ -237,15 +238,15 @@ class Norm(BaseModule):
         return Affine(weight, bias, broadcast_shape, is_row_norm)
 
     def _uses_running_stats(self) -> bool:
-        """Whether what was remembered takes the place of the batch's own statistics."""
+        """Return whether to normalize with the running statistics."""
         return not self.training
 
     def _updates_running_stats(self) -> bool:
-        """Whether the batch's own statistics, where they are used, are remembered."""
+        """Return whether batch statistics update the running statistics."""
         return True
 
     def _power_state(self) -> PowerNormState | None:
-        """What PowerNorm's step reads and moves; None for other norms, and while its warm-up lasts."""
+        """Return the buffers of PowerNorm; None for other norms, and during warmup."""
         square, nu, batches = self.running_square, self.running_nu, self.num_batches_tracked
         if square is None or nu is None or batches is None or self.momentum is None:
             return None
@@ -255,7 +256,7 @@ class Norm(BaseModule):
 
     @torch.no_grad()
     def _update_running_stats(self, statistics: NormStatistics, plan: Plan, *, masked: bool) -> None:
-        """Move the running statistics towards the batch's; statistics that saw no real value have no say."""
+        """Update the running statistics. Statistics over padding alone are ignored."""
         dtype, batches = statistics.second_moment.dtype, self.num_batches_tracked
         assert batches is not None
         if self._counts_batches or self.momentum is None:
@@ -264,13 +265,13 @@ class Norm(BaseModule):
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
         if (
             not masked and not is_shared(self.sync) and is_known(plan.count > 1) and statistics.second_moment.numel()
-        ):  # every statistic saw as many values: the usual case
+        ):  # all statistics are over the same number of values
             self._lerp_running_stats(statistics, plan.count, momentum, dims)
             return
         unbiased = statistics.second_moment * statistics.count / (statistics.count - 1).clamp(min=1)
         for buffer, value, least in (
             (self.running_mean, statistics.mean, 1),
-            (self.running_var, unbiased, 2),  # one value has no variance
+            (self.running_var, unbiased, 2),  # a single value has no unbiased variance
             (self.running_square, statistics.second_moment, 1),
         ):
             if buffer is None or value is None:
@@ -285,7 +286,7 @@ class Norm(BaseModule):
     def _lerp_running_stats(
         self, statistics: NormStatistics, count: int, momentum: float | Tensor, dims: tuple[int, ...]
     ) -> None:
-        """Move the running statistics a step towards the mean of the batch's."""
+        """Update the running statistics when all statistics are over `count` values."""
         for buffer, value, factor in (
             (self.running_mean, statistics.mean, 1.0),
             (self.running_var, statistics.second_moment, count / (count - 1)),  # unbiased
@@ -296,12 +297,12 @@ class Norm(BaseModule):
                 buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
 
     def _check_plan(self, plan: Plan) -> None:
-        """Refuse a tensor over whose scope no variance can be measured; layers add what torch's refuse."""
+        """Reject a tensor with one value per statistic; the named layers reject what torch's layers reject."""
         if self.state and self.training and self.statistic.centers:
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
-        if is_known(plan.count == 1) and not is_shared(self.sync):  # the other ranks may bring more values
+        if is_known(plan.count == 1) and not is_shared(self.sync):  # with sync, other ranks may have more values
             raise ShapeError(checks.one_value_message(plan, self.scope, self.state))
 
     def extra_repr(self) -> str:

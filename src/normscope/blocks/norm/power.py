@@ -1,4 +1,4 @@
-"""PowerNorm: BatchNorm for text."""
+"""PowerNorm: a BatchNorm for text that normalizes with running statistics in training too."""
 
 from typing import Any
 
@@ -9,27 +9,37 @@ from normscope.blocks.norm.norm import Device, Norm, ScopeText
 
 
 class PowerNorm(Norm):
-    r"""Power normalization: BatchNorm for text. No centring, and running statistics in training too.
+    r"""Power normalization: BatchNorm for text, without mean subtraction, with running statistics in training too.
 
     Formula:
-        y = x / psi * weight + bias           psi^2: the running mean of x^2, from the batches before this one
-        The backward pass is the paper's approximation, see `normscope.ops.power_norm`.
+        y = x / psi * weight + bias           psi^2: the running mean of x^2 over the previous batches
+        The backward pass is the paper's approximation; see `normscope.ops.power_norm`.
 
     Scope:
-        `[...] d`: every feature over all tokens; `[n] c [...]` for images, as a scope.
+        `[...] d`: each feature over all tokens. For images, pass the scope `[n] c [...]`.
 
     Shapes:
-        x: (..., d). y: the same. weight, bias, running_square (psi^2) and running_nu (the paper's nu): (d).
+        x: (..., d). y: same as x. weight, bias, running_square (psi^2) and running_nu (the paper's nu): (d).
 
-    As psi starts at 1, the first batches go through as they are: a deep pre-norm model whose branches grow faster than
-    their input (SwiGLU, the square of it) can start with numbers that are not finite. `warmup` begins with the batch's
-    own statistic instead, which a causal model may not see, or take another activation there.
+    Args:
+        num_features: the number of features d, or a scope with the sizes as keyword arguments.
+        eps: value added to psi^2.
+        momentum: weight of the newest batch in the running statistics.
+        affine: whether the layer has a learnable gain (and bias).
+        bias: whether the affine parameters include a bias.
+        warmup: the number of initial batches that are normalized with their own statistic.
+        sync: compute statistics over all ranks of torch.distributed's default group.
+
+    Note:
+        psi starts at 1, so the first batches are not scaled. A deep pre-norm model with an activation that grows faster
+        than its input (ReLU^2, SwiGLU) can then produce non-finite values. Use `warmup`, or another activation. Causal
+        models cannot use `warmup`, because the batch's own statistic leaks the future.
 
     Example:
         >>> import torch
         >>> norm = PowerNorm(4)
         >>> x = torch.full((2, 3, 4), 3.0)
-        >>> y = norm(x)  # the first batch is divided by psi's starting value, 1
+        >>> y = norm(x)  # the first batch is divided by the initial psi, 1
         >>> round(y.mean().item(), 4), norm.running_square
         (3.0, tensor([1.8000, 1.8000, 1.8000, 1.8000]))
 

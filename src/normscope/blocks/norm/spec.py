@@ -1,4 +1,4 @@
-"""`NormSpec`: a norm as a value, for a model's config to hold and to build wherever the model needs one."""
+"""`NormSpec`: the configuration of a norm, from which a model builds its norm layers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from normscope.scope import Axes, Scope
 
 @dataclass(frozen=True)
 class NormSpec:
-    """A choice of norm: the arguments of `Norm`, without the sizes that the model knows.
+    """The configuration of a norm: the arguments of `Norm`, without the sizes that the model determines.
 
     >>> spec = NormSpec("b s (g [d])", affine="(g d)", sizes={"g": 4})
     >>> spec.build((None, None, 32))
@@ -37,7 +37,7 @@ class NormSpec:
 
     def __post_init__(self) -> None:
         scope = Scope.parse(self.scope)
-        # As pairs, in the scope's order, so that a spec cannot be changed behind a config's back.
+        # Stored as a tuple of pairs, so that the spec is immutable and hashable.
         sizes = checks.parse_sizes(self.sizes)
         scope.check_sizes(**sizes)
         object.__setattr__(self, "sizes", tuple(sizes.items()))
@@ -46,14 +46,14 @@ class NormSpec:
         check_flags(bias=self.bias, sync=self.sync)
         if self.affine is not None:
             everything = {axis.name: 1 for axis in scope.axes}
-            Axes.parse(self.affine).shape(scope, everything)  # refuses axes that the scope does not have
+            Axes.parse(self.affine).shape(scope, everything)  # raises if the scope does not have these axes
 
     def build(self, shape: Sequence[int | None], device: str | None = None) -> Norm:
-        """The layer for tensors of this shape; None stands for what varies from batch to batch."""
+        """Build the layer for tensors of this shape, in which None marks sizes that vary between batches."""
         scope = Scope.parse(self.scope)
         given = dict(self.sizes)
         known = scope.sizes(shape, **given)
-        # Only what owns something is pinned: a gain over c must not tie the layer to one image size.
+        # Fix only the sizes of axes with parameters or buffers: a gain over c must not fix the image size.
         owners = set(given) | set(() if self.affine is None else Axes.parse(self.affine).names)
         if self.state is not None:
             owners |= {axis.name for axis in scope.axes if not axis.bracketed}
@@ -73,16 +73,16 @@ class NormSpec:
         )
 
     def brackets(self, dimension: int, rank: int) -> bool:
-        """Whether this norm shares statistics along a dimension of tensors of this rank."""
+        """Return whether this norm shares statistics along a dimension of tensors of this rank."""
         return Scope.parse(self.scope).brackets(dimension, rank)
 
     def mixes_along(self, dimension: int, rank: int) -> bool:
-        """Whether in training the result at one place depends on the input at others along a dimension.
+        """Return whether, in training, the output at one index of a dimension depends on the input at other indices.
 
-        PowerNorm's does not, whatever it brackets: it divides by what it remembers of earlier batches.
+        PowerNorm never mixes: it normalizes with the running statistics of earlier batches.
         """
-        by_memory = self.state == "power" and self.warmup == 0
-        return self.brackets(dimension, rank) and not by_memory
+        uses_running_stats = self.state == "power" and self.warmup == 0
+        return self.brackets(dimension, rank) and not uses_running_stats
 
 
 TEXT_NORMS: Mapping[str, NormSpec] = {
@@ -94,7 +94,7 @@ TEXT_NORMS: Mapping[str, NormSpec] = {
     "batch": NormSpec("[b s] d", state="running"),
     "power": NormSpec("[b s] d", statistic="rms", state="power"),
 }
-"""The norms by name over text, b s d. In training `instance` and `batch` share statistics between tokens."""
+"""Named norms for text, with axes b s d. In training, `instance` and `batch` share statistics between tokens."""
 
 IMAGE_NORMS: Mapping[str, NormSpec] = {
     "layer": NormSpec("n [c h w]", affine="c"),
@@ -104,15 +104,15 @@ IMAGE_NORMS: Mapping[str, NormSpec] = {
     "batch": NormSpec("[n] c [h w]", state="running", affine="c"),
     "power": NormSpec("[n] c [h w]", statistic="rms", state="power", affine="c"),
 }
-"""The norms by name over images, n c h w."""
+"""Named norms for images, with axes n c h w."""
 
 
 def as_norm(value: "NormSpec | str | None", norms: Mapping[str, NormSpec] = TEXT_NORMS) -> NormSpec | None:
-    """A norm from its name, from a scope, or as it is; "none" is None, no norm at all.
+    """Convert a name, a scope or a `NormSpec` to a `NormSpec`; None and "none" give None (no norm).
 
     >>> as_norm("rms").statistic
     'rms'
-    >>> as_norm("b s [d]")  # a scope by itself is a norm without parameters
+    >>> as_norm("b s [d]")  # a scope alone is a norm without parameters
     NormSpec(scope='b s [d]', statistic='standardize', state=None, affine=None, bias=True, eps=1e-05, momentum=0.1, \
 warmup=0, sync=False, sizes=())
     """
@@ -131,12 +131,12 @@ warmup=0, sync=False, sizes=())
 
 
 class NoNorm(nn.Module):
-    """The absence of a norm, with a norm's arguments."""
+    """The identity, with the signature of a norm."""
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         return input
 
 
 def build_norm(spec: NormSpec | None, shape: Sequence[int | None]) -> nn.Module:
-    """The norm for tensors of this shape, or none."""
+    """Build the norm for tensors of this shape; the identity for None."""
     return NoNorm() if spec is None else spec.build(shape)
