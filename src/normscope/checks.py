@@ -1,4 +1,4 @@
-"""What is refused everywhere, without torch: numbers and truth values that cannot be meant."""
+"""Argument checks that do not need torch."""
 
 import errno
 import math
@@ -13,7 +13,7 @@ from normscope.errors import ConfigError, DtypeError, FileError
 
 
 def is_integer(value: object, least: int = 1) -> bool:
-    """Whether this is a whole number (numpy's are welcome, truth values are not) of at least so much."""
+    """Return whether the value is an integer (numpy integers included, bools excluded) of at least `least`."""
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
 
 
@@ -22,7 +22,7 @@ def is_number(value: object) -> bool:
 
 
 def to_python_number(value: Any) -> Any:
-    """A number as Python's own, which JSON can hold and numpy's it cannot; anything else as it is.
+    """Convert a number to int or float, which JSON supports, unlike numpy numbers; return other values unchanged.
 
     >>> from fractions import Fraction
     >>> to_python_number(Fraction(1, 4)), to_python_number(True), to_python_number("two")
@@ -34,7 +34,7 @@ def to_python_number(value: Any) -> Any:
 
 
 def check_fields(whose: str, settings: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse settings read from a file if one is unknown or missing, by name."""
+    """Check that settings read from a file have exactly the known fields."""
     strange, missing = sorted({*settings} - {*known}), sorted({*known} - {*settings})
     if strange or missing:
         faults = [f"has the unknown setting {name!r}" for name in strange] + [f"lacks {name!r}" for name in missing]
@@ -42,11 +42,11 @@ def check_fields(whose: str, settings: Iterable[str], known: Iterable[str]) -> N
 
 
 MAX_SIZE = 2**53
-"""The largest size: up to it float64, and so JSON in most languages, has every whole number."""
+"""The largest size: up to it, float64 (and JSON in most languages) represents every integer."""
 
 
 def short_repr(value: object, longest: int = 80) -> str:
-    """The value for a message: Python refuses to print numbers of thousands of digits, and nobody reads long ones.
+    """Return a short repr for messages. Python raises for integers of thousands of digits.
 
     >>> short_repr("text"), short_repr(10**5000), short_repr([1] * 100, longest=10)
     ("'text'", 'a number of 5001 digits', '[1, 1, 1, ...')
@@ -58,7 +58,7 @@ def short_repr(value: object, longest: int = 80) -> str:
 
 
 def check_positive_int(**sizes: int) -> None:
-    """Refuse sizes that are not whole numbers above zero, by name."""
+    """Check that the named sizes are positive integers."""
     for name, size in sizes.items():
         if not is_integer(size):
             raise ConfigError(f"{name}={short_repr(size)} must be a whole number above zero")
@@ -67,7 +67,7 @@ def check_positive_int(**sizes: int) -> None:
 
 
 def check_non_negative(**counts: int) -> None:
-    """Refuse what is not a whole number from zero up, by name."""
+    """Check that the named values are non-negative integers."""
     for name, count in counts.items():
         if not is_integer(count, least=0):
             raise ConfigError(f"{name}={short_repr(count)} must be a whole number, zero or more")
@@ -76,21 +76,21 @@ def check_non_negative(**counts: int) -> None:
 
 
 def check_positive_number(**values: float) -> None:
-    """Refuse what is not a finite number above zero, by name."""
+    """Check that the named values are finite and positive."""
     for name, value in values.items():
         if not (is_number(value) and 0 < value < math.inf and to_python_number(value) <= sys.float_info.max):
             raise ConfigError(f"{name}={short_repr(value)} must be a finite number above zero")
 
 
 def check_flags(**flags: bool) -> None:
-    """Refuse what is neither True nor False, by name: a text such as "no" would count as True."""
+    """Check that the named values are bools: a string such as "no" would be truthy."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ConfigError(f"{name}={short_repr(flag)} must be True or False")
 
 
 def as_path(path: object, what: str) -> Path:
-    """A path that was given as a text or a Path; anything else is refused, and what no file system takes as a name.
+    """Convert a str or PathLike to a Path; raise for other types and for names that no file system accepts.
 
     >>> as_path(5, "a run")
     Traceback (most recent call last):
@@ -122,11 +122,11 @@ def check_encodable(path: Path, what: str) -> None:
 
 
 SEED_LIMIT = 2**64
-"""How many seeds there are: what the generators of random numbers take as a key."""
+"""Seeds are below this limit, the key size of the random number generators."""
 
 
 def check_seed(**seeds: int) -> None:
-    """Refuse what is not a seed, by name."""
+    """Check that the named values are valid seeds."""
     for name, seed in seeds.items():
         if not (is_integer(seed, least=0) and seed < SEED_LIMIT):
             raise ConfigError(

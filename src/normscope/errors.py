@@ -1,20 +1,19 @@
-"""The one family of errors: what was got, what was wanted, what to do.
+"""Exceptions. Messages state what was got, what was expected and how to fix it.
 
-Everything that a user can get wrong raises a `NormscopeError`. Most kinds are also a `ValueError`, so code that
-was written against torch.nn and catches that keeps working.
+Every user error is a `NormscopeError`. Most are also a `ValueError`, so code written for torch.nn keeps working.
 """
 
 import unicodedata
 
 
 class NormscopeError(Exception):
-    """The root of the family: catch this one to catch them all."""
+    """Base class of all errors of this package."""
 
 
 class ScopeError(NormscopeError, ValueError):
-    """A scope expression that cannot be read, or that does not fit the tensor it met.
+    """A scope expression that cannot be parsed, or that does not fit a tensor.
 
-    The message draws the expression with carets under the characters at fault:
+    The message shows the expression with carets under the error:
 
     >>> print(ScopeError("axis 'c' is there twice", text="n [c] c", span=(6, 7), fix="name every axis once"))
     axis 'c' is there twice
@@ -36,7 +35,7 @@ class ScopeError(NormscopeError, ValueError):
         self.given = given
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (data loaders, torchrun), and pickle cannot call keyword-only arguments.
+        # Errors are pickled between processes (data loaders, torchrun), and pickle cannot pass keyword-only arguments.
         return _scope_error, (type(self), self.problem, self.text, self.span, self.fix, self.given)
 
 
@@ -45,51 +44,51 @@ class ShapeError(NormscopeError, ValueError):
 
 
 class DtypeError(NormscopeError, TypeError):
-    """A tensor, or an argument, of the wrong type."""
+    """A tensor or an argument of the wrong type."""
 
 
 class DeviceError(NormscopeError, RuntimeError):
-    """Tensors that are to be computed with together, on different devices."""
+    """Tensors of one operation on different devices."""
 
 
 class ConfigError(NormscopeError, ValueError):
-    """Settings that do not fit together, found when they are made and not in the middle of a run."""
+    """Invalid or incompatible settings."""
 
 
 class FutureLeakError(ConfigError):
-    """A norm in a causal model whose statistics would see tokens that are still to come."""
+    """A norm in a causal model that would share statistics with future tokens."""
 
 
 class TransformError(NormscopeError, RuntimeError):
-    """A tool of torch's (an exporter, a tracer, torch.func) that a layer does not support, and what to use instead."""
+    """A torch tool (an exporter, a tracer, torch.func) that a layer does not support."""
 
 
 class TokenError(NormscopeError, IndexError):
-    """A token id, or a text, that the vocabulary does not have."""
+    """A token id or a text outside the vocabulary."""
 
 
 class CacheError(NormscopeError, ValueError):
-    """A key/value cache that is full, or that was made for another model or batch."""
+    """A KV cache that is full, or that belongs to another model or batch."""
 
 
 class WeightsError(NormscopeError, ValueError):
-    """Weights from elsewhere that do not fit the model."""
+    """Pretrained weights that do not fit the model."""
 
 
 class CheckpointError(NormscopeError, ValueError):
-    """A checkpoint that is not whole, not what it was when it was written, or of another run."""
+    """A checkpoint that is incomplete, corrupted, or of another run."""
 
 
 class NonFiniteError(NormscopeError, ArithmeticError):
-    """A loss or a gradient that is infinite or not a number."""
+    """A loss or gradient that is NaN or infinite."""
 
 
 class FileError(NormscopeError, OSError):
-    """A file that cannot be read or written, and why."""
+    """A file that cannot be read or written."""
 
 
 class CorpusError(NormscopeError, ValueError):
-    """Text that cannot be learnt from: there is none, or too little for what was asked."""
+    """A corpus that is empty, or too small for the requested training."""
 
 
 def _scope_error(
@@ -99,12 +98,12 @@ def _scope_error(
 
 
 def _underlined(text: str, start: int, end: int, widest: int = 72) -> list[str]:
-    """The text and the carets under it: one line each, whatever the text holds; no lines for a blank text."""
+    """Return the text and a line of carets under it; nothing for a blank text."""
     if not text.strip():
         return []
     end = max(end, start + 1)
     first, last = 0, len(text)
-    if len(text) > widest:  # show the part around the fault's beginning
+    if len(text) > widest:  # show the part around the start of the error
         first = max(0, min(start - widest // 3, len(text) - widest))
         last = first + widest
     shown = "".join(_one_cell(character) for character in text[first:last])
@@ -116,7 +115,7 @@ def _underlined(text: str, start: int, end: int, widest: int = 72) -> list[str]:
 
 
 def _one_cell(character: str) -> str:
-    """The character itself, or a stand-in for one that would move the carets: a tab, a line break, an accent."""
+    """Replace characters that would misalign the carets: tabs, line breaks, combining accents."""
     if character.isspace():
         return " "
     drawable = character.isprintable() and not unicodedata.combining(character)

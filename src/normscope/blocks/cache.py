@@ -1,7 +1,7 @@
-"""The key/value cache: what attention remembers of the tokens before, so that each is computed once.
+"""The KV cache: keys and values of earlier tokens, so that each token is computed once.
 
-Every row of a batch has its own length, so that texts of unequal length can be decoded together: each is read into its
-own row first, `cache.row(i)`, and then all of them go on, a token each at a time.
+Each row of a batch has its own length, so that sequences of different lengths can be decoded together: prefill each
+into its own row, `cache.row(i)`, then decode all rows one token at a time.
 """
 
 import copy
@@ -17,21 +17,20 @@ from normscope.checks import check_positive_int, is_integer
 from normscope.errors import CacheError, DtypeError
 
 ALIGNMENT = 64
-"""The bytes of a line of the processor's cache, and of its widest vectors."""
+"""Bytes of a cache line, and of the widest vector registers."""
 
 
 class LayerCache:
-    """The keys and values of one attention layer, in room that is taken once.
+    """The keys and values of one attention layer, preallocated.
 
-    Gradients do not flow through the cache: it holds numbers and no graph. One that was made in inference mode
-    serves outside of it, and the other way round.
+    Gradients do not flow through the cache. A cache made in inference mode can be used outside it, and vice versa.
 
     Shapes:
-        keys, values: (b, kv_heads, capacity, head_dim), of which row i is filled up to `lengths[i]`.
+        keys, values: (b, kv_heads, capacity, head_dim); row i is filled up to `lengths[i]`.
 
     Args:
         batch, heads, capacity, head_dim: the sizes above.
-        like: a tensor of the type and on the device that the cache shall have.
+        like: a tensor with the dtype and device of the cache.
     """
 
     def __init__(self, batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
@@ -41,7 +40,7 @@ class LayerCache:
             raise DtypeError(f"a cache holds floats, but was to be like a tensor of {like.dtype}")
         self.keys = _aligned_zeros(batch, heads, capacity, head_dim, like)
         self.values = _aligned_zeros(batch, heads, capacity, head_dim, like)
-        # The lengths of all the rows; a view of one row shares the list and knows where in it its own begins.
+        # The lengths of all rows. A view of one row shares the list and stores its offset.
         self._counts, self._first = [0] * batch, 0
 
     @property
@@ -54,12 +53,12 @@ class LayerCache:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many tokens each row remembers."""
+        """The number of cached tokens of each row."""
         return tuple(self._counts[self._first : self._first + self.batch])
 
     @property
     def start(self) -> StartPosition:
-        """The place of the next token: one number if the rows are equally long, else one for each."""
+        """The position of the next token: one number if all rows have the same length, otherwise one per row."""
         lengths = self.lengths
         for length in lengths:
             if length != lengths[0]:
@@ -68,16 +67,16 @@ class LayerCache:
 
     @property
     def length(self) -> int:
-        """How many tokens are remembered, by all the rows alike."""
+        """The number of cached tokens, if all rows have the same length."""
         start = self.start
         if isinstance(start, tuple):
             raise CacheError(f"the rows of the cache remember unequal numbers of tokens, {start}; ask for its lengths")
         return start
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the newest keys and values, (b, kv_heads, s, head_dim); returns all of them, old and new.
+        """Append keys and values of shape (b, kv_heads, s, head_dim); return all cached keys and values.
 
-        Of rows that are unequally long the shorter ones end with zeros, which no one may look at.
+        If rows have different lengths, shorter rows end with zeros, which must be masked.
         """
         batch, heads, added, head_dim = keys.shape
         wanted = (self.keys.shape[0], self.keys.shape[1], self.keys.shape[3])
@@ -100,7 +99,7 @@ class LayerCache:
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
     def reserve(self, added: int) -> int:
-        """Count so many more tokens of each row, for the caller to write; returns where the longest row ends now."""
+        """Extend each row by `added` tokens, for the caller to write; return the new length of the longest row."""
         stop = max_start(self.start) + added
         if stop > self.capacity:
             raise CacheError(
@@ -112,7 +111,7 @@ class LayerCache:
         return stop
 
     def row(self, index: int) -> Self:
-        """One row, as a cache for a batch of one: a view, so what it is given is in this cache as well."""
+        """Return a view of one row, as a cache for a batch of one. Writing to it writes to this cache."""
         _check_rows((index,), self.batch)
         view = copy.copy(self)
         view.keys, view.values = self.keys[index : index + 1], self.values[index : index + 1]
@@ -120,7 +119,7 @@ class LayerCache:
         return view
 
     def select(self, rows: Sequence[int]) -> "LayerCache":
-        """A cache of its own with copies of these rows, in this order: without some, or with one several times."""
+        """Return a new cache with copies of the given rows, in this order; rows may be dropped or repeated."""
         _check_rows(rows, self.batch)
         lengths = self.lengths
         chosen = LayerCache(len(rows), self.keys.shape[1], self.capacity, self.keys.shape[3], self.keys)
@@ -131,11 +130,11 @@ class LayerCache:
         return chosen
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens of every row."""
+        """Keep the first `length` tokens of every row and discard the rest."""
         shortest, longest = min(self.lengths), max(self.lengths)
         if not is_integer(length, least=0) or length > shortest:
-            raise CacheError(f"cannot rewind to length={length!r}: a row remembers {shortest} tokens; give 0 to that")
-        # Cleared, because a weight of zero would not silence what is left there: 0 * inf is not a number.
+            raise CacheError(f"cannot truncate to length={length!r}: a row remembers {shortest} tokens; give 0 to that")
+        # Cleared, because an attention weight of 0 does not remove non-finite values: 0 * inf is NaN.
         self.keys[:, :, length:longest] = 0
         self.values[:, :, length:longest] = 0
         for row_number in range(self._first, self._first + self.batch):
@@ -143,14 +142,14 @@ class LayerCache:
 
 
 class KVCache:
-    """One `LayerCache` for each block of a model, with what is said there.
+    """The KV cache of a model: one `LayerCache` per block.
 
     >>> import torch
     >>> cache = KVCache(layers=2, batch=1, heads=4, capacity=16, head_dim=8, like=torch.empty(0))
     >>> cache.length, cache.capacity, len(cache.layers)
     (0, 16, 2)
 
-    Texts of unequal length: each is read into its own row, and then all go on together.
+    Sequences of different lengths: prefill each into its own row, then decode together.
 
     >>> from normscope.models.gpt import GPT
     >>> from normscope.models.presets import llama
@@ -170,44 +169,44 @@ class KVCache:
 
     @property
     def batch(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.layers[0].batch
 
     @property
     def length(self) -> int:
-        """How many tokens are remembered, by all the rows alike."""
+        """The number of cached tokens, if all rows have the same length."""
         return self.layers[0].length
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many tokens each row remembers."""
+        """The number of cached tokens of each row."""
         return self.layers[0].lengths
 
     @property
     def start(self) -> StartPosition:
-        """The place of the next token: one number if the rows are equally long, else one for each."""
+        """The position of the next token: one number if all rows have the same length, otherwise one per row."""
         return self.layers[0].start
 
     @property
     def capacity(self) -> int:
-        """How many tokens a row has room for."""
+        """The maximum number of tokens per row."""
         return self.layers[0].capacity
 
     def reserve(self, added: int) -> None:
-        """Count so many more tokens of each row, for the caller to write."""
+        """Extend each row by `added` tokens, for the caller to write."""
         for layer in self.layers:
             layer.reserve(added)
 
     def row(self, index: int) -> "KVCache":
-        """One row, as a cache for a batch of one: a view, so what it is given is in this cache as well."""
+        """Return a view of one row, as a cache for a batch of one. Writing to it writes to this cache."""
         return self._of([layer.row(index) for layer in self.layers])
 
     def select(self, rows: Sequence[int]) -> "KVCache":
-        """A cache of its own with copies of these rows, in this order: without some, or with one several times."""
+        """Return a new cache with copies of the given rows, in this order; rows may be dropped or repeated."""
         return self._of([layer.select(rows) for layer in self.layers])
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens of every row; `cache.row(i).truncate(length)`: of one."""
+        """Keep the first `length` tokens of every row. For a single row: `cache.row(i).truncate(length)`."""
         for layer in self.layers:
             layer.truncate(length)
 
@@ -218,14 +217,14 @@ class KVCache:
 
 
 def _aligned_zeros(batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> Tensor:
-    """Zeros, (batch, heads, capacity, head_dim), in which every head of every row begins at a border in memory.
+    """Return zeros of shape (batch, heads, capacity, head_dim), with every head of every row aligned in memory.
 
-    Libraries for matrices may add in another order where numbers lie otherwise to the borders of vectors; a text's
-    numbers must not depend on which row of a batch it has.
+    Matrix libraries may sum in a different order for a different alignment; the results for a sequence must not depend
+    on its row.
     """
     used, step = capacity * head_dim, ALIGNMENT // like.element_size()
     taken = -(-used // step) * step
-    with torch.inference_mode(False):  # a tensor that was made in inference mode could not be written to outside
+    with torch.inference_mode(False):  # an inference tensor could not be written to outside inference mode
         room = torch.zeros(batch, heads, taken, dtype=like.dtype, device=like.device)
         return room[:, :, :used].view(batch, heads, capacity, head_dim)
 

@@ -1,8 +1,8 @@
-"""How weights start: named values that a model chooses from.
+"""Weight initializations, by name.
 
-A weight's start depends on its role: an `input` projection reads the residual stream, a `residual` projection
-writes to it, the `head` gives the logits, an `embedding` gives tokens their vectors and a `position` the places; a
-`tied` table is embedding and head in one.
+An initialization depends on the role of a weight: an `input` projection reads the residual stream, a `residual`
+projection writes to it, the `head` computes the logits, an `embedding` maps tokens to vectors, a `position` embedding
+maps positions to vectors, and a `tied` weight is both embedding and head.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ Role = Literal["input", "residual", "head", "embedding", "position", "tied"]
 
 @dataclass(frozen=True)
 class Initialization:
-    """A normal distribution for every weight, whose standard deviation depends on role, size and depth.
+    """A normal initialization whose standard deviation depends on role, fan-in, fan-out and depth.
 
     Args:
-        name: what configs call it.
-        std: (role, fan_in, fan_out, depth) -> standard deviation; zero starts the weight at zero.
-        cut: draw again beyond this many standard deviations; None keeps the tails.
-        corrected: widen the normal so that the standard deviation is right after the cut, not before.
+        name: name in configs.
+        std: (role, fan_in, fan_out, depth) -> standard deviation; 0 gives zeros.
+        truncate_at: truncate the normal at this many standard deviations; None for no truncation.
+        corrected: widen the normal so that the standard deviation is `std` after truncation.
     """
 
     name: str
@@ -42,17 +42,17 @@ class Initialization:
         if not callable(self.std):
             raise ConfigError(f"std={self.std!r} must be a function of role, fan_in, fan_out and depth")
         if self.truncate_at is not None:
-            truncated_normal_std(self.truncate_at)  # refuses a cut that leaves nothing
+            truncated_normal_std(self.truncate_at)  # raises for an invalid value
 
     def fill_(self, weight: Tensor, role: Role = "input", depth: int = 1) -> None:
-        """Draw a weight of shape (fan_out, fan_in), or (entries, width) for an embedding, in place."""
-        std = self._checked_std(weight, role, depth)
+        """Initialize a weight of shape (fan_out, fan_in), or (entries, width) for an embedding, in place."""
+        std = self._compute_std(weight, role, depth)
         if self.truncate_at is not None and self.corrected:
             std /= truncated_normal_std(self.truncate_at)
         with torch.no_grad():
-            _draw_(weight, std, self.truncate_at)
+            _fill_truncated_normal_(weight, std, self.truncate_at)
 
-    def _checked_std(self, weight: Tensor, role: Role, depth: int) -> float:
+    def _compute_std(self, weight: Tensor, role: Role, depth: int) -> float:
         check_tensor(weight, "an initialization")
         if not weight.is_floating_point():
             raise DtypeError(f"an initialization fills weights of floats, but got {weight.dtype}")
@@ -68,12 +68,12 @@ class Initialization:
         return std
 
 
-def _draw_(weight: Tensor, std: float, truncate_at: float | None) -> None:
-    """Normal numbers; those beyond the cut are drawn again, until none is left there.
+def _fill_truncated_normal_(weight: Tensor, std: float, truncate_at: float | None) -> None:
+    """Fill a weight with normal values; redraw those beyond the truncation until none is left.
 
-    This is what torch's trunc_normal_ does by way of the inverse error function, in a fraction of the time.
+    The distribution is that of torch.nn.init.trunc_normal_, which inverts the error function and is much slower.
     """
-    if weight.is_meta or isinstance(weight, FakeTensor):  # nothing to fill; and a fake one has no numbers to look at
+    if weight.is_meta or isinstance(weight, FakeTensor):  # no data to fill
         return
     if std == 0:
         weight.zero_()
@@ -81,20 +81,20 @@ def _draw_(weight: Tensor, std: float, truncate_at: float | None) -> None:
     weight.normal_(0.0, std)
     if truncate_at is None:
         return
-    places = (weight.abs() > truncate_at * std).nonzero(as_tuple=True)
-    while places[0].numel():
-        drawn = torch.empty_like(places[0], dtype=weight.dtype).normal_(0.0, std)
-        weight[places] = drawn
+    outside = (weight.abs() > truncate_at * std).nonzero(as_tuple=True)
+    while outside[0].numel():
+        drawn = torch.empty_like(outside[0], dtype=weight.dtype).normal_(0.0, std)
+        weight[outside] = drawn
         beyond = drawn.abs() > truncate_at * std
-        places = tuple(place[beyond] for place in places)
+        outside = tuple(index[beyond] for index in outside)
 
 
 def initialize(model: nn.Module) -> None:
-    """Start every part of a model anew, as its own `reset_parameters` says.
+    """Reinitialize a model: call `reset_parameters` of all its modules.
 
-    It is also what fills a model that was made on the meta device:
+    Use it to materialize a model from the meta device:
 
-    >>> with torch.device("meta"):  # no memory yet, and no time
+    >>> with torch.device("meta"):  # no memory is allocated
     ...     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     >>> initialize(model.to_empty(device="cpu"))
     >>> bool(model[0].weight.abs().max() < 1)
@@ -109,7 +109,7 @@ def initialize(model: nn.Module) -> None:
 
 
 def truncated_normal_std(truncate_at: float) -> float:
-    """The standard deviation of a standard normal that is cut off beyond +-cut.
+    """Return the standard deviation of a standard normal that is truncated at +-truncate_at.
 
     >>> round(truncated_normal_std(3), 4), round(truncated_normal_std(2), 4)
     (0.9866, 0.8796)
@@ -120,22 +120,22 @@ def truncated_normal_std(truncate_at: float) -> float:
 
 
 def _glorot(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
-    """2 / (fan_in + fan_out), between what keeps the signal's variance forward and backward. Glorot, Bengio 2010."""
-    if role == "tied":  # the head reads a normalized stream, of length sqrt(width): so its logits are of size one
+    """Variance 2 / (fan_in + fan_out), a compromise between forward and backward variance. Glorot, Bengio 2010."""
+    if role == "tied":  # the head reads a normalized stream of norm sqrt(width): logits have unit variance
         return 1 / math.sqrt(fan_in)
     return 1.0 if role in ("embedding", "position") else math.sqrt(2 / (fan_in + fan_out))
 
 
 def _gpt2(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
-    """0.02, and less for what is added to the stream: two projections a block, so 1 / sqrt(2 depth). Radford 2019."""
+    """0.02, divided by sqrt(2 depth) for the two residual projections of each block. Radford et al. 2019."""
     return 0.02 / math.sqrt(2 * depth) if role == "residual" else 0.02
 
 
 def _nanochat(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
-    """Aware of the fan, with projections and head at zero: every block starts as the identity, the loss as ln V."""
+    """Fan-aware, with residual projections and head at zero: blocks start as the identity, the loss at ln V."""
     if role in ("embedding", "position"):
         return 1.0
-    if role == "tied":  # blocks that do nothing yet hand a token's own row to the head, where its logit is std * width
+    if role == "tied":  # at initialization the head reads the token's own row, whose logit is std * width
         return 1 / fan_in
     if role in ("residual", "head"):
         return 0.0
@@ -153,7 +153,7 @@ INITIALIZATIONS: Mapping[str, Initialization] = {
 
 
 def get_initialization(name: "str | Initialization") -> Initialization:
-    """The initialization of this name; an `Initialization` of one's own passes through."""
+    """Look up an initialization by name; an `Initialization` passes through."""
     if isinstance(name, Initialization):
         return name
     return lookup("initialization", name, INITIALIZATIONS)

@@ -1,4 +1,4 @@
-"""Linear and Embedding: torch's layers, with a start that keeps the signal's size."""
+"""Linear and Embedding: torch's layers with variance-preserving initialization."""
 
 import copy
 from typing import Any
@@ -21,30 +21,31 @@ from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.norm_reference import check_dense
 from normscope.runtime.devices import check_device
 
-# Besides dense ones, torch multiplies these with a matrix.
+# The layouts that torch can multiply with a matrix.
 _MULTIPLIED = (torch.strided, torch.jagged, torch.sparse_csr)
 
 
 class Linear(Quantizable, BaseModule, nn.Linear):
-    r"""A linear map, y = x W^T + b, with weights N(0, 2/(d_in + d_out)) cut at three sigma. The bias starts at zero.
+    r"""Linear layer with weights initialized to N(0, 2/(d_in + d_out)), truncated at 3 sigma, and zero bias.
 
     Formula:
         y = x @ weight.T + bias
 
     Scope:
-        None: each position along d_in by itself.
+        None: each position separately.
 
     Shapes:
         x: (..., in_features). y: (..., out_features). weight: (out_features, in_features). bias: (out_features).
 
     Args:
-        in_features, out_features, bias, device, dtype: as torch.nn.Linear's.
-        init: how the weight starts, by name or as an `Initialization`.
-        role, depth: what that start may depend on: where in a model of how many blocks the layer stands.
+        in_features, out_features, bias, device, dtype: as in torch.nn.Linear.
+        init: initialization of the weight: a name or an `Initialization`.
+        role: role of the layer in the model, on which the initialization depends.
+        depth: number of blocks of the model, on which some initializations depend.
 
     Example:
         >>> import torch
-        >>> layer = Linear(2, 3, bias=False)  # height and weight in, three figures out
+        >>> layer = Linear(2, 3, bias=False)
         >>> layer
         Linear(d_in=2, d_out=3, bias=False, init=glorot-truncated)
         >>> x = torch.tensor([[1.8, 80.0], [1.6, 50.0]])
@@ -72,7 +73,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         check_positive_int(in_features=in_features, out_features=out_features, depth=depth)
         check_dtype(dtype)
         check_device(device)
-        # Before torch's constructor, because that one ends by calling reset_parameters.
+        # Before super().__init__(), which calls reset_parameters.
         self.init, self.role, self.depth = get_initialization(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
 
@@ -100,21 +101,21 @@ class Linear(Quantizable, BaseModule, nn.Linear):
 
 
 class Embedding(Quantizable, BaseModule, nn.Embedding):
-    r"""A table of vectors, one for each token, that starts as N(0, 1) cut at +-3.
+    r"""Embedding table, initialized to N(0, 1) truncated at +-3.
 
     Formula:
         y = weight[tokens]
 
     Scope:
-        None: each token by itself.
+        None: each token separately.
 
     Shapes:
         tokens: (...) of integers. y: (..., embedding_dim). weight: (num_embeddings, embedding_dim).
 
     Args:
-        num_embeddings, embedding_dim and so on: as torch.nn.Embedding's.
-        init: how the table starts, by name or as an `Initialization`.
-        role: "embedding" for a table of tokens, "position" for one of places, "tied" for one that is the head as well.
+        num_embeddings, embedding_dim and the following: as in torch.nn.Embedding.
+        init: initialization of the table: a name or an `Initialization`.
+        role: "embedding" for tokens, "position" for positions, "tied" if the table is also the output head.
 
     Example:
         >>> import torch
@@ -164,7 +165,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
                 raise ShapeError(
                     f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
                 )
-        # Before torch's constructor, because that one ends by calling reset_parameters.
+        # Before super().__init__(), which calls reset_parameters.
         self.init, self.role = get_initialization(init), role
         options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
         super().__init__(
@@ -181,7 +182,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, **kwargs: Any) -> "Embedding":
-        """A table of these vectors, (entries, width), frozen unless told otherwise; as torch's."""
+        """Create an embedding from a table (entries, width), frozen by default, as torch.nn.Embedding."""
         _check_table(embeddings, cls.__name__)
         table: Embedding = super().from_pretrained(embeddings, *args, **kwargs)  # type: ignore[no-untyped-call]
         return table
@@ -194,7 +195,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         if is_fx_proxy(input):
             return self._fx_call(input)
         check_tokens(input, self)
-        check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read anything
+        check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read out of bounds
         try:
             return super().forward(input)
         except IndexError:
@@ -202,14 +203,14 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        entries = "places" if self.role == "position" else "vocab"
+        entries = "positions" if self.role == "position" else "vocab"
         return f"{entries}={self.num_embeddings}, d={self.embedding_dim}{padding}, init={self.init.name}"
 
 
 def with_torch_layers(model: nn.Module) -> nn.Module:
-    """A copy of a model whose `Linear` and `Embedding` layers are torch's own, for tools that ask for the exact type.
+    """Return a copy of a model whose `Linear` and `Embedding` layers are torch's, for tools that need the exact type.
 
-    They compute the same; only the checks are gone.
+    The results are the same; only the argument checks are gone.
 
     >>> import torch
     >>> model = nn.Sequential(Linear(2, 3), nn.ReLU())
@@ -221,7 +222,7 @@ def with_torch_layers(model: nn.Module) -> nn.Module:
     """
     plain = copy.deepcopy(model)
     for module in plain.modules():
-        if type(module) in (Linear, Embedding):  # a subclass may do anything
+        if type(module) in (Linear, Embedding):  # a subclass may override anything
             module.__class__ = module.torch_type  # type: ignore[assignment]
     return plain
 

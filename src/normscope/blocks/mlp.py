@@ -1,4 +1,4 @@
-"""The MLP, and the activations it can have."""
+"""The MLP and its activations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from normscope.ops.activations import activate
 
 
 def relu2(x: Tensor) -> Tensor:
-    """ReLU squared: zero below zero, a parabola above.
+    """Squared ReLU, max(x, 0)^2.
 
     So et al. 2021, "Primer: Searching for Efficient Transformers for Language Modeling".
 
@@ -29,7 +29,7 @@ def relu2(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Activation:
-    """A function; and, if it gates, what multiplies the activated gate by a second projection: act(gate) * up."""
+    """An activation function; if gated, also the function (gate, up) -> act(gate) * up."""
 
     name: str
     function: Callable[[Tensor], Tensor]
@@ -41,7 +41,7 @@ class Activation:
 
 
 def _fast(name: str) -> Callable[..., Tensor]:
-    return partial(activate, name)  # the formula of this name in `normscope.ops.activations`
+    return partial(activate, name)  # see `normscope.ops.activations`
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -64,7 +64,7 @@ def get_activation(name: str) -> Activation:
 
 
 def default_hidden(width: int, activation: str) -> int:
-    """Four times the width; two thirds of that for a gated MLP, whose third matrix makes up for it.
+    """Return the default hidden size: 4 x width, or 8/3 x width for a gated MLP, which has a third matrix.
 
     >>> default_hidden(768, "relu2"), default_hidden(768, "swiglu")
     (3072, 2048)
@@ -72,30 +72,31 @@ def default_hidden(width: int, activation: str) -> int:
     check_positive_int(width=width)
     if not get_activation(activation).gated:
         return 4 * width
-    return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of eight, which matrix multiplications like
+    return -(-8 * width // 3 // 8) * 8  # rounded up to a multiple of 8
 
 
 class MLP(BaseModule):
-    r"""The feed-forward half of a block: what a token does with what attention brought it. It never mixes tokens.
+    r"""The feed-forward layer of a transformer block.
 
     Formula:
         y = act(x W_up) W_down                      ReLU^2: act(h) = max(h, 0)^2
         y = (act(x W_gate) * (x W_up)) W_down       gated: SwiGLU, ReGLU, GEGLU
 
     Scope:
-        None: each position by itself.
+        None: each position separately.
 
     Shapes:
-        x: (..., width). y: the same. Inside: (..., hidden), by default four times the width.
+        x: (..., width). y: same as x. Hidden activations: (..., hidden).
 
     Args:
-        width: the size of the residual stream.
-        hidden: the size inside; None is four times the width, or 8/3 of it when gated.
-        activation: relu2, relu, gelu, gelu-tanh, silu, or gated: swiglu, reglu, geglu.
-        bias: whether the projections have one.
-        dropout: the share of the output that is dropped in training.
-        init, role, depth: how the weights start: by what rule, with what role for the last projection (see
-            `normscope.blocks.initialization`), and in a model of how many blocks.
+        width: width of the residual stream.
+        hidden: hidden size; None for 4 x width, or 8/3 x width if gated.
+        activation: relu2, relu, gelu, gelu-tanh, silu, or one of the gated swiglu, reglu, geglu.
+        bias: whether the projections have a bias.
+        dropout: dropout probability of the output.
+        init: initialization of the weights.
+        role: initialization role of the output projection; see `normscope.blocks.initialization`.
+        depth: number of blocks of the model, on which some initializations depend.
 
     Example:
         >>> import torch

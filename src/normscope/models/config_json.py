@@ -1,4 +1,4 @@
-"""A GPT's config as JSON, and back: every setting in full, so that a file says all there is to know of a model."""
+"""Conversion of a GPT config to JSON and back, with every field written out."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _NORMS = ("norm", "qk_norm")
 
 
 def config_to_json(config: GPTConfig) -> dict[str, Any]:
-    """The settings as plain values.
+    """Convert a config to JSON-compatible values.
 
     >>> from normscope.models.presets import nanochat
     >>> settings = config_to_json(nanochat(depth=4))
@@ -36,7 +36,7 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
 
 
 def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
-    """The config that was written as these settings; one that is unknown or missing is refused by name."""
+    """Convert JSON values back to a config; unknown and missing fields raise an error."""
     check_fields("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
     for name in _NORMS:
         norm = settings[name]

@@ -1,4 +1,4 @@
-"""A small convnet that takes any norm by its scope."""
+"""A small convnet with a configurable norm."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from normscope.models.size import check_model_size, count_linear_parameters
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetConfig:
-    """A whole convnet in one value.
+    """Configuration of a `ConvNet`.
 
     Args:
-        image_size: the height and the width of the images.
-        channels: of the images.
-        classes: how many there are to tell apart.
-        widths: the channels of each stage; every stage but the first halves the image.
-        norm: the norm after each convolution, over n c h w: a name, a scope or a `NormSpec`; None for no norms.
+        image_size: height and width of the images.
+        channels: number of image channels.
+        classes: number of classes.
+        widths: number of channels of each stage; every stage but the first halves the image size.
+        norm: norm after each convolution, over n c h w: a name, a scope or a `NormSpec`; None for no norms.
     """
 
     image_size: int
@@ -40,17 +40,17 @@ class ConvNetConfig:
         check_positive_int(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
         norm = as_norm(self.norm, IMAGE_NORMS)
         object.__setattr__(self, "norm", norm)
-        if norm is not None:  # prove that it fits every stage
+        if norm is not None:  # check that it fits every stage
             for _, width, _, size in self.stages():
                 norm.build((None, width, size, size), device="meta")
 
     @property
     def depth(self) -> int:
-        """How many stages there are."""
+        """The number of stages."""
         return len(self.widths)
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns, without building it; norms apart, which are vectors."""
+        """Return the number of parameters, without building the model and not counting norms."""
         convolutions = sum(9 * before * width for before, width, _, _ in self.stages())
         return convolutions + count_linear_parameters(self.widths[-1], self.classes, True)
 
@@ -58,7 +58,7 @@ class ConvNetConfig:
         return 0
 
     def stages(self) -> Iterator[tuple[int, int, int, int]]:
-        """For each stage: channels in, channels out, stride, and the size of the image after it."""
+        """Yield (in_channels, out_channels, stride, output image size) of each stage."""
         before, size = self.channels, self.image_size
         for stage, width in enumerate(self.widths):
             stride = 1 if stage == 0 else 2
@@ -68,7 +68,7 @@ class ConvNetConfig:
 
 
 class Convolution(nn.Conv2d):
-    """torch's convolution, starting as N(0, 2/fan_in), which keeps the signal's size through a ReLU. He et al. 2015."""
+    """nn.Conv2d with He initialization, N(0, 2/fan_in). He et al. 2015."""
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
@@ -77,7 +77,7 @@ class Convolution(nn.Conv2d):
 
 
 class ConvNet(BaseModule):
-    r"""Convolution, norm, ReLU, one stage after the other; the mean over all positions is classified.
+    r"""A small convnet: stages of convolution, norm and ReLU, then global average pooling and a linear head.
 
     Formula:
         x = relu(norm(conv(x))) for each stage;  logits = mean_hw(x) W_head^T + b
@@ -106,7 +106,7 @@ class ConvNet(BaseModule):
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)
         for before, width, stride, size in config.stages():
-            # Where there is a norm, the bias is the norm's to have.
+            # No bias before a norm, which has its own.
             self.convolutions.append(Convolution(before, width, 3, stride, padding=1, bias=norm is None))
             self.norms.append(build_norm(norm, (None, width, size, size)))
         self.head = Linear(config.widths[-1], config.classes, role="head")

@@ -1,4 +1,4 @@
-"""The encoder of the first transformer: every token sees every other, and norms come after the residuals."""
+"""A bidirectional, post-norm transformer encoder, as in the original transformer and BERT."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from normscope.models.size import check_model_size, count_block_parameters
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(BlockConfig):
-    """A whole encoder in one value: `vocab_size`, `context`, and what `BlockConfig` has."""
+    """Configuration of an `Encoder`: `vocab_size`, `context` and the fields of `BlockConfig`."""
 
     vocab_size: int
     context: int
@@ -33,7 +33,7 @@ class EncoderConfig(BlockConfig):
         check_positive_int(vocab_size=self.vocab_size, context=self.context)
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns, without building it."""
+        """Return the number of parameters, without building the model."""
         return count_block_parameters(self) + (self.vocab_size + self.context) * self.width
 
     def buffer_count(self) -> int:
@@ -41,16 +41,16 @@ class EncoderConfig(BlockConfig):
 
 
 class Encoder(BaseModule):
-    r"""A post-norm encoder with learned positions.
+    r"""A post-norm transformer encoder with learned position embeddings.
 
     Formula:
         x = embedding[tokens] + position;  x = N1(x + A(x)), x = N2(x + M(x)) for each block
 
     Scope:
-        Any over b s d; nothing is causal here, so time may be bracketed.
+        Any over b s d. The model is not causal, so norms may share statistics along s.
 
     Shapes:
-        tokens: (b, s) of integers; mask: (b, s), True where a token is real. y: (b, s, width).
+        tokens: (b, s), integers. mask: (b, s), True at real tokens. y: (b, s, width).
 
     Example:
         >>> import torch
@@ -81,8 +81,8 @@ class Encoder(BaseModule):
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
             raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self.embedding(tokens) + self.position(places))  # b s d
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.embedding(tokens) + self.position(positions))  # b s d
         for block in self.blocks:
             x = block(x, mask=mask)
         out: Tensor = self.final_norm(x, mask=mask)

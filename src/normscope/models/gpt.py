@@ -1,10 +1,10 @@
-"""GPT: tokens in, logits of the next token out.
+"""GPT: a decoder-only transformer language model.
 
-What a config can choose, and so what the presets differ in:
-- positions: learned, rotary, or none
-- any norm by its scope; a norm after the embedding and one before the head
-- the wiring of the blocks, the activation of the MLP, grouped queries, QK-norm, a sliding window
-- a head of its own or the embedding's weights; a soft cap on the logits
+Options of the config, in which the presets differ:
+- position embedding: learned, rotary or none
+- norm: any scope; optionally after the embedding
+- block: residual wiring, activation, grouped-query attention, QK-norm, sliding window
+- output: tied or separate head, soft cap on the logits
 """
 
 from dataclasses import dataclass
@@ -35,17 +35,18 @@ Positions = Literal["learned", "rotary", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class GPTConfig(BlockConfig):
-    """A whole GPT in one value.
+    """Configuration of a `GPT`.
 
     Args:
-        vocab_size: how many tokens there are.
-        context: how many tokens the model sees at most.
-        positions: how a token knows its place.
-        rotary_base: how slowly the slowest rotary pair turns.
-        embedding_norm: a norm straight after the embedding.
-        tied_head: the head is the embedding's table.
-        logit_cap: logits are squeezed into +-this by cap * tanh(logits / cap); None leaves them alone.
-    The rest is `BlockConfig`'s.
+        vocab_size: number of tokens in the vocabulary.
+        context: maximum sequence length.
+        positions: position embedding: "learned", "rotary" or "none".
+        rotary_base: base of the rotary frequencies.
+        embedding_norm: whether to apply a norm after the embedding.
+        tied_head: whether the output head shares the weights of the embedding.
+        logit_cap: soft cap of the logits, cap * tanh(logits / cap); None for no cap.
+
+    The other fields are those of `BlockConfig`.
     """
 
     vocab_size: int
@@ -71,7 +72,7 @@ class GPTConfig(BlockConfig):
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns, without building it; tied weights count once.
+        """Return the number of parameters, without building the model; tied weights count once.
 
         >>> GPTConfig(vocab_size=10, context=8, width=4, heads=2, norm=None).parameter_count()
         272
@@ -81,25 +82,25 @@ class GPTConfig(BlockConfig):
         return count_block_parameters(self) + tables * self.width + own_norm
 
     def buffer_count(self) -> int:
-        """How many numbers the tables of rotary positions hold."""
+        """Return the number of elements of the rotary tables."""
         if self.positions != "rotary":
             return 0
         return self.context * check_heads(self.width, self.heads, self.kv_heads, self.head_dim)[2]
 
 
 class GPT(BaseModule):
-    r"""A GPT of any preset.
+    r"""A decoder-only transformer language model.
 
     Formula:
         x = embedding[tokens] (+ position);  x = block(x) for each block;  logits = norm(x) W_head^T
 
     Scope:
-        The norms', by default `... [d]`. One that brackets time would leak the future and is refused.
+        That of the norms, by default `... [d]`. A norm that shares statistics along s would leak the future: an error.
 
     Shapes:
-        tokens: (b, s) of integers. logits: (b, s, vocab_size).
+        tokens: (b, s), integers. logits: (b, s, vocab_size).
 
-    It writes text by way of `normscope.generate`, a floor above: `generate_text(model, tokenizer, "Once upon a time")`.
+    Generate text with `normscope.generate`: `generate_text(model, tokenizer, "Once upon a time")`.
 
     Example:
         >>> import torch
@@ -108,7 +109,7 @@ class GPT(BaseModule):
         >>> tokens = torch.randint(65, (2, 16))
         >>> model(tokens).shape
         torch.Size([2, 16, 65])
-        >>> bool((model.loss(tokens, tokens) - torch.tensor(65.0).log()).abs() < 1e-6)  # a zero head starts at ln V
+        >>> bool((model.loss(tokens, tokens) - torch.tensor(65.0).log()).abs() < 1e-6)  # a zero head gives ln V
         True
 
     Papers:
@@ -136,7 +137,7 @@ class GPT(BaseModule):
         self.blocks = nn.ModuleList(Block(config, rotary) for rotary in rotaries)
         self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
-        # What a cache cannot serve; asked here, because a scope is not read again for every token.
+        # Norms that prevent caching; determined here, so that scopes are not parsed for every token.
         norms = [(as_norm(config.norm), 3), (as_norm(config.qk_norm), 4)]
         self._stateful_norms = [norm.scope for norm, _ in norms if norm and norm.state]
         self._norms_across_tokens = [
@@ -152,13 +153,15 @@ class GPT(BaseModule):
         last_only: bool = False,
         capped: bool = True,
     ) -> Tensor:
-        """The logits of the token after each of `tokens`.
+        """Return the logits of the next token at each position.
 
-        With a mask (b, s), True where a token is real, padding has no say in any statistic and is never looked at.
-        With a cache, `tokens` are the newest ones and the cache knows those before, of each row as many as it was
-        given. With `last_only` the logits are those of the last column alone, (b, 1, vocab_size), whether it is
-        padding or not: all that generating needs, and the logits of a long prompt are larger than all the rest. With
-        `capped=False` they are those before the config's cap, for the loss, which caps them as it goes.
+        Args:
+            tokens: token ids (b, s); with a cache, the new tokens only.
+            mask: (b, s), True at real tokens. Padding is excluded from statistics and never attended to.
+            cache: KV cache of the earlier tokens; the keys and values of `tokens` are appended.
+            last_only: return the logits of the last position only, (b, 1, vocab_size), also if it is padding. Saves
+                most of the memory of a long prompt.
+            capped: apply the config's logit cap. The loss applies it itself.
         """
         if is_fx_proxy(tokens):
             return self._fx_call(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
@@ -169,13 +172,13 @@ class GPT(BaseModule):
         x = self.embedding_norm(self.dropout(x), mask=mask)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
-        x = self.final_norm(x, mask=mask)  # of all tokens, for it may look along them
+        x = self.final_norm(x, mask=mask)  # on all tokens, because it may share statistics along s
         x = x[:, -1:] if last_only else x
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         return cap_logits(logits, self.config.logit_cap) if capped else logits
 
     def loss(self, tokens: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """The mean cross-entropy of `targets`, in nats a token; padding and targets of -1 do not count."""
+        """Return the mean cross-entropy in nats per token; padding and targets of -1 are ignored."""
         self._check(tokens, mask, None)
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
@@ -191,14 +194,16 @@ class GPT(BaseModule):
             raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORE_INDEX) from None
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """An empty cache for this many sequences, with room for the whole context unless told otherwise."""
+        """Return an empty KV cache for `batch` sequences of up to `capacity` tokens (default: the context)."""
         capacity = self.config.context if capacity is None else capacity
         check_positive_int(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
         weight = self.embedding.weight
         needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
-        free = available_memory() if weight.device.type == "cpu" and needed > 2**28 else None  # asked where it matters
+        free = (
+            available_memory() if weight.device.type == "cpu" and needed > 2**28 else None
+        )  # checked only for large caches
         if free is not None and needed > free:
             raise CacheError(
                 f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "
@@ -208,15 +213,15 @@ class GPT(BaseModule):
 
     @property
     def cacheable(self) -> bool:
-        """Whether a cache can serve this model in eval mode: not if a norm shares statistics between the tokens."""
+        """Whether the model supports a KV cache in eval mode: no norm shares statistics between tokens."""
         return not self._norms_across_tokens
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns; tied weights count once."""
+        """Return the number of parameters; tied weights count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def _check(self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None) -> StartPosition:
-        """Refuse what does not fit; returns the place of the first token."""
+        """Check the inputs; return the position of the first token."""
         check_tokens(tokens, "a GPT", rank=2)
         check_mask(mask, tokens, tokens.shape)
         start = 0 if cache is None else self._check_cache(cache)
@@ -229,7 +234,7 @@ class GPT(BaseModule):
         return start
 
     def _check_cache(self, cache: KVCache) -> StartPosition:
-        """Refuse a cache of another model, and a norm that cannot be cached; returns the place of the next token."""
+        """Check that the cache fits the model and that the norms can be cached; return the next position."""
         if not isinstance(cache, KVCache) or len(cache.layers) != self.config.depth:
             got = f"one of {len(cache.layers)}" if isinstance(cache, KVCache) else type(cache).__name__
             raise CacheError(f"the model needs a cache of {self.config.depth} layers, but got {got}; use new_cache()")

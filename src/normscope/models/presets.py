@@ -1,4 +1,4 @@
-"""The GPTs of nanoGPT, nanochat and Llama, as configs. Every field can be overridden: `gpt2(depth=4, width=128)`."""
+"""Preset configs: the GPTs of nanoGPT, nanochat and Llama. Override any field: `gpt2(depth=4, width=128)`."""
 
 import dataclasses
 import difflib
@@ -13,9 +13,9 @@ from normscope.models.gpt import GPTConfig
 
 
 def gpt2(**overrides: Any) -> GPTConfig:
-    """nanoGPT's GPT-2: learned positions, LayerNorm, GELU, biases, a tied head.
+    """Return nanoGPT's GPT-2: learned positions, LayerNorm, GELU, biases, tied head.
 
-    `bias=False` drops every bias, the norms' too; a norm that is given as a `NormSpec` says by itself what it has.
+    `bias=False` removes every bias, including those of norms, unless the norm is given as a `NormSpec`.
 
     >>> gpt2().width, gpt2(bias=False).norm.bias, gpt2(bias=False, qk_norm="layer").qk_norm.bias
     (768, False, False)
@@ -40,7 +40,7 @@ def gpt2(**overrides: Any) -> GPTConfig:
 
 
 def nanochat(**overrides: Any) -> GPTConfig:
-    """nanochat's: rotary, QK-norm, RMSNorm without parameters also after the embedding, ReLU^2, a capped zero head.
+    """Return nanochat's GPT: rotary, QK-norm, parameter-free RMSNorm (also after the embedding), ReLU^2, logit cap.
 
     >>> nanochat().activation, nanochat().norm.affine
     ('relu2', None)
@@ -63,14 +63,14 @@ def nanochat(**overrides: Any) -> GPTConfig:
 
 
 def llama(**overrides: Any) -> GPTConfig:
-    """Llama's: RMSNorm with a gain, SwiGLU, rotary positions, grouped queries: about three heads share keys and values.
+    """Return Llama: RMSNorm, SwiGLU, rotary, and grouped-query attention with about three query heads per KV head.
 
     >>> llama().activation, llama().kv_heads, llama(heads=8).kv_heads
     ('swiglu', 4, 2)
     """
     heads = overrides.get("heads", 12)
     check_positive_int(heads=heads)
-    # The smallest group of three or more; among more heads than any model has, one is not looked for.
+    # The smallest group size of at least 3; the search is bounded for absurd numbers of heads.
     group = next((n for n in range(3, min(heads, 4096) + 1) if heads % n == 0), heads)
     return _preset(
         overrides,
@@ -91,7 +91,7 @@ PRESETS: Mapping[str, Callable[..., GPTConfig]] = {"gpt2": gpt2, "nanochat": nan
 
 
 def preset(name: str, **overrides: Any) -> GPTConfig:
-    """The preset of this name, with some of its settings changed.
+    """Return a preset by name, with overrides.
 
     >>> config = preset("llama", depth=4, norm="layer")
     >>> config.depth, config.norm.statistic, config.activation

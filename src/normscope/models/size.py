@@ -1,4 +1,4 @@
-"""How large a model would be, by arithmetic: known before anything is built, however absurd the sizes are."""
+"""Parameter counts and memory checks that do not build the model."""
 
 import math
 from typing import Protocol
@@ -15,11 +15,11 @@ from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.memory import available_memory
 
 MAX_BLOCKS = 4096
-"""Each block takes milliseconds and tens of kilobytes of Python objects, even without numbers; the deepest transformer
-in the literature has 1,000 layers (Wang et al. 2022, "DeepNet")."""
+"""Each block costs milliseconds and tens of kilobytes of Python objects, even on the meta device. The deepest
+transformer in the literature has 1,000 layers (Wang et al. 2022, "DeepNet")."""
 
 MAX_PARAMETERS = 2**60
-"""Beyond it torch cannot count the bytes of a tensor, not even of one without numbers."""
+"""Beyond this torch overflows when it counts the bytes of a tensor."""
 
 
 class ModelConfig(Protocol):
@@ -29,14 +29,14 @@ class ModelConfig(Protocol):
     def depth(self) -> int: ...
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns."""
+        """Return the number of parameters."""
 
     def buffer_count(self) -> int:
-        """How many numbers it holds besides, which follow from the config."""
+        """Return the number of elements of the buffers, such as rotary tables."""
 
 
 def check_model_size(config: ModelConfig) -> None:
-    """Refuse a model that cannot be built: more blocks, parameters or bytes than there is room for."""
+    """Raise an error if the model has too many blocks or parameters, or does not fit into memory."""
     parameters, device = config.parameter_count(), torch.get_default_device()
     needed = (parameters + config.buffer_count()) * torch.get_default_dtype().itemsize
     free = available_memory() if device.type == "cpu" else None
@@ -56,7 +56,7 @@ def check_model_size(config: ModelConfig) -> None:
 
 
 def count_block_parameters(config: BlockConfig) -> int:
-    """The parameters of all the blocks, and of the norm after the last one."""
+    """Return the number of parameters of all blocks and the final norm."""
     width = config.width
     heads, kv_heads, head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
     queries, keys = heads * head_dim, kv_heads * head_dim
@@ -79,7 +79,7 @@ def count_linear_parameters(inputs: int, outputs: int, bias: bool) -> int:
 
 
 def count_norm_parameters(norm: NormSpec | str | None, sizes: tuple[int, ...]) -> int:
-    """Of a norm over (batch, tokens, *sizes)."""
+    """Return the number of parameters of a norm over (batch, tokens, *sizes)."""
     spec = as_norm(norm)
     if spec is None:
         return 0

@@ -1,4 +1,4 @@
-"""A model's config in a line that people read."""
+"""A one-line summary of a model config."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,35 +13,35 @@ WIRINGS = {
 
 
 def describe_model(settings: Mapping[str, Any]) -> str:
-    """The settings of a GPT, as config.json has them, in words; what is missing is not spoken of.
+    """Summarize the settings of a GPT, as stored in config.json; missing fields are skipped.
 
     >>> from normscope.models.config_json import config_to_json
     >>> from normscope.models.presets import llama
     >>> describe_model(config_to_json(llama(depth=4, width=128, heads=8, context=256)))
     'GPT of 4 blocks, width 128, 8 heads (2 of keys), context 256, rms ... [d] before each branch, swiglu, rotary'
     """
-    words = ["GPT"]
+    parts = ["GPT"]
     if settings.get("depth") is not None:
-        words[0] += f" of {settings['depth']} block{'s' if settings['depth'] != 1 else ''}"
+        parts[0] += f" of {settings['depth']} block{'s' if settings['depth'] != 1 else ''}"
     if settings.get("width") is not None:
-        words.append(f"width {settings['width']}")
+        parts.append(f"width {settings['width']}")
     if settings.get("heads") is not None:
         keys = settings.get("kv_heads")
         shared = f" ({keys} of keys)" if keys not in (None, settings["heads"]) else ""
-        words.append(f"{settings['heads']} head{'s' if settings['heads'] != 1 else ''}{shared}")
+        parts.append(f"{settings['heads']} head{'s' if settings['heads'] != 1 else ''}{shared}")
     if settings.get("context") is not None:
-        words.append(f"context {settings['context']}")
+        parts.append(f"context {settings['context']}")
     if "norm" in settings:
-        words.append(_norm_in_words(settings["norm"], settings.get("wiring")))
-    words += [str(settings[name]) for name in ("activation",) if settings.get(name)]
+        parts.append(_describe_norm(settings["norm"], settings.get("wiring")))
+    parts += [str(settings[name]) for name in ("activation",) if settings.get(name)]
     if settings.get("positions"):
-        words.append("no positions" if settings["positions"] == "none" else str(settings["positions"]))
+        parts.append("no positions" if settings["positions"] == "none" else str(settings["positions"]))
     if settings.get("qk_norm"):
-        words.append("QK-norm")
-    return ", ".join(words)
+        parts.append("QK-norm")
+    return ", ".join(parts)
 
 
-def _norm_in_words(norm: Any, wiring: Any) -> str:
+def _describe_norm(norm: Any, wiring: Any) -> str:
     if not isinstance(norm, Mapping) or wiring == "none":
         return "no norms"
     what = f"{norm.get('statistic', 'norm')} {norm.get('scope', '')}".strip()

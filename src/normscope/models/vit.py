@@ -1,4 +1,4 @@
-"""A vision transformer: an image as a sequence of patches, or of single pixels."""
+"""A small vision transformer."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,15 @@ from normscope.models.size import check_model_size, count_block_parameters, coun
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig(BlockConfig):
-    """A whole vision transformer in one value.
+    """Configuration of a `ViT`.
 
     Args:
-        image_size: the height and the width of the images.
-        patch: the side of a patch; 1 makes every pixel a token.
-        channels: of the images.
-        classes: how many there are to tell apart.
-    The rest is `BlockConfig`'s.
+        image_size: height and width of the images.
+        patch: side length of a patch; 1 makes every pixel a token.
+        channels: number of image channels.
+        classes: number of classes.
+
+    The other fields are those of `BlockConfig`.
     """
 
     image_size: int
@@ -44,7 +45,7 @@ class ViTConfig(BlockConfig):
             raise ConfigError(f"patch={self.patch} does not divide image_size={self.image_size}")
 
     def parameter_count(self) -> int:
-        """How many numbers the model learns, without building it."""
+        """Return the number of parameters, without building the model."""
         patches = (self.image_size // self.patch) ** 2
         ends = count_linear_parameters(self.channels * self.patch**2, self.width, True)
         ends += count_linear_parameters(self.width, self.classes, True)
@@ -55,13 +56,13 @@ class ViTConfig(BlockConfig):
 
 
 class ViT(BaseModule):
-    r"""A small vision transformer; the mean over all patches is classified.
+    r"""A small vision transformer with mean pooling over patches.
 
     Formula:
         x = patches W + position;  x = block(x) for each block;  logits = mean_s(norm(x)) W_head^T
 
     Scope:
-        Any over b s d, where s counts patches.
+        Any over b s d, where s is the patch index.
 
     Shapes:
         images: (n, channels, image_size, image_size). logits: (n, classes).
@@ -100,7 +101,7 @@ class ViT(BaseModule):
         return logits
 
     def patches(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) -> (n, patches, c * patch * patch), row by row."""
+        """Split images (n, c, h, w) into patches (n, patches, c * patch * patch), in row-major order."""
         c, size, p = self.config.channels, self.config.image_size, self.config.patch
         check_images(images, c, size)
         grid = images.unfold(2, p, p).unfold(3, p, p)  # n c rows columns p p

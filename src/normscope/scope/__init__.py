@@ -1,15 +1,15 @@
-"""The notation: text -> Scope -> a plan for a shape.
+"""The scope notation: text -> `Scope` -> `Plan` for a shape.
 
-A scope names the axes of a tensor and brackets those that share statistics:
+A scope names the axes of a tensor, with those that share statistics in brackets:
 
-    ... [d]             each token by itself: LayerNorm and RMSNorm in a transformer
-    n [c h w]           each image by itself: LayerNorm in a convnet
-    [n] c [...]         each channel over the batch: BatchNorm
-    n c [...]           each channel of each image: InstanceNorm
-    n (g [c]) [...]     each group of channels of each image: GroupNorm
+    ... [d]             per token: LayerNorm and RMSNorm in a transformer
+    n [c h w]           per image: LayerNorm in a convnet
+    [n] c [...]         per channel, over the batch: BatchNorm
+    n c [...]           per channel of each image: InstanceNorm
+    n (g [c]) [...]     per group of channels of each image: GroupNorm
 
-The grammar is einx's: an axis is a name; `(g [c])` splits one dimension into two axes; `...` stands for any number
-of axes, none included; brackets may hold several of these. Nothing in this folder needs torch.
+The grammar is that of einx: an axis is a name; `(g [c])` splits one dimension into two axes; `...` is any number of
+axes, including none; brackets may contain several of these. This folder does not import torch.
 """
 
 from normscope.scope.axes import Axes

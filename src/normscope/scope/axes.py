@@ -1,4 +1,4 @@
-"""`Axes`: an expression without brackets, for the axes that own a gain and a bias."""
+"""`Axes`: an expression without brackets, for the axes of a gain and a bias."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from normscope.scope.scope import Scope
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes that own a gain: `c h w` is a gain of shape (c, h, w), `(g c)` one of length g*c.
+    """The axes of a gain: `c h w` is a gain of shape (c, h, w), `(g c)` one of length g*c.
 
     >>> Axes.parse("(g c)").shape(Scope.parse("n (g [c]) [...]"), {"g": 8, "c": 4})
     (32,)
@@ -22,7 +22,7 @@ class Axes:
 
     @classmethod
     def parse(cls, text: "str | Axes") -> "Axes":
-        """Read axes from text; a fault raises a `ScopeError` that points at it."""
+        """Parse axes from text; errors raise a `ScopeError` that points at the position."""
         if isinstance(text, Axes):
             return text
         dims = parse(text)
@@ -46,18 +46,18 @@ class Axes:
         return tuple(axis.name for axis in flatten_axes(self.dims))
 
     def shape(self, scope: Scope, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape of the gain. Its axes must stand in the scope, in the same order, with known sizes."""
+        """Return the shape of the gain. Its axes must be in the scope, in the same order, with known sizes."""
         in_scope = [axis.name for axis in scope.axes if not axis.is_ellipsis]
-        place = -1
+        previous = -1
         for axis in flatten_axes(self.dims):
             if axis.name not in in_scope:
                 raise self._error(axis, "is not in the scope", scope, f"use one of: {' '.join(in_scope)}")
-            if in_scope.index(axis.name) < place:
+            if in_scope.index(axis.name) < previous:
                 order = " ".join(sorted(self.names, key=in_scope.index))
                 raise self._error(axis, "stands earlier in the scope", scope, f"keep the scope's order: {order}")
             if axis.name not in sizes:
                 raise self._error(axis, "has no known size in the scope", scope, f"give it: {axis.name}=...")
-            place = in_scope.index(axis.name)
+            previous = in_scope.index(axis.name)
         return tuple(math.prod(sizes[axis.name] for axis in flatten_axes([dim])) for dim in self.dims)
 
     def _error(self, axis: Axis, problem: str, scope: Scope, fix: str) -> ScopeError:

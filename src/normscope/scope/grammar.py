@@ -1,4 +1,4 @@
-"""Reading an expression: text -> dimensions, each axis with its place in the text.
+"""Parser of scope expressions: text -> dimensions, each axis with its position in the text.
 
 expression = { dimension | "[" { dimension } "]" }
 dimension  = name | "..." | "(" { name | "[" { name } "]" } ")"
@@ -14,12 +14,12 @@ from normscope.errors import DtypeError, ScopeError
 
 Span = tuple[int, int]
 
-_TOKEN = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)|(?P<rest>\.\.\.)|(?P<mark>[\[\]()])|(?P<junk>\d+|\S)")
+_TOKEN = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)|(?P<ellipsis>\.\.\.)|(?P<bracket>[\[\]()])|(?P<invalid>\d+|\S)")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One named axis, or `...`, with its place in the text."""
+    """A named axis, or `...`, with its position in the text."""
 
     name: str
     bracketed: bool
@@ -32,7 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class SplitDimension:
-    """One dimension of the tensor that is read as several axes: `(g [c])`."""
+    """A dimension of the tensor that is split into several axes: `(g [c])`."""
 
     axes: tuple[Axis, ...]
     span: Span
@@ -42,7 +42,7 @@ Dimension = Axis | SplitDimension
 
 
 def flatten_axes(dims: Sequence[Dimension]) -> Iterator[Axis]:
-    """Every axis in order, the parts of split dimensions included."""
+    """Yield every axis in order, including the parts of split dimensions."""
     for dim in dims:
         if isinstance(dim, SplitDimension):
             yield from dim.axes
@@ -55,26 +55,26 @@ def is_ellipsis(dim: Dimension) -> bool:
 
 
 def full_span(text: str) -> Span:
-    """The span of the whole expression, without the blanks around it."""
+    """Return the span of the whole expression, without surrounding whitespace."""
     start = len(text) - len(text.lstrip())
     return start, max(start, len(text.rstrip()))
 
 
 def parse(text: str) -> tuple[Dimension, ...]:
-    """Read an expression; a fault raises a `ScopeError` that points at it."""
+    """Parse an expression; errors raise a `ScopeError` that points at the position."""
     if not isinstance(text, str):
         raise DtypeError(f"a scope is text such as 'n [c h w]', but got {type(text).__name__}: {reprlib.repr(text)}")
     return _Parser(text).run()
 
 
 class _Parser:
-    """One pass over the tokens. At any time at most one `[` and one `(` are open."""
+    """A single-pass parser. At most one `[` and one `(` are open at a time."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.dims: list[Dimension] = []
-        self.bracket: int | None = None  # where the open '[' stands
-        self.split: int | None = None  # where the open '(' stands
+        self.bracket: int | None = None  # position of the open '['
+        self.split: int | None = None  # position of the open '('
         self.bracket_in_split = False  # whether that '[' was opened inside that '('
         self.bracket_axes = 0
         self.split_axes: list[Axis] = []
@@ -84,10 +84,10 @@ class _Parser:
         for token in _TOKEN.finditer(self.text):
             word, span = token.group(), token.span()
             match token.lastgroup:
-                case "name" | "rest":
+                case "name" | "ellipsis":
                     self._axis(word, span)
-                case "junk":
-                    self._junk(word, span)
+                case "invalid":
+                    self._invalid(word, span)
                 case _:
                     {"[": self._open, "]": self._close, "(": self._open_split, ")": self._close_split}[word](span)
         if self.bracket is not None:
@@ -155,7 +155,7 @@ class _Parser:
     def _crossed(self, span: Span) -> NoReturn:
         self._fail("brackets and parentheses cross", span, "close first what was opened last, for instance (g [c])")
 
-    def _junk(self, word: str, span: Span) -> NoReturn:
+    def _invalid(self, word: str, span: Span) -> NoReturn:
         fixes = {
             ",": "separate axes by spaces",
             ".": "three dots, '...', stand for any number of axes",

@@ -1,4 +1,4 @@
-"""Binding: dimensions + a shape -> the plan that a norm follows."""
+"""Binding a scope to a shape: dimensions + shape -> `Plan`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from normscope.scope.grammar import Axis, Dimension, Span, SplitDimension, flatt
 
 @dataclass(frozen=True)
 class Plan:
-    """A scope bound to a shape: what a norm has to do, in numbers.
+    """A scope bound to a shape: which dimensions a norm reduces.
 
-    `split_shape` is the shape with every split dimension taken apart; `names` and all dimensions count in it.
+    `split_shape` is the shape with split dimensions unflattened; `names`, `reduced`, `kept` and `roles` refer to it.
     """
 
     shape: tuple[int, ...]
@@ -21,31 +21,31 @@ class Plan:
     split_shape: tuple[int, ...]
     reduced: tuple[int, ...]
     kept: tuple[int, ...]
-    """The dimensions along which every place has statistics of its own."""
+    """The dimensions that are not reduced: each index has its own statistics."""
     count: int
-    """How many values each statistic sees."""
+    """The number of values per statistic."""
     statistics_shape: tuple[int, ...]
-    """The shape of the statistics: one for each place along the kept dimensions."""
+    """The shape of the statistics: the sizes of the kept dimensions."""
     roles: str
-    """What each dimension does, in order: "k" for kept, "r" for reduced."""
+    """The role of each dimension, in order: "k" for kept, "r" for reduced."""
 
     def broadcast_shape(self, names: Sequence[str]) -> tuple[int, ...]:
-        """The shape that lays a tensor over these axes alone along the whole tensor: 1 everywhere else."""
+        """Return the shape in which a tensor over these axes broadcasts over split_shape: 1 in all other axes."""
         return tuple(size if name in names else 1 for name, size in zip(self.names, self.split_shape, strict=True))
 
     def statistics_broadcast_shape(self) -> tuple[int, ...]:
-        """The shape that lays the statistics along the whole tensor: 1 along what is reduced."""
+        """Return the shape in which the statistics broadcast over split_shape: 1 in the reduced axes."""
         return tuple([size if role == "k" else 1 for role, size in zip(self.roles, self.split_shape, strict=True)])
 
 
 def expand(dims: Sequence[Dimension], rank: int) -> list[Dimension]:
-    """One entry for each dimension of a tensor of this rank: `...` is repeated as often as it takes."""
+    """Return one entry per dimension of a tensor of this rank, repeating `...` as needed."""
     spare = rank - sum(not is_ellipsis(dim) for dim in dims)
     return [entry for dim in dims for entry in [dim] * (spare if is_ellipsis(dim) else 1)]
 
 
 def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Mapping[str, int]) -> Plan:
-    """The plan for tensors of this shape."""
+    """Return the plan for tensors of this shape."""
     axes = _Binding(text, dims, shape, sizes).axes()
     reduced = tuple([i for i, (axis, _) in enumerate(axes) if axis.bracketed])
     if not reduced:
@@ -54,7 +54,7 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
             span=next(axis.span for axis in flatten_axes(dims) if axis.bracketed),
             fix="give a tensor with at least one more dimension",
         )
-    # Plain fields made here, not properties that remember: torch.compile follows this, and those it does not.
+    # Plain fields rather than cached properties, which torch.compile cannot trace.
     split_shape = tuple([size for _, size in axes if size is not None])
     kept = tuple([i for i in range(len(split_shape)) if i not in reduced])
     return Plan(
@@ -70,7 +70,7 @@ def bind(text: str, dims: Sequence[Dimension], shape: tuple[int, ...], sizes: Ma
 
 
 def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int, ...]:
-    """The shape as a tuple; what is no shape is refused. Only where `gaps` are welcome may a size be None."""
+    """Check a shape and return it as a tuple. Sizes may be None only with `gaps=True`."""
     if not isinstance(shape, list | tuple):
         hint = "its shape, x.shape" if hasattr(type(shape), "shape") else "for instance (2, 4, 3, 3)"
         raise DtypeError(f"a shape is a tuple of whole numbers, but got {type(shape).__name__}; give {hint}")
@@ -80,7 +80,7 @@ def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int
 
 
 def dimensions(text: str, dims: Sequence[Dimension], rank: int) -> list[Dimension]:
-    """One entry for each dimension of a tensor of this rank; a rank that does not fit is refused."""
+    """Return one entry per dimension of a tensor of this rank; raise if the rank does not fit."""
     _Binding(text, dims, (None,) * rank, {}).check_rank()
     return expand(dims, rank)
 
@@ -88,28 +88,28 @@ def dimensions(text: str, dims: Sequence[Dimension], rank: int) -> list[Dimensio
 def known_sizes(
     text: str, dims: Sequence[Dimension], shape: Sequence[int | None], sizes: Mapping[str, int]
 ) -> dict[str, int]:
-    """What a shape with gaps (None) tells of the sizes of the axes."""
+    """Return the axis sizes that follow from a shape, in which None marks unknown sizes."""
     axes = _Binding(text, dims, check_shape(shape, gaps=True), sizes).axes()
     return {axis.name: size for axis, size in axes if size is not None and not axis.is_ellipsis}
 
 
 def check_sizes(text: str, dims: Sequence[Dimension], sizes: Mapping[str, int]) -> None:
-    """Refuse a size for an axis that is not there, and a size that is not a whole number above zero."""
-    places = {axis.name: axis.span for axis in flatten_axes(dims) if not axis.is_ellipsis}
+    """Check that sizes are positive integers for axes of the scope."""
+    spans = {axis.name: axis.span for axis in flatten_axes(dims) if not axis.is_ellipsis}
     for name, size in sizes.items():
-        if name not in places:
+        if name not in spans:
             raise ScopeError(
                 f"a size was given for axis {name!r}, which the scope does not have",
                 text=text,
                 span=full_span(text),
                 given=f"{name}={size!r}",
-                fix=f"its axes are: {' '.join(places)}" if places else "leave it out: '...' has no size of its own",
+                fix=f"its axes are: {' '.join(spans)}" if spans else "leave it out: '...' has no size of its own",
             )
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ScopeError(
                 f"the size of axis {name!r} must be a whole number above zero",
                 text=text,
-                span=places[name],
+                span=spans[name],
                 given=f"{name}={size!r}",
                 fix=f"for instance {name}=8",
             )
@@ -117,7 +117,7 @@ def check_sizes(text: str, dims: Sequence[Dimension], sizes: Mapping[str, int]) 
 
 @dataclass(frozen=True)
 class _Binding:
-    """What is being bound to what, so that every error can name it."""
+    """The arguments of a binding, for error messages."""
 
     text: str
     dims: Sequence[Dimension]
@@ -125,7 +125,7 @@ class _Binding:
     sizes: Mapping[str, int]
 
     def axes(self) -> list[tuple[Axis, int | None]]:
-        """Every axis with its size, split dimensions taken apart; None where the shape has a gap."""
+        """Return every axis with its size, split dimensions unflattened; None for unknown sizes."""
         check_sizes(self.text, self.dims, self.sizes)
         self._check_shape()
         self.check_rank()
@@ -133,7 +133,7 @@ class _Binding:
         return [pair for dim, size in dims for pair in zip(flatten_axes([dim]), self._parts(dim, size), strict=True)]
 
     def _check_shape(self) -> None:
-        # A compiler's symbolic sizes are no `int`: so this asks what a size is not.
+        # Symbolic sizes of torch.compile are not `int`, so test for wrong types instead.
         if any(size is not None and (isinstance(size, bool | float | str) or size < 0) for size in self.shape):
             raise self.error(
                 "every size in a shape must be a whole number, zero or above",
@@ -180,7 +180,7 @@ class _Binding:
                 span=split.span,
                 fix=f"give all but one, for instance {', '.join(f'{axis.name}=2' for axis in unknown[:-1])}",
             )
-        product = math.prod([self.sizes[axis.name] for axis in known])  # a list: torch.compile reads no generator here
+        product = math.prod([self.sizes[axis.name] for axis in known])  # not a generator: torch.compile
         factors = " x ".join(f"{axis.name}={self.sizes[axis.name]}" for axis in known)
         if not unknown and product != size:
             raise self.error(
@@ -204,9 +204,9 @@ class _Binding:
 
 
 def _divisors(number: int, most: int = 12) -> str:
-    """The divisors for a message: the smaller ones first, with an ellipsis where there are too many to read."""
-    furthest = min(math.isqrt(number), 10_000)  # a message about a huge size must not take long either
-    low = [d for d in range(1, furthest + 1) if number % d == 0]
+    """Format the divisors for a message, with an ellipsis if there are many."""
+    limit = min(math.isqrt(number), 10_000)  # bounded, so that huge sizes do not take long
+    low = [d for d in range(1, limit + 1) if number % d == 0]
     shown = [str(d) for d in sorted({*low, *(number // d for d in low)})]
     if len(shown) > most:
         shown = [*shown[: most - 1], "...", shown[-1]]

@@ -1,4 +1,4 @@
-"""`Scope`: an expression with brackets, ready to be bound to shapes."""
+"""`Scope`: a parsed expression with brackets."""
 
 import functools
 import sys
@@ -19,16 +19,16 @@ class Scope:
     >>> plan = scope.bind((2, 8, 3, 3), g=4)
     >>> plan.split_shape, plan.reduced
     ((2, 4, 2, 3, 3), (2,))
-    >>> plan.count, plan.statistics_shape  # two values share a mean, and there are 2 x 4 x 3 x 3 means
+    >>> plan.count, plan.statistics_shape  # 2 x 4 x 3 x 3 statistics over 2 values each
     (2, (2, 4, 3, 3))
     """
 
     text: str
-    dims: tuple[Dimension, ...] = field(compare=False)  # the text says it all, and strings remember their hash
+    dims: tuple[Dimension, ...] = field(compare=False)  # determined by the text, whose hash is cached
 
     @classmethod
     def parse(cls, text: "str | Scope") -> "Scope":
-        """Read a scope from text; a fault raises a `ScopeError` that points at it."""
+        """Parse a scope from text; errors raise a `ScopeError` that points at the position."""
         if isinstance(text, Scope):
             return text
         dims = parse(text)
@@ -46,21 +46,21 @@ class Scope:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Every axis in order, the parts of split dimensions included."""
+        """Every axis in order, including the parts of split dimensions."""
         return tuple(flatten_axes(self.dims))
 
     def bind(self, shape: Sequence[int], /, **sizes: int) -> Plan:
-        """The plan for tensors of this shape. `sizes` tell what the shape alone does not: `g=8`."""
+        """Return the plan for tensors of this shape. `sizes` resolves split dimensions, for instance `g=8`."""
         shape = planning.check_shape(shape)
         numbers = (*shape, *sizes.values())
-        # Remembered for plain whole numbers only: True == 1 and 2.0 == 2 would find the plans of those, the symbolic
-        # sizes of a traced model have no hash, and torch.compile warns about a cache.
+        # Cached for plain ints only: True == 1 and 2.0 == 2 would hit the cache, symbolic sizes are not hashable, and
+        # torch.compile warns about caches.
         if _compiling() or not all(type(number) is int for number in numbers):
             return planning.bind(self.text, self.dims, shape, sizes)
         return _bind(self, shape, tuple(sizes.items()))
 
     def sizes(self, shape: Sequence[int | None], /, **sizes: int) -> dict[str, int]:
-        """The sizes of the axes as far as a shape with gaps tells them.
+        """Return the axis sizes that follow from a shape, in which None marks unknown sizes.
 
         >>> Scope.parse("n (g [c]) h w").sizes((None, 32, 7, 7), g=8)
         {'g': 8, 'c': 4, 'h': 7, 'w': 7}
@@ -68,11 +68,11 @@ class Scope:
         return planning.known_sizes(self.text, self.dims, shape, sizes)
 
     def check_sizes(self, /, **sizes: int) -> None:
-        """Refuse sizes of axes that the scope does not have, and sizes that no axis can have."""
+        """Check that sizes are positive integers for axes of this scope."""
         planning.check_sizes(self.text, self.dims, sizes)
 
     def brackets(self, dimension: int, rank: int) -> bool:
-        """Whether statistics are shared along this dimension of a tensor of `rank` dimensions.
+        """Return whether statistics are shared along this dimension of a tensor of `rank` dimensions.
 
         >>> Scope.parse("[b ...] d").brackets(1, rank=3)
         True
@@ -85,11 +85,11 @@ class Scope:
 
 @functools.lru_cache(maxsize=4096)
 def _bind(scope: Scope, shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...]) -> Plan:
-    # A model binds the same few shapes over and over: remembering the plans keeps the notation off the clock.
+    # A model binds the same few shapes repeatedly.
     return planning.bind(scope.text, scope.dims, shape, dict(sizes))
 
 
 def _compiling() -> bool:
-    # Looking torch up instead of importing it keeps this folder free of it.
+    # Look torch up instead of importing it.
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
