@@ -201,9 +201,8 @@ class GPT(BaseModule):
             raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
         weight = self.embedding.weight
         needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
-        free = (
-            available_memory() if weight.device.type == "cpu" and needed > 2**28 else None
-        )  # checked only for large caches
+        is_large = weight.device.type == "cpu" and needed > 2**28
+        free = available_memory() if is_large else None
         if free is not None and needed > free:
             raise CacheError(
                 f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "
