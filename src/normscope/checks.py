@@ -1,5 +1,6 @@
 """Argument checks that do not need torch."""
 
+import dataclasses
 import errno
 import math
 import numbers
@@ -33,12 +34,18 @@ def to_python_number(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def check_fields(whose: str, settings: Iterable[str], known: Iterable[str]) -> None:
-    """Check that settings read from a file have exactly the known fields."""
-    strange, missing = sorted({*settings} - {*known}), sorted({*known} - {*settings})
-    if strange or missing:
-        faults = [f"has the unknown setting {name!r}" for name in strange] + [f"lacks {name!r}" for name in missing]
-        raise ConfigError(f"{whose} config {' and '.join(faults)}\nfix: use the normscope that wrote it")
+def check_fields(whose: str, settings: Iterable[str], kind: type) -> None:
+    """Check settings read from a file against a dataclass: no unknown fields, and all those without a default."""
+    fields = dataclasses.fields(kind)
+    required = {
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    unknown, missing = sorted({*settings} - {field.name for field in fields}), sorted(required - {*settings})
+    if unknown or missing:
+        problems = [f"has the unknown setting {name!r}" for name in unknown] + [f"lacks {name!r}" for name in missing]
+        raise ConfigError(f"{whose} config {' and '.join(problems)}\nfix: use the normscope that wrote it")
 
 
 MAX_SIZE = 2**53

@@ -70,9 +70,15 @@ def test_what_is_no_config_is_refused(change: dict[str, Any], words: str) -> Non
 
 def test_a_missing_setting_is_named() -> None:
     settings = config_to_json(nanochat())
-    del settings["wiring"]
-    with pytest.raises(ConfigError, match="the model's config lacks 'wiring'"):
+    del settings["context"]
+    with pytest.raises(ConfigError, match="the model's config lacks 'context'"):
         config_from_json(settings)
+
+
+def test_a_missing_setting_gets_its_default() -> None:
+    settings = config_to_json(nanochat())
+    del settings["tied_head"], settings["norm"]["momentum"]
+    assert config_from_json(settings) == nanochat()
 
 
 def test_an_initialization_of_ones_own_cannot_be_written() -> None:

@@ -246,10 +246,8 @@ def test_a_config_goes_through_json() -> None:
     assert TrainConfig.from_json(config.to_json()) == config
     with pytest.raises(ConfigError, match=r"the training's config has the unknown setting 'colour'\nfix: "):
         TrainConfig.from_json({**config.to_json(), "colour": "red"})
-    lacking = {name: value for name, value in config.to_json().items() if name != "grad_clip"}
-    with pytest.raises(
-        ConfigError, match=r"the training's config lacks 'grad_clip'\nfix: use the normscope that wrote it"
-    ):
+    lacking = {name: value for name, value in config.to_json().items() if name != "steps"}
+    with pytest.raises(ConfigError, match=r"the training's config lacks 'steps'\nfix: use the normscope that wrote it"):
         TrainConfig.from_json(lacking)
 
 

@@ -36,12 +36,12 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
 
 
 def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
-    """Convert JSON values back to a config; unknown and missing fields raise an error."""
-    check_fields("the model's", settings, [field.name for field in dataclasses.fields(GPTConfig)])
+    """Rebuild a config from `config_to_json`; missing settings get their defaults, unknown ones are an error."""
+    check_fields("the model's", settings, GPTConfig)
     for name in _NORMS:
-        norm = settings[name]
+        norm = settings.get(name)
         if norm is not None:
             if not isinstance(norm, Mapping):
                 raise ConfigError(f"the model's config has a {name!r} that is not a norm, but {norm!r:.40}")
-            check_fields(f"the {name}'s", norm, [field.name for field in dataclasses.fields(NormSpec)])
+            check_fields(f"the {name}'s", norm, NormSpec)
     return convert(settings, GPTConfig, name="the model's config", fix="put it back as it was", error=ConfigError)

@@ -20,11 +20,13 @@ from torch import Tensor
 from normscope.errors import CheckpointError, FileError
 from normscope.runs.manifest import MANIFEST_NAME, open_verified, read_manifest, read_verified, write_manifest
 from normscope.runs.tensor_specs import TensorSpec
+from normscope.storage.file_format import FileFormat
 from normscope.storage.files import write_error
-from normscope.storage.json_files import parse_json
+from normscope.storage.json_files import convert, parse_json
 from normscope.storage.safe_folder import SafeFolder
 
 STATE_NAME = "state.json"
+STATE_FORMAT = FileFormat(1)
 _FIX = "use another checkpoint"
 _MAX_HEADER_BYTES = 2**20
 """Maximum size of a safetensors header."""
@@ -65,7 +67,9 @@ def write_folder(
         folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
         for name, group in tensors.items():
             _write_tensors(folder, f"{name}.safetensors", group)
-        folder.write(STATE_NAME, json.dumps(state, indent=1, allow_nan=False).encode())
+        folder.write(
+            STATE_NAME, json.dumps({"format": STATE_FORMAT.version, **state}, indent=1, allow_nan=False).encode()
+        )
         write_manifest(folder, [*(f"{name}.safetensors" for name in tensors), STATE_NAME], config_sha256)
         folder.parent.sync()
     except BaseException as error:
@@ -109,10 +113,13 @@ class ChecksummedFolder:
         return {group: self.tensors(group) for group in self.groups}, self.state(dict[str, Any])
 
     def state(self, schema: type[T]) -> T:
-        """Load state.json."""
+        """Load state.json, without its format number."""
         data = read_verified(self.folder, STATE_NAME, self._manifest.files, self._fix)
         name = str(self.folder.path / STATE_NAME)
-        return parse_json(data, schema, name=name, fix=self._fix, error=CheckpointError)
+        content = parse_json(data, dict[str, Any], name=name, fix=self._fix, error=CheckpointError)
+        content = STATE_FORMAT.migrate(content, name=name, error=CheckpointError)
+        del content["format"]
+        return convert(content, schema, name=name, fix=self._fix, error=CheckpointError)
 
     def tensors(self, group: str, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
         """Load a group of tensors; with `expected`, names, shapes and dtypes are checked before anything is loaded."""

@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
+from normscope.storage.file_format import FileFormat
+
+METRICS_FORMAT = FileFormat(1)
+"""Format of the events in metrics.jsonl."""
 END_REASONS = {
     "done": "done",
     "stopped": "stopped, everything saved",
@@ -34,6 +38,7 @@ class StartedEvent(RunEvent):
         floor: Entropy of the text in bits per byte, a lower bound for every model; None if unknown.
         info: Device, precision and so on, for display.
         when: Date and time in ISO 8601.
+        format: Version of the format of the events that follow.
     """
 
     kind = "started"
@@ -46,6 +51,7 @@ class StartedEvent(RunEvent):
     floor: float | None = None
     info: dict[str, str] = field(default_factory=dict)
     when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    format: int = METRICS_FORMAT.version
 
 
 @dataclass(frozen=True)

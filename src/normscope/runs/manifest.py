@@ -13,12 +13,13 @@ from msgspec import Meta
 
 from normscope.data.corpus_record import Sha256
 from normscope.errors import CheckpointError, FileError
+from normscope.storage.file_format import FileFormat, rename_fields
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import SMALL_FILE_BYTES, StrictStruct, convert, parse_json, without_checksum
 from normscope.storage.safe_folder import SafeFolder
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 2
+FORMAT = FileFormat(3, {2: lambda manifest: rename_fields(manifest, {"config": "config_sha256"})})
 _CHUNK = 2**20
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\.(json|safetensors)$")]
@@ -51,7 +52,7 @@ def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str 
     for name in names:
         with folder.open(name) as file:
             files[name] = _file_entry(file)
-    content = with_checksum({"format": FORMAT, "files": files, "config_sha256": config_sha256})
+    content = with_checksum({"format": FORMAT.version, "files": files, "config_sha256": config_sha256})
     folder.write(MANIFEST_NAME, json.dumps(content, indent=1).encode())
     folder.sync()
 
@@ -60,13 +61,12 @@ def read_manifest(folder: SafeFolder, fix: str) -> Manifest:
     """Read the manifest of a folder; raises if it is damaged or has another format."""
     path = folder.path / MANIFEST_NAME
     if not folder.exists():
-        raise CheckpointError(f"there is no folder {folder}\nfix: {fix}")
+        raise CheckpointError(f"the folder {folder} does not exist\nfix: {fix}")
     if not folder.has(MANIFEST_NAME):
         raise CheckpointError(f"{folder} is incomplete: it has no {MANIFEST_NAME}\nfix: {fix}")
     content = parse_json(folder.read(MANIFEST_NAME), dict[str, Any], name=str(path), fix=fix, error=CheckpointError)
-    if content.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a manifest of format {FORMAT}\nfix: use the normscope that wrote it")
     content = without_checksum(content, name=str(path), fix=fix, error=CheckpointError)
+    content = FORMAT.migrate(content, name=str(path), error=CheckpointError)
     return convert(content, Manifest, name=str(path), fix=fix, error=CheckpointError)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from normscope.checks import is_integer, to_python_number
 from normscope.errors import CheckpointError, ConfigError, FileError
-from normscope.runs.events import RunEvent
+from normscope.runs.events import METRICS_FORMAT, RunEvent, StartedEvent
 from normscope.storage.files import write_error
 from normscope.storage.json_files import MIB, convert, parse_json
 from normscope.storage.safe_folder import SafeFolder
@@ -148,7 +148,15 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     with SafeFolder(path.parent).open(path.name) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise FileError(f"cannot read {path}: it has more than {MAX_FILE_BYTES:,} bytes\nfix: {_FIX}")
-        return [_parse(line, path, number) for number, line in enumerate(_lines(file, path), 1)]
+        events, version = list[dict[str, Any]](), METRICS_FORMAT.version
+        for number, line in enumerate(_lines(file, path), 1):
+            event, name = _parse(line, path, number), f"line {number} of {path}"
+            if event["kind"] == StartedEvent.kind:
+                version = event.get("format", METRICS_FORMAT.version)
+            if version != METRICS_FORMAT.version:
+                event = METRICS_FORMAT.migrate({**event, "format": version}, name=name)
+            events.append(_validate(event, name))
+        return events
 
 
 def check_metrics(path: Path, count: int, sha256: str) -> None:
@@ -220,6 +228,10 @@ def _parse(line: bytes, path: str | Path, number: int) -> dict[str, Any]:
     if not (isinstance(event.get("kind"), str) and is_integer(event.get("step"), least=0)):
         shown = line[:60].decode(errors="replace")
         raise FileError(f"{name} is not an event: {shown!r}\nfix: {_FIX}")
+    return event
+
+
+def _validate(event: dict[str, Any], name: str) -> dict[str, Any]:
     schema = _SCHEMAS.get(event["kind"])
     if schema is not None:
         convert(event, schema, name=name, fix=_FIX)

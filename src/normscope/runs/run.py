@@ -30,12 +30,34 @@ from normscope.runs.metrics import read_metrics
 from normscope.runs.tensor_specs import TensorSpec, tensor_specs
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
+from normscope.storage.file_format import FileFormat, rename_fields
 from normscope.storage.files import make_folder, open_regular
 from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, parse_json
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 
-_FORMAT = 2
+_TRAIN_FIELDS_2 = {
+    "optimiser": "optimizer",
+    "matrix_rate": "matrix_lr",
+    "rate": "lr",
+    "final_rate": "final_lr",
+    "clip": "grad_clip",
+    "evaluate_every": "eval_every",
+}
+"""Training settings of format 2, and their current names."""
+
+
+def _migrate_config_2(content: dict[str, Any]) -> dict[str, Any]:
+    train = content.get("train")
+    if not isinstance(train, Mapping):
+        return content
+    train = rename_fields(train, _TRAIN_FIELDS_2)
+    if train.get("on_nan") == "rewind":
+        train["on_nan"] = "rollback"
+    return {**content, "train": train}
+
+
+_FORMAT = FileFormat(3, {2: _migrate_config_2})
 CONFIG_NAME = "config.json"
 NAN_FOLDER = "nan"
 """Folder of the bundles that `normscope replay` reads."""
@@ -78,7 +100,7 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": _FORMAT,
+            "format": _FORMAT.version,
             "normscope": __version__,
             "corpus": {"folder": self.corpus, **self.fingerprint},
             "model": config_to_json(self.model),
@@ -88,8 +110,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
-        if content.get("format") != _FORMAT:
-            raise ConfigError(f"a run's config has format {_FORMAT}, but this one {content.get('format')!r}")
+        content = _FORMAT.migrate(content, name="it", error=ConfigError)
         file = convert(content, _ConfigFile, name="it", fix="restore it from a copy", error=ConfigError)
         return cls(
             corpus=file.corpus.folder,

@@ -123,6 +123,6 @@ class TrainConfig:
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
-        """Rebuild a config from `to_json`; an unknown or missing setting is an error that names it."""
-        check_fields("the training's", settings, [field.name for field in dataclasses.fields(cls)])
-        return convert(settings, cls, name="the training's config", fix="put it back as it was", error=ConfigError)
+        """Rebuild a config from `to_json`; missing settings get their defaults, unknown ones are an error."""
+        check_fields("the training's", settings, cls)
+        return convert(settings, cls, name="the training's config", fix="restore it from a copy", error=ConfigError)

@@ -1,13 +1,14 @@
 """Load a checkpoint into a trainer, after checking that the two fit."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from torch import Tensor
 
-from normscope.errors import CheckpointError
-from normscope.runs.run import Run, check_finite, config_differences
+from normscope.errors import CheckpointError, NormscopeError
+from normscope.runs.run import Run, RunConfig, check_finite, config_differences
 from normscope.training.trainer import Trainer
 
 
@@ -25,6 +26,8 @@ def load_checkpoint_state(run: Run, step: int, trainer: Trainer) -> tuple[dict[s
 
 def check_same_config(run: Run, saved: Mapping[str, Any]) -> None:
     """Raise if the config changed since a checkpoint was written, naming the settings."""
+    with suppress(NormscopeError):  # an invalid config is compared as it is
+        saved = RunConfig.from_json(saved).to_json()  # migrated, with defaults for fields added since
     changes = list(config_differences(saved, run.config.to_json()))
     if changes:
         raise CheckpointError(

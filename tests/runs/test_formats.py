@@ -1,0 +1,101 @@
+"""Formats of the files of a run: numbers in every file, migrations, defaults for missing fields."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.errors import ConfigError, FileError
+from normscope.runs.events import METRICS_FORMAT, NoticeEvent, StartedEvent
+from normscope.runs.metrics import MetricsFile, read_metrics
+from normscope.runs.run import Run, RunConfig
+from normscope.storage.file_format import FileFormat
+from normscope.training.config import TrainConfig
+from normscope.training.loop import train_run
+from normscope.training.restore import check_same_config
+from tests.training.small_run import new_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = new_run(tmp_path_factory.mktemp("run"), steps=2, on_nan="rollback", grad_clip=0.5)
+    train_run(run)
+    return run
+
+
+def test_every_file_has_a_format_number(run: Run) -> None:
+    checkpoint = run.checkpoints.path(2)
+    files = [run.folder / "config.json", run.folder / "manifest.json", checkpoint / "manifest.json"]
+    files.append(checkpoint / "state.json")
+    assert all(json.loads(path.read_text())["format"] >= 1 for path in files)
+    assert read_metrics(run.metrics)[0]["format"] == METRICS_FORMAT.version
+
+
+def as_format_2(config: dict[str, Any]) -> dict[str, Any]:
+    names = {"optimizer": "optimiser", "matrix_lr": "matrix_rate", "lr": "rate", "final_lr": "final_rate"}
+    names |= {"grad_clip": "clip", "eval_every": "evaluate_every"}
+    train = {names.get(name, name): value for name, value in config["train"].items()}
+    return {**config, "format": 2, "train": {**train, "on_nan": "rewind"}}
+
+
+def test_a_config_of_format_2_is_migrated(run: Run) -> None:
+    old = as_format_2(run.config.to_json())
+    assert RunConfig.from_json(old) == run.config
+    check_same_config(run, old)
+
+
+def test_missing_settings_get_their_defaults(run: Run) -> None:
+    content = run.config.to_json()
+    del content["train"]["weight_decay"], content["model"]["rotary_base"], content["model"]["norm"]["momentum"]
+    assert RunConfig.from_json(content) == run.config
+    check_same_config(run, content)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "message"),
+    [
+        ("train", "steps", "the training's config lacks 'steps'"),
+        ("model", "vocab_size", "the model's config lacks 'vocab_size'"),
+    ],
+)
+def test_settings_without_a_default_must_be_there(run: Run, part: str, name: str, message: str) -> None:
+    content = run.config.to_json()
+    del content[part][name]
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.from_json(content)
+
+
+@pytest.mark.parametrize("part", ["train", "model"])
+def test_unknown_settings_are_named(run: Run, part: str) -> None:
+    content = run.config.to_json()
+    content[part]["colour"] = "red"
+    with pytest.raises(ConfigError, match="has the unknown setting 'colour'"):
+        RunConfig.from_json(content)
+
+
+def test_a_config_of_a_newer_format_is_an_error(run: Run) -> None:
+    content = run.config.to_json()
+    with pytest.raises(ConfigError, match=r"has format 99, .*\nfix: update normscope"):
+        RunConfig.from_json({**content, "format": 99})
+
+
+def test_events_of_an_older_format_are_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shout(event: dict[str, Any]) -> dict[str, Any]:
+        return {**event, "text": event["text"].upper()} if event["kind"] == "notice" else event
+
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    for version in (1, 2, 3):
+        file.on_event(StartedEvent(0, "run", 1, 1, 1, 1, 1.0, format=version))
+        file.on_event(NoticeEvent(0, f"of format {version}"))
+    file.close()
+    monkeypatch.setattr("normscope.runs.metrics.METRICS_FORMAT", FileFormat(3, {1: shout, 2: lambda event: event}))
+    notices = [event["text"] for event in read_metrics(file.path) if event["kind"] == "notice"]
+    assert notices == ["OF FORMAT 1", "of format 2", "of format 3"]
+    monkeypatch.setattr("normscope.runs.metrics.METRICS_FORMAT", FileFormat(2, {1: shout}))
+    with pytest.raises(FileError, match=r"line 5 of .* has format 3, .*\nfix: update normscope"):
+        read_metrics(file.path)
+
+
+def test_settings_without_a_default_are_few() -> None:
+    assert TrainConfig.from_json({"steps": 5, "batch": 2}) == TrainConfig(steps=5, batch=2)
