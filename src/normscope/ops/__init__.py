@@ -1,1 +1,1 @@
-"""The arithmetic behind the blocks, one file an operation, each in a form that reads like its formula."""
+"""Numerical operations: each has a reference implementation in torch and, on the CPU, a fused kernel."""

@@ -1,8 +1,7 @@
-"""Activations as differentiable functions: each a formula in torch, and a loop that gives the same numbers sooner.
+"""Activations: a reference implementation in torch for each, and fused kernels for the CPU.
 
-The formulas say what an activation is. In float32 on a CPU `fused/activations.py` has one loop for the values and one
-for the gradients, and nothing is kept but the input. Everything else takes the formula: other types and devices, a
-gradient that is itself to be differentiated, and a machine where numba fails.
+`fused/activations.py` has a forward and a backward kernel for each activation. Only the input is saved. Other dtypes
+and devices, double backward, and everything if numba fails use the reference implementation.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +40,12 @@ REFERENCE_ACTIVATIONS: Mapping[str, Callable[..., Tensor]] = {
     "reglu": partial(_gated, F.relu),
     "geglu": partial(_gated, F.gelu),
 }
-"""The first three take x; the others, which are gated, take gate and up. GELU by itself is one fast pass in torch."""
+"""The first three take x; the gated ones take gate and up. Plain GELU is already a single kernel in torch."""
 
 
 def activate(name: str, x: Tensor, up: Tensor | None = None) -> Tensor:
-    """The activation of this name: of x; or, if it is gated, of the gate x times up."""
-    if has_torch_function((x, up)):  # someone watches torch's functions, and wants to see this one too
+    """Apply an activation by name: act(x), or act(x) * up if gated."""
+    if has_torch_function((x, up)):  # visible to __torch_function__ modes and subclasses
         watched: Tensor = handle_torch_function(activate, (x, up), name, x, up)
         return watched
     backend = select_backend(x, up)
@@ -72,7 +71,7 @@ def _reference(name: str, x: Tensor, up: Tensor | None) -> Tensor:
 
 
 def _have_same_layout(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether the tensors are dense and lie in memory alike, so that a loop may run over them as they lie."""
+    """Return whether the tensors are dense with equal strides, so that a kernel can iterate over their memory."""
     for other in others:
         if other is not None and other.stride() != x.stride():
             return False
@@ -80,8 +79,8 @@ def _have_same_layout(x: Tensor, *others: Tensor | None) -> bool:
 
 
 def _to_kernel_layout(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
-    """The tensors in float32 and in one order."""
-    if all([t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (x, *others)]):  # noqa: C419 (sooner)
+    """Convert the tensors to float32 with equal strides."""
+    if all([t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (x, *others)]):  # noqa: C419
         return [x, *others]
     if _have_same_layout(x, *others):
         return [None if t is None else t.float() for t in (x, *others)]
@@ -90,7 +89,7 @@ def _to_kernel_layout(x: Tensor, *others: Tensor | None) -> list[Tensor | None]:
 
 @lru_cache
 def _kernels() -> tuple[Any, Any]:
-    from normscope.ops.fused import activations, elementwise  # brings numba, and may fail
+    from normscope.ops.fused import activations, elementwise  # imports numba, which may fail
 
     return activations.KERNELS, elementwise
 
@@ -175,7 +174,7 @@ def _(g: Tensor, x: Tensor, up: Any, name: str) -> tuple[Tensor, Tensor]:
 
 
 def _empty_result(x: Tensor, *others: Tensor | None) -> Tensor:
-    """An empty tensor in the order that the loop leaves its results in."""
+    """Return an empty tensor with the strides of the kernel's result."""
     if _have_same_layout(x, *others):
         return torch.empty_like(x)
     return torch.empty_like(x, memory_format=torch.contiguous_format)

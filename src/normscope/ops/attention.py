@@ -1,15 +1,15 @@
-"""Attention of queries to keys, softmax(q k^T / sqrt(e)) v, on heads as the projections leave them.
+"""Scaled dot-product attention, softmax(q k^T / sqrt(e)) v, on heads in the layout of the projections.
 
 Axes: q and y are (b, s, h, e); k and v (b, s, kv_heads, e), which groups of h / kv_heads query heads share.
 
-| what                                                | form                                                       |
-|-----------------------------------------------------|------------------------------------------------------------|
-| float32 on the CPU, where it pays                   | `fused/attention.py`: a head at a time, in the cache       |
-| other types and devices, very short or long texts   | torch's own function, on transposed views                  |
-| masks, dropout, other keys than the queries' tokens | the same, by `sdpa`; the kernel does not know of them  |
+| input                                           | implementation                                        |
+|-------------------------------------------------|-------------------------------------------------------|
+| float32 on the CPU, where it is faster          | `fused/attention.py`: one head at a time, in cache    |
+| other dtypes, devices and lengths               | torch's SDPA on transposed views                      |
+| masks, dropout, KV cache                        | torch's SDPA, by `sdpa`                               |
 
-Of the forward pass the kernel keeps its inputs alone: the backward pass makes the weights anew. A backward pass that is
-itself to be differentiated takes torch's formula. `normscope.ops.kernel_mode` says when kernels may run at all.
+The kernel saves only its inputs; the backward pass recomputes the attention weights. Double backward uses SDPA.
+`normscope.ops.kernel_mode` decides whether kernels run at all.
 """
 
 from contextlib import nullcontext
@@ -35,29 +35,27 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.ops.threads import ThreadPool, thread_pool_for
 
 MAX_TOKENS = 1024
-"""Up to so many tokens the kernel was measured to be faster than torch's function, where not all tokens are seen."""
+"""The sequence length up to which the kernel is faster than torch's SDPA, for causal or windowed attention."""
 
-_MAX_TOKENS_BIDIRECTIONAL = 256  # where all is seen there is less to win
-_MAX_TOKENS_PADDED = 64  # and less still where heads are no multiple of the kernel's panels
+_MAX_TOKENS_BIDIRECTIONAL = 256  # without masking there is less to gain
+_MAX_TOKENS_PADDED = 64  # and less if the head size is not a multiple of the panel
 _MIN_HEADS = 2
-"""A head of keys is one thread's, so torch's function, which shares one, is better for a single head. This does not ask
-how many threads there are: another form rounds otherwise, and a run that gets other threads must keep its bits."""
-_KEYS_PER_UNIT_OF_WORK = (
-    8  # a query's work with so many keys is about that with one number in other kernels, by which threads are counted
-)
+"""A KV head is processed by one thread, so SDPA, which parallelizes within a head, is faster for a single head. The
+choice does not depend on the number of threads: SDPA rounds differently, and results must not change with threads."""
+_KEYS_PER_UNIT_OF_WORK = 8  # attending to 8 keys costs about as much as one number in an elementwise kernel
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None = None) -> Tensor:
-    """What each token makes of those that it sees: all, or itself and those before; with a window only the nearest.
+    """Compute attention, optionally causal and with a sliding window.
 
-    A window counts the token itself, and goes both ways unless it is causal.
+    The window includes the token itself, and extends in both directions unless causal.
 
     Example:
         >>> v = torch.arange(8.0).reshape(1, 4, 1, 2)
-        >>> attend(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1, 2), v, causal=True)[0, :, 0, 0].tolist()  # the means
+        >>> attend(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1, 2), v, causal=True)[0, :, 0, 0].tolist()  # means
         [0.0, 1.0, 2.0, 3.0]
     """
-    if has_torch_function((q, k, v)):  # someone watches torch's functions, and wants to see this one too
+    if has_torch_function((q, k, v)):  # visible to __torch_function__ modes and subclasses
         watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
         return watched
     window = None if window is None or is_known(q.shape[1] <= window) else window
@@ -77,7 +75,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, attn_mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """The readable form, for any mask (s, t) or (b, 1, s, t), any dropout, and keys (b, t, kv_heads, e)."""
+    """Call torch's SDPA, with an optional mask (s, t) or (b, 1, s, t), dropout, and keys (b, t, kv_heads, e)."""
     with sdpa_kernel(SDPBackend.MATH) if is_function_transform_active() else nullcontext():
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),
@@ -92,7 +90,7 @@ def sdpa(
 
 
 def attention_mask(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
-    """Whether a token at the place `query` looks at one at the place `key`."""
+    """Return the boolean mask of which key positions each query position attends to."""
     attn_mask = key <= query if causal else torch.ones_like(key <= query)
     if window is not None:
         near = query - key < window
@@ -110,10 +108,10 @@ def _is_supported(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backend) -> bool:
-    """Whether the kernel was measured to be faster; `hides` says that not all tokens are seen."""
+    """Return whether the kernel is faster than SDPA (measured); `hides` means causal or windowed."""
     b, s, _, e = q.shape
     longest = MAX_TOKENS if hides else _MAX_TOKENS_BIDIRECTIONAL if e % 32 == 0 else _MAX_TOKENS_PADDED
-    if backend == "operator":  # a graph may be for any length, of which nothing is asked that is not known
+    if backend == "operator":  # a graph may have symbolic lengths; use only what is known
         return is_known(s <= longest)
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
@@ -121,19 +119,19 @@ def _is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backend) -> bool:
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     if window is None:
         return sdpa(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
-    place = torch.arange(q.shape[1], device=q.device)
-    return sdpa(q, k, v, attn_mask=attention_mask(place[:, None], place, causal, window))
+    positions = torch.arange(q.shape[1], device=q.device)
+    return sdpa(q, k, v, attn_mask=attention_mask(positions[:, None], positions, causal, window))
 
 
 @lru_cache
 def _loops() -> Any:
-    from normscope.ops.fused import attention  # brings numba, and may fail
+    from normscope.ops.fused import attention  # imports numba, which may fail
 
     return attention
 
 
 def _sizes(q: Tensor, k: Tensor, causal: bool, window: int | None) -> tuple[int, ...]:
-    """How many heads of keys in all; s, kv_heads, queries a head of keys, e; and how far back and ahead one sees."""
+    """Return batch * kv_heads, s, kv_heads, query heads per KV head, e, and the lookback and lookahead in tokens."""
     b, s, heads, e = q.shape
     kv_heads, back = k.shape[2], s if window is None else min(window - 1, s)
     return b * kv_heads, s, kv_heads, heads // kv_heads, e, back, 0 if causal else back
@@ -168,7 +166,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) 
 def _backward(
     g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v."""
+    """Return the gradients of q, k and v."""
     inputs = [to_contiguous_float32(x) for x in (q, k, v, g)]
     dq, dk, dv = (torch.empty_like(x) for x in inputs[:3])
     if try_kernel(_run_backward, _pool(q), inputs, [dq, dk, dv], _sizes(q, k, causal, window)):
@@ -179,12 +177,12 @@ def _backward(
 
 
 def _gradients_by_torch(g: Tensor, inputs: list[Tensor], causal: bool, window: int | None) -> list[Tensor | None]:
-    def readable() -> Tensor:
-        with sdpa_kernel(SDPBackend.MATH):  # which alone can be differentiated again
+    def reference() -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):  # the only backend with a double backward
             q, k, v = inputs
             return _sdpa(q, k, v, causal, window)
 
-    return reference_gradients(readable, inputs, g)
+    return reference_gradients(reference, inputs, g)
 
 
 class _Attend(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Tensors as the kernels want them: float32, contiguous, and by their address; and what their callers share."""
+"""Helpers for kernel callers: dtype and layout conversion, buffers, and autograd."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -13,17 +13,17 @@ def to_float32(x: Tensor) -> Tensor:
 
 
 def to_contiguous_float32(x: Tensor) -> Tensor:
-    """The numbers in float32, one after the other; the tensor itself where they are."""
+    """Convert to contiguous float32; return the tensor itself if it already is."""
     return x if x.dtype == torch.float32 and x.is_contiguous() else x.float().contiguous()
 
 
 def all_contiguous(x: Tensor, *others: Tensor | None) -> Any:
-    """All of them, each contiguous; themselves where they are."""
+    """Make all tensors contiguous; None stays None."""
     return x.contiguous(), *[None if t is None else t.contiguous() for t in others]
 
 
 def match_layout(x: Tensor, other: Tensor) -> Tensor:
-    """The numbers in the type and the order in memory of another tensor of that shape; itself where they are."""
+    """Convert to the dtype and strides of another tensor of the same shape; return x itself if they match."""
     if x.dtype == other.dtype and x.stride() == other.stride():
         return x
     return torch.empty_like(other).copy_(x)
@@ -35,11 +35,11 @@ def address(x: Tensor | None) -> int:
 
 @lru_cache(maxsize=64)
 def constant_vector(value: float, count: int) -> Tensor:
-    """So many times the same number: what stands in for a gain or a bias that is not there."""
+    """Return a cached constant vector, used in place of a missing gain or bias."""
     return torch.full((count,), value, dtype=torch.float32, device="cpu")
 
 
-# The kernels write by address: what they write to has their type and place, whatever torch's defaults are.
+# Kernels write to addresses, so buffers need an explicit dtype and device, whatever torch's defaults are.
 _CPU = torch.device("cpu")
 
 
@@ -52,7 +52,7 @@ def empty_float64(*shape: int) -> Tensor:
 
 
 def any_requires_grad(*tensors: Tensor | None) -> bool:
-    """Whether a backward pass will ask for the gradient of any of them."""
+    """Return whether autograd needs the gradient of any of the tensors."""
     if torch.is_grad_enabled():
         for tensor in tensors:
             if tensor is not None and tensor.requires_grad:
@@ -61,30 +61,30 @@ def any_requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def fast_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """The function's `apply` without the search for tensors that torch.func has left behind.
+    """Return the function's `apply` without its check for leftover torch.func tensors.
 
-    The search takes as long as a small kernel. `switch.select_backend` has let no such tensor through.
+    The check takes as long as a small kernel, and `select_backend` has already excluded such tensors.
     """
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 
 
 def reference_gradients(
-    readable: Callable[[], Tensor], given: Sequence[Tensor | None], g: Tensor
+    reference: Callable[[], Tensor], inputs: Sequence[Tensor | None], g: Tensor
 ) -> list[Tensor | None]:
-    """The gradients that torch finds for a readable form, of those of the given tensors that learn."""
-    further = torch.is_grad_enabled()
-    learnt = [t for t in given if t is not None and t.requires_grad]
+    """Return autograd's gradients of a reference implementation; None for inputs that do not require grad."""
+    create_graph = torch.is_grad_enabled()
+    differentiable = [t for t in inputs if t is not None and t.requires_grad]
     with torch.enable_grad():
-        y = readable()
-        found = iter(torch.autograd.grad(y, learnt, g.to(y.dtype), create_graph=further))
-    return [next(found) if t is not None and t.requires_grad else None for t in given]
+        y = reference()
+        found = iter(torch.autograd.grad(y, differentiable, g.to(y.dtype), create_graph=create_graph))
+    return [next(found) if t is not None and t.requires_grad else None for t in inputs]
 
 
 def needs_differentiable_backward(g: Tensor | None) -> bool:
-    """Whether a backward pass is to be differentiated in its turn, or runs for many gradients at once.
+    """Return whether a backward pass is itself differentiated (double backward) or vectorized.
 
-    Then the readable form takes over, whose every step torch knows.
+    It then uses the reference implementation, which consists of torch operations.
     """
     return (
         torch.is_grad_enabled()

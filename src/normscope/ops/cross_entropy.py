@@ -1,8 +1,7 @@
-"""The mean cross-entropy of logits and targets, with its gradient computed beside it.
+"""Mean cross-entropy of logits and targets, with the gradient computed in the forward pass.
 
-The formula in torch says what it is; `fused/cross_entropy.py` has the loops for a CPU. Where a gradient is wanted, the
-forward pass leaves it behind and nothing else is kept, so the backward pass has only to scale it. With a cap the logits
-are kept too, for second derivatives; torch would keep as much.
+`fused/cross_entropy.py` has the kernels for the CPU. If a gradient is needed, the forward pass computes and saves it,
+so the backward pass only scales it. With a logit cap the logits are saved too, for second derivatives.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ from normscope.ops.kernel_mode import as_operator, select_backend, try_kernel
 from normscope.ops.threads import thread_pool_for
 
 IGNORE_INDEX = -1
-"""The target of a row that does not count."""
+"""The target of rows that are ignored."""
 
 
 def cap_logits(logits: Tensor, cap: float | None) -> Tensor:
@@ -36,11 +35,11 @@ def cross_entropy_reference(logits: Tensor, targets: Tensor, cap: float | None =
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> Tensor:
-    """The mean cross-entropy, in nats a row, of logits (rows, vocabulary) and int64 targets; -1 does not count.
+    """Return the mean cross-entropy in nats of logits (rows, vocab_size) and int64 targets; rows with -1 are ignored.
 
-    The logits are taken in float32 at least, and squeezed into +-cap if there is one.
+    Logits are converted to at least float32, and soft-capped to +-cap if given.
     """
-    if has_torch_function((logits, targets)):  # someone watches torch's functions, and wants to see this one too
+    if has_torch_function((logits, targets)):  # visible to __torch_function__ modes and subclasses
         watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
         return watched
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -69,7 +68,7 @@ def _is_supported(logits: Tensor, targets: Tensor) -> bool:
 
 
 def _forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
-    """The loss; and the gradient of the logits, empty if it is not wanted."""
+    """Return the loss and the gradient of the logits, which is empty if not needed."""
     rows, d = logits.shape
     z, targets_int64, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
     gradient = empty_float32(rows if needs_grad else pool.threads, d)
@@ -86,7 +85,7 @@ def _forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: boo
 
 
 def _run(*arguments: Any) -> None:
-    from normscope.ops.fused import cross_entropy as loops  # brings numba, and may fail
+    from normscope.ops.fused import cross_entropy as loops  # imports numba, which may fail
 
     loops.forward(*arguments)
 
@@ -100,7 +99,7 @@ def _reference_forward(logits: Tensor, targets: Tensor, cap: float | None, needs
 
 
 class _CrossEntropyFunction(torch.autograd.Function):
-    """Gives the loss and its gradient. The gradient is a function of the logits as well: so there are second ones."""
+    """Returns the loss and its gradient. The gradient is an output too, so that it can be differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
@@ -114,11 +113,9 @@ class _CrossEntropyFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         gradient, targets, logits = ctx.saved_tensors
         g, v = grads
-        ctx.is_shared |= needs_differentiable_backward(
-            g
-        )  # a graph of second derivatives will hold the gradient as well
+        ctx.is_shared |= needs_differentiable_backward(g)  # a double-backward graph also holds the gradient
         found = None if g is None else _scale_gradient(gradient, g, ctx.is_shared or _keeps_graph())
-        if v is not None:  # what was differentiated is the gradient
+        if v is not None:  # double backward: the gradient was differentiated
             second = (
                 _hessian_product(gradient, targets, v)
                 if logits is None
@@ -132,7 +129,7 @@ _apply = fast_apply(_CrossEntropyFunction)
 
 
 def _scale_gradient(gradient: Tensor, g: Tensor, is_shared: bool) -> Tensor:
-    """The gradient times g; in its own memory, if nobody else will ask for it."""
+    """Return gradient * g, in place unless the gradient is used again."""
     if is_shared:
         return gradient * g
     return gradient if g.item() == 1.0 else gradient.mul_(g)
@@ -144,7 +141,7 @@ def _keeps_graph() -> bool:
 
 
 def _hessian_product(gradient: Tensor, targets: Tensor, v: Tensor) -> Tensor:
-    """The second derivative along v: (p v - p sum(p v)) / count, with p = softmax(logits) from the gradient."""
+    """Return the Hessian-vector product (p v - p sum(p v)) / count, with p = softmax(logits) from the gradient."""
     counts = (targets != IGNORE_INDEX)[:, None]
     count = counts.sum()
     at_target = F.one_hot(targets.clamp(min=0), gradient.shape[1]) * counts

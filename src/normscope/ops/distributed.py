@@ -1,4 +1,4 @@
-"""Sums over all the processes of a distributed run, that gradients flow through."""
+"""Differentiable sums over the ranks of torch.distributed."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """y = sum of x over the ranks. Every rank's y depends on every rank's x, so the gradient is a sum as well."""
+    """y = sum of x over the ranks. Each y depends on the x of every rank, so the gradient is a sum too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -22,10 +22,10 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def is_shared(sync: bool) -> bool:
-    """Whether there are other processes to share statistics with."""
+    """Return whether `sync` is on and there are other ranks."""
     return sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def sum_over_ranks(x: Tensor, sync: bool) -> Tensor:
-    """The sum over all ranks; `x` itself where nothing is to be synchronised or there is only one process."""
+    """Sum over all ranks; return `x` itself if sync is off or there is only one rank."""
     return cast(Tensor, _SumOverRanks.apply(x)) if is_shared(sync) else x

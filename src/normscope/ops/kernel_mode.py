@@ -1,8 +1,7 @@
-"""Whether a fused kernel may run, and in which form it is called.
+"""Selection of the backend: fused kernels, the same kernels as torch operators, or the reference implementation.
 
-`NORMSCOPE_KERNELS=reference` in the environment, or `with reference_kernels():`, turns the
-kernels off. So does a numba that is
-missing or fails, with one notice: everything is then computed by its readable form, and only the time differs.
+Set NORMSCOPE_KERNELS=reference in the environment, or use `with reference_kernels():`, to disable the kernels. If numba
+is missing or fails, they are disabled with a warning. Results are the same, only slower.
 """
 
 import os
@@ -21,13 +20,13 @@ from torch.autograd import forward_ad
 
 from normscope.errors import ConfigError, TransformError
 
-_TRACING_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # of torch.export, make_fx
+_TRACING_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # torch.export, make_fx
 
 Backend = Literal["reference", "fused", "operator"]
-"""The readable form; the kernel itself; or the kernel as an operator that torch.compile and torch.export know."""
+"""The reference implementation; the fused kernel; or the kernel as an operator for torch.compile and torch.export."""
 
 SUPPORTED_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
-"""What the kernels take. They compute in float32 and more; the halves are widened first."""
+"""Input dtypes of the kernels. Half-precision inputs are converted to float32 first."""
 
 
 def _enabled_by_environment() -> bool:
@@ -38,12 +37,12 @@ def _enabled_by_environment() -> bool:
 
 
 _enabled = _enabled_by_environment()
-_reference_depth = 0  # how many `reference_kernels` there are, in all threads
+_reference_depth = 0  # number of active `reference_kernels` contexts, over all threads
 _lock = threading.Lock()
 
 
 def select_backend(*tensors: Tensor | None) -> Backend:
-    """How an operation on these tensors is to be computed. Asked before every small layer, so it is short."""
+    """Select the backend for an operation on these tensors. Called before every layer, so it must be fast."""
     if not _enabled or _reference_depth:
         return "reference"
     compiling = torch.compiler.is_dynamo_compiling()
@@ -55,19 +54,17 @@ def select_backend(*tensors: Tensor | None) -> Backend:
             return "reference"
         if not x.is_cpu:
             return "reference"
-    if (
-        is_function_transform_active() or torch._C._get_tracing_state() is not None
-    ):  # torch.func, compiled or not; torch.jit.trace
+    if is_function_transform_active() or torch._C._get_tracing_state() is not None:  # torch.func, torch.jit.trace
         return "reference"
     if compiling:
         return "operator"
-    if torch._C._len_torch_dispatch_stack():  # others, such as a counter of FLOPs, want to see torch's own operations
+    if torch._C._len_torch_dispatch_stack():  # other modes, such as a FLOP counter, need torch's operations
         return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACING_MODES) else "reference"
     return "fused"
 
 
 def is_function_transform_active() -> bool:
-    """Whether torch.func or forward-mode differentiation is at work, which not all of torch's fast operations know."""
+    """Return whether torch.func or forward-mode AD is active, which not all fused torch operations support."""
     return forward_ad._current_level >= 0 or _is_in_torch_func()
 
 
@@ -75,26 +72,25 @@ def _is_in_torch_func() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-# torch.compile asks once, and makes another graph where the answer would be another. This is what
-# torch.compiler.assume_constant_result does, which loads the compiler first.
+# torch.compile evaluates this once per graph. torch.compiler.assume_constant_result would import the compiler.
 _is_in_torch_func._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_exporting_or_tracing() -> bool:
-    """Whether only the forward pass is recorded, to be run and differentiated later: torch.export, torch.jit.trace."""
-    exports = getattr(torch.compiler, "is_exporting", None)  # not in every torch
+    """Return whether only the forward pass is being recorded: torch.export, torch.jit.trace."""
+    exports = getattr(torch.compiler, "is_exporting", None)  # not in every torch version
     return torch._C._get_tracing_state() is not None or (exports is not None and exports())
 
 
 def _is_fake_tensor(x: Tensor, compiling: bool) -> bool:
-    """Whether it stands for a plain tensor; what is no tensor at all the readable form will refuse."""
+    """Return whether x is a fake tensor or is being compiled; the reference rejects what is not a tensor."""
     return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
 
 
 def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
-    """A kernel as an operator for graphs. Where a graph is differentiated forwards, it is refused.
+    """Register a kernel as a torch operator. Forward-mode AD through it raises an error.
 
-    An operator has no rule for that, and torch would take its tangent for zero without a word.
+    Operators have no forward-mode formula, and torch would silently use a zero tangent.
     """
 
     @wraps(function)
@@ -111,7 +107,7 @@ def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
 
 @contextmanager
 def reference_kernels() -> Iterator[None]:
-    """Within this, no fused kernel runs, in any thread."""
+    """Context manager that disables the fused kernels, in all threads."""
     global _reference_depth
     with _lock:
         _reference_depth += 1
@@ -123,17 +119,17 @@ def reference_kernels() -> Iterator[None]:
 
 
 def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:
-    """Run a kernel; False, after one notice and for good, where numba fails to compile it."""
+    """Run a kernel. If it fails, disable all kernels with a warning and return False."""
     try:
         kernel(*arguments)
-    except Exception as error:  # whatever numba's reason may be, the readable form does without it
+    except Exception as error:  # whatever the reason, use the reference implementation
         disable_kernels(error)
         return False
     return True
 
 
 def disable_kernels(error: Exception) -> None:
-    """Turn the kernels off, and say so once."""
+    """Disable the kernels, with one warning."""
     global _enabled
     if isinstance(error, MemoryError):
         raise error

@@ -1,6 +1,6 @@
-"""The moments of a tensor's numbers: in one pass, in float64, whatever its type and place.
+"""Moments of a tensor's values, computed in one pass in float64.
 
-On a CPU `fused/moments.py` has the loops; elsewhere, and without numba, torch's operations do it, a part at a time.
+On the CPU `fused/moments.py` has the kernels; on other devices, and without numba, torch computes them in chunks.
 """
 
 import math
@@ -14,16 +14,16 @@ from torch import Tensor
 from normscope.ops.kernel_mode import select_backend, try_kernel
 from normscope.ops.threads import thread_pool_for
 
-_BLOCKS = 16  # more than there are threads, and always as many, so that the order of summation is always the same
-_SMALLEST = 1 << 14  # numbers of a block
+_BLOCKS = 16  # fixed, so that the order of summation does not depend on the number of threads
+_SMALLEST = 1 << 14  # values per block
 _PART = 1 << 22
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What is known of some numbers without keeping them; those that are not finite are counted, and left out.
+    """Moments and extremes of a set of values. Non-finite values are counted and excluded.
 
-    Two of them can be put together, as if all the numbers had been measured at once:
+    Moments can be merged, as if all values had been measured at once:
 
     >>> a, b = compute_moments(torch.tensor([1.0, 2.0])), compute_moments(torch.tensor([3.0, math.inf]))
     >>> both = a.merge(b)
@@ -31,11 +31,11 @@ class Moments:
     (2.0, 0.6666666666666666, 3.0, 1)
 
     Args:
-        count: how many finite numbers.
-        mean: theirs.
-        second, third, fourth: the sums of the powers of their distances from the mean.
-        least, greatest: the extremes; infinity and minus infinity if there are no numbers.
-        zeros: how many are zero.
+        count: number of finite values.
+        mean: their mean.
+        second, third, fourth: sums of powers of the deviations from the mean (M2, M3, M4).
+        least, greatest: minimum and maximum; inf and -inf if there are no values.
+        zeros: number of zeros.
         unreal: how many are infinite or not numbers.
     """
 
@@ -59,12 +59,12 @@ class Moments:
 
     @property
     def kurtosis(self) -> float:
-        """The fourth moment over the square of the second: 3 for a normal distribution, 0 where nothing varies."""
+        """The fourth standardized moment: 3 for a normal distribution, 0 for constant values."""
         square = self.variance * self.variance
         return self.fourth / self.count / square if square > 0 else 0.0
 
     def merge(self, other: "Moments") -> "Moments":
-        """The moments of the numbers of both."""
+        """Return the moments of the union of both sets of values."""
         m, n, total = self.count, other.count, self.count + other.count
         zeros, unreal = self.zeros + other.zeros, self.unreal + other.unreal
         if not m or not n:
@@ -95,7 +95,7 @@ class Moments:
 
 
 def compute_moments(x: Tensor) -> Moments:
-    """The moments of all numbers of a real tensor."""
+    """Compute the moments of all values of a real tensor."""
     x = _to_supported_dtype(x)
     if x.numel() == 0:
         return Moments()
@@ -112,19 +112,19 @@ def compute_moments(x: Tensor) -> Moments:
 
 
 def _run(*arguments: Any) -> None:
-    from normscope.ops.fused import moments as loops  # brings numba, and may fail
+    from normscope.ops.fused import moments as loops  # imports numba, which may fail
 
     loops.measure(*arguments)
 
 
 def _to_supported_dtype(x: Tensor) -> Tensor:
-    """The same numbers in a type that torch can count with: not so those of eight bits."""
+    """Convert 8-bit floats, for which torch has no arithmetic, to float32."""
     x = x.detach()
     return x.float() if x.is_floating_point() and x.element_size() == 1 else x
 
 
 def _to_dense(x: Tensor) -> Tensor:
-    """The tensor's numbers one after the other; in which order does not matter here."""
+    """Return the tensor, or a copy if it is not dense. The order of values does not matter."""
     return x if x.is_contiguous() or _is_dense(x) else x.contiguous()
 
 
@@ -146,14 +146,14 @@ def _merge_all(parts: list[Moments]) -> Moments:
 
 
 def _moments_reference(x: Tensor) -> Moments:
-    """The readable form, of one part."""
+    """Reference implementation, for one chunk."""
     finite = torch.isfinite(x)
     count, zeros = int(finite.sum()), int((x == 0).sum())
     unreal = x.numel() - count
     if count == 0:
         return Moments(unreal=unreal)
     wide = x[finite] if unreal else x
-    wide = wide.double() if wide.device.type != "mps" else wide.cpu().double()  # which has no float64
+    wide = wide.double() if wide.device.type != "mps" else wide.cpu().double()  # MPS has no float64
     mean = wide.mean()
     off = wide - mean
     square = off * off
@@ -163,7 +163,7 @@ def _moments_reference(x: Tensor) -> Moments:
 
 
 class ColumnStatistics:
-    """What each column of some matrices (rows, d) has in all: for units that never wake, and features that stick out.
+    """Per-column statistics of matrices (rows, d), to find dead units and outlier features.
 
     >>> columns = ColumnStatistics(3)
     >>> columns.add(torch.tensor([[1.0, 0.0, -4.0], [2.0, 0.0, 0.0]]))
@@ -178,7 +178,7 @@ class ColumnStatistics:
         self.active = np.zeros(d, dtype=np.float64)
 
     def add(self, x: Tensor) -> None:
-        """Add a matrix, (rows, d)."""
+        """Accumulate a matrix (rows, d)."""
         x = _to_supported_dtype(x)
         rows, d = x.shape
         self.rows += rows

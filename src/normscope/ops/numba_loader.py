@@ -1,4 +1,4 @@
-"""The kernels themselves, which bring numba: loaded when one is first needed, and not at all where that fails."""
+"""Lazy loading of the fused kernels, which import numba."""
 
 import os
 from pathlib import Path
@@ -10,13 +10,13 @@ _loaded: dict[str, ModuleType] = {}
 
 
 def kernels(name: str) -> ModuleType | None:
-    """The kernels of that name; None, after one notice, where numba is missing or fails."""
+    """Return a module of kernels; None, after one warning, if numba is missing or fails."""
     if name not in _loaded:
         try:
             from normscope.ops import channel_norm as channels
             from normscope.ops import rotary
             from normscope.ops import row_norm as rows
-        except Exception as error:  # whatever numba's reason may be, the readable forms do without it
+        except Exception as error:  # whatever the reason, use the reference implementation
             kernel_mode.disable_kernels(error)
             return None
         _loaded.update(channels=channels, rotary=rotary, rows=rows)
@@ -24,7 +24,7 @@ def kernels(name: str) -> ModuleType | None:
 
 
 def has_compiled_kernels() -> bool:
-    """Whether numba has kept compiled kernels from an earlier process, so that the first call takes no time."""
+    """Return whether numba has cached compiled kernels on disk, so that the first call does not compile."""
     beside = Path(__file__).parent / "fused" / "__pycache__"
-    places = [Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [beside]
-    return any(next(place.rglob("*.nbi"), None) is not None for place in places)
+    folders = [Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [beside]
+    return any(next(folder.rglob("*.nbi"), None) is not None for folder in folders)

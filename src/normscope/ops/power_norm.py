@@ -1,17 +1,17 @@
-"""PowerNorm's training step: a forward pass by running statistics, and the paper's approximate backward pass.
+"""PowerNorm's training step: forward with running statistics, and the paper's approximate backward pass.
 
 Shen et al. 2020, "PowerNorm: Rethinking Batch Normalization in Transformers", Algorithm 2. With the batch's quadratic
-mean psi_B^2 = mean(x^2), the newest batch's weight m, and all means over the scope:
+mean psi_B^2 = mean(x^2), momentum m, and all means over the scope:
 
-    forward     xhat  = x / psi                                 psi is the running one, of the step before
-    backward    dx    = (dxhat - nu xhat) / psi                 nu is the running one, of the step before
+    forward     xhat  = x / psi                                 psi: running value of the previous step
+    backward    dx    = (dxhat - nu xhat) / psi                 nu: running value of the previous step
                 nu    = nu (1 - m mean(xhat^2)) + m mean(dxhat xhat)
                 psi^2 = (1 - m) psi^2 + m psi_B^2
 
-nu stands in for the gradient through psi, which ran over steps whose inputs are gone.
+nu approximates the gradient through psi, which depends on inputs of earlier steps.
 
-Both buffers move in the backward pass, once for each: a forward pass that is run a second time to save memory
-(torch.utils.checkpoint) then divides by the same psi as the first. Without a backward pass psi moves in the forward.
+Both buffers are updated in the backward pass, so that activation checkpointing (torch.utils.checkpoint), which runs the
+forward pass twice, uses the same psi both times. Without a backward pass, psi is updated in the forward pass.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from normscope.scope import Plan
 
 @dataclass(frozen=True)
 class PowerNormState:
-    """What PowerNorm remembers, in buffers that are changed in place, and how fast."""
+    """The running statistics of PowerNorm, updated in place, and their momentum."""
 
     psi_square: Tensor
     nu: Tensor
@@ -36,7 +36,7 @@ class PowerNormState:
     momentum: float
 
     def update_psi(self, statistics: NormStatistics) -> None:
-        """One step of psi^2 towards the batch's; a statistic that saw no real value stays."""
+        """Update psi^2 with the statistics of a batch. Statistics over padding alone are ignored."""
         step = self.momentum * (statistics.count > 0).to(statistics.second_moment.dtype)
         old = self.psi_square.to(statistics.second_moment.dtype).reshape(statistics.second_moment.shape)
         self.psi_square.copy_(((1 - step) * old + step * statistics.second_moment).reshape(self.psi_square.shape))
@@ -46,13 +46,13 @@ class PowerNormState:
 def power_norm_step(
     x: Tensor, plan: Plan, state: PowerNormState, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
 ) -> Tensor:
-    """Normalize by the running quadratic mean of the batches before, and remember this one."""
+    """Normalize with the running quadratic mean of earlier batches, and update it."""
     work, mask = prepare_input(x, plan, mask)
     with torch.no_grad():
         statistics = compute_statistics(work, plan, RMS, mask, sync)
         psi = (state.psi_square.to(work.dtype).reshape(statistics.second_moment.shape) + eps).sqrt()
     y = cast(Tensor, _PowerNormFunction.apply(work, psi, state, statistics, plan, sync))
-    if not y.requires_grad:  # there will be no backward pass
+    if not y.requires_grad:  # no backward pass will update it
         with torch.no_grad():
             state.update_psi(statistics)
     return apply_affine(y, affine, mask, x)
@@ -69,12 +69,12 @@ class _PowerNormFunction(torch.autograd.Function):
         return xhat
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # the backward pass is no gradient, so it has none of its own
+    @torch.autograd.function.once_differentiable  # the approximate backward pass is not a gradient
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         xhat, psi = ctx.saved_tensors
         state, statistics, dims = ctx.state, ctx.statistics, ctx.plan.reduced
         divisor = statistics.count.clamp(min=1)
-        # Padding is zero in xhat, so it adds nothing to either mean.
+        # Padding is zero in xhat and does not contribute to the means.
         power = sum_over_ranks(xhat.square().sum(dims, keepdim=True), ctx.sync) / divisor
         dot = sum_over_ranks((grads[0] * xhat).sum(dims, keepdim=True), ctx.sync) / divisor
         nu = state.nu.to(xhat.dtype).reshape(psi.shape)

@@ -1,9 +1,8 @@
-"""The fused rotary kernels as differentiable functions of tensors.
+"""Rotary embeddings as differentiable functions on the fused kernels, alone and fused with an RMS norm.
 
-`fused/rotary.py` has the loops; here is who calls them: how many threads, what is kept, and the backward pass. To turn
-back is to turn by the opposite angle, for which nothing of the input is kept; with the norm it is the input alone. A
-backward pass of the norm that is itself to be differentiated takes the readable form, and so does everything where
-numba fails.
+`fused/rotary.py` has the kernels. This file chooses the number of threads, saves tensors for the backward pass and
+defines it. The backward pass of a rotation is the inverse rotation, which needs no saved input; with the norm the input
+is saved. Double backward, and everything if numba fails, uses the reference implementation.
 """
 
 from typing import Any
@@ -28,7 +27,7 @@ from normscope.ops.threads import thread_pool_for
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, backend: Backend) -> Tensor:
-    """Turn x (b, s, heads, e) by the angles of its places, whose tables are (s, 1, e/2)."""
+    """Apply the rotary embedding with tables (s, 1, e/2) to x (b, s, heads, e)."""
     if backend == "operator":
         y = _rotary_operator(x, cos, sin, False)
     elif any_requires_grad(x):
@@ -40,7 +39,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, backend: Backend) -> Tenso
 
 
 def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, backend: Backend) -> Tensor:
-    """Take each head over its root mean square, times a gain along e, and turn it."""
+    """Apply an RMS norm with a gain over each head, then the rotary embedding."""
     if backend == "operator":
         y = _operator(x, weight, cos, sin, eps)
     elif any_requires_grad(x, weight):
@@ -52,7 +51,7 @@ def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, 
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int, int]:
-    """How many tokens, places, heads, and pairs of features."""
+    """Return the number of tokens, positions, heads and feature pairs."""
     b, s, heads, e = x.shape
     return b * s, s, heads, e // 2
 
@@ -100,10 +99,10 @@ def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: fl
 def _backward(
     g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, needs_grad: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the input and of the gain; that one is empty if it is not learnt."""
+    """Return the gradients of input and gain; the latter is empty if not needed."""
     wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(g)
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
-    blocks = min(64, tokens)  # a number that depends on the tokens alone, so that the bits do as well
+    blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
     sums = empty_float64(blocks * e if needs_grad else 0)
     dx, dweight = torch.empty_like(wide), empty_float32(e if needs_grad else 0)
     done = try_kernel(
@@ -114,8 +113,8 @@ def _backward(
     if done:
         return dx.to(x.dtype), dweight
     with torch.enable_grad():
-        learnt = weight.detach().requires_grad_() if weight is not None and needs_grad else weight
-        found = _reference_gradients(g, x.detach().requires_grad_(), learnt, cos, sin, eps)
+        leaf = weight.detach().requires_grad_() if weight is not None and needs_grad else weight
+        found = _reference_gradients(g, x.detach().requires_grad_(), leaf, cos, sin, eps)
     dx, dweight = (empty_float32(0) if f is None else f.detach().contiguous() for f in found)
     return dx, dweight.float()
 

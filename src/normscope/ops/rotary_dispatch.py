@@ -1,14 +1,13 @@
-"""Turning queries and keys by their places, with or without the rms norm of each head before it.
+"""Rotary embedding of queries and keys, optionally after an RMS norm of each head.
 
-Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), one row of angles for each place, or (b, s, 1, e/2) where the
-rows of a batch stand at places of their own.
+Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), or (b, s, 1, e/2) if rows have different positions.
 
-| what                                                          | form                                             |
+| input                                                         | implementation                                   |
 |---------------------------------------------------------------|--------------------------------------------------|
-| float32, bfloat16, float16 on the CPU, tables of float32      | `rotary`: one pass over memory, there and back   |
-| float64, other devices, learnt tables, huge heads             | the steps below, in plain torch                  |
+| float32, bfloat16, float16 on the CPU, float32 tables         | `rotary`: one pass over memory                   |
+| float64, other devices, tables with gradients, large heads    | the reference functions below                    |
 
-Both give the same numbers. `normscope.ops.kernel_mode` says when kernels may run at all.
+Results are the same. `normscope.ops.kernel_mode` decides whether kernels run at all.
 """
 
 import torch
@@ -22,13 +21,13 @@ from normscope.ops.statistic import RMS
 from normscope.scope import Scope
 
 MAX_HEAD_DIM = 1024
-"""The largest e that the kernels have room for."""
+"""The largest head size that the kernels support."""
 
 _HEADS = Scope.parse("b s h [e]")
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head."""
+    """Rotate each head: (a, b) -> (a cos - b sin, a sin + b cos), where a and b are its halves."""
     if cos.dim() == 4:
         return apply_rotary(*_flatten_batch(x, cos, sin)).reshape(x.shape)
     backend = _select_backend(x, None, cos, sin)
@@ -40,7 +39,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """Each head over its root mean square, times a gain along e, and turned."""
+    """Apply an RMS norm with a gain over each head, then the rotary embedding."""
     if cos.dim() == 4:
         x_in_line, cos, sin = _flatten_batch(x, cos, sin)
         return rms_norm_rotary(x_in_line, weight, cos, sin, eps).reshape(x.shape)
@@ -53,12 +52,12 @@ def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, 
 
 
 def _flatten_batch(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows at places of their own are one row of b*s tokens whose places jump: no loop has to know of them."""
+    """Flatten rows with different positions into one row of b*s tokens, which the kernels support."""
     return x.flatten(0, 1)[None], cos.flatten(0, 1), sin.flatten(0, 1)
 
 
 def _select_backend(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend:
-    """How it is to be computed: the steps, wherever the kernels do not fit."""
+    """Select the backend; the reference if the kernels do not support the input."""
     fits = (
         x.dtype in kernel_mode.SUPPORTED_DTYPES
         and (weight is None or weight.dtype in kernel_mode.SUPPORTED_DTYPES)
@@ -74,13 +73,13 @@ def _select_backend(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) 
 
 
 def apply_rotary_reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The readable form."""
+    """Reference implementation of `apply_rotary`."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
 
 def rms_norm_rotary_reference(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """The readable form: first the one, then the other."""
+    """Reference implementation of `rms_norm_rotary`."""
     affine = Affine(weight, None, (1, 1, 1, x.shape[-1]))
     y, _ = norm_reference.normalize_with_batch_statistics(
         x, _HEADS.bind(x.shape), statistic=RMS, eps=eps, affine=affine, mask=None

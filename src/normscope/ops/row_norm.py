@@ -1,7 +1,7 @@
-"""The fused row kernels as a differentiable function of tensors.
+"""Row norms as differentiable functions on the fused kernels: LayerNorm, RMSNorm.
 
-`fused/rows.py` has the loops; here is who calls them: how many threads, what is kept, and the backward pass. A backward
-pass that is itself to be differentiated takes the readable form, and so does everything where numba fails.
+`fused/row_norm.py` has the kernels. This file chooses the number of threads, saves tensors for the backward pass and
+defines it. Double backward, and everything if numba fails, uses the reference implementation.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from normscope.ops.buffers import (
 )
 from normscope.ops.fused import long_row_norm as long_rows
 from normscope.ops.fused import row_norm as loops
-from normscope.ops.fused import row_norm_backward as rows_backward
+from normscope.ops.fused import row_norm_backward as backward_kernels
 from normscope.ops.kernel_mode import Backend, as_operator, disable_kernels
 from normscope.ops.norm_reference import Affine, NormStatistics
 from normscope.ops.statistic import Statistic
@@ -38,7 +38,7 @@ _ROWS = Scope.parse("r [d]")
 
 class RowNormConfig(NamedTuple):
     d: int
-    """The length of a row."""
+    """The row length."""
     eps: float
     centered: bool
 
@@ -46,7 +46,7 @@ class RowNormConfig(NamedTuple):
 def normalize(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, config: RowNormConfig, backend: Backend
 ) -> Tensor:
-    """Normalize contiguous rows of d numbers, with a gain and a bias along the row and a mask of rows."""
+    """Normalize contiguous rows, with gain and bias along the row and a mask of rows."""
     if backend == "operator":
         _, y, _ = _operator(x, None, weight, bias, mask, *config)
     elif any_requires_grad(x, weight, bias):
@@ -60,7 +60,7 @@ def normalize(
 def add_and_normalize(
     x: Tensor, branch: Tensor, weight: Tensor | None, bias: Tensor | None, config: RowNormConfig, backend: Backend
 ) -> tuple[Tensor, Tensor]:
-    """x + branch, which are float32 and of one shape; and the rows of the sum normalized."""
+    """Return `x + branch` (both float32, of the same shape) and its norm over rows."""
     if backend == "operator":
         total, y, _ = _operator(x, branch, weight, bias, None, *config)
     elif any_requires_grad(x, branch, weight, bias):
@@ -81,7 +81,7 @@ def _forward(
     eps: float,
     centered: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """The sum with the branch (if there is one), the result, and the mean of each row (if it is centred)."""
+    """Return x + branch (None without a branch), the result, and the row means (None if not centered)."""
     wide, gain, shift = to_float32(x), _gain(weight, d), constant_vector(0.0, d) if bias is None else to_float32(bias)
     total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
@@ -97,7 +97,7 @@ def _forward(
         disable_kernels(error)
     if branch is not None:
         total = x = x + branch
-    y, statistics = _by_steps(x, weight, bias, mask, RowNormConfig(d, eps, centered))
+    y, statistics = _reference(x, weight, bias, mask, RowNormConfig(d, eps, centered))
     return total, y, None if statistics.mean is None else statistics.mean.flatten()
 
 
@@ -114,9 +114,9 @@ def _backward(
     needs_weight_grad: bool,
     needs_bias_grad: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradients of the input, and of the gain and the bias if they are learnt.
+    """Return the gradients of the input and, if needed, of gain and bias.
 
-    `residual_grad` is the gradient of a sum that also flows past the norm.
+    `residual_grad` is the gradient of x + branch that bypasses the norm.
     """
     wide, gain, g = to_float32(x), _gain(weight, d), to_contiguous_float32(g)
     residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
@@ -132,16 +132,16 @@ def _backward(
             workspace, sums = (empty_float64(size) for size in long_rows.workspace_sizes(pool.threads, rows))
             long_rows.backward(*pool, *arrays, workspace.data_ptr(), sums.data_ptr(), rows, d, eps, *flags)
         else:
-            blocks = min(16, -(-rows // 32))  # a number that depends on the rows alone, so that the bits do as well
+            blocks = min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
             sums = empty_float64((2 * blocks + 1) * d if needs_weight_grad or needs_bias_grad else 0)
-            rows_backward.backward(*pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
+            backward_kernels.backward(*pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
         return dx if wide is x else dx.to(x.dtype), dweight, dbias
     except Exception as error:
         disable_kernels(error)
-    learnt = None if weight is None else weight.detach().requires_grad_()
+    leaf = None if weight is None else weight.detach().requires_grad_()
     shift = empty_float32(d).zero_().requires_grad_() if needs_bias_grad else None
     found = _reference_gradients(
-        residual_grad, g, x.detach().requires_grad_(), learnt, shift, mask, RowNormConfig(d, eps, centered)
+        residual_grad, g, x.detach().requires_grad_(), leaf, shift, mask, RowNormConfig(d, eps, centered)
     )
     assert found[0] is not None
     return found[0], found[1], found[2]
@@ -162,7 +162,7 @@ class _RowNormFunction(torch.autograd.Function):
         ctx.save_for_backward(x if branch is None else total, weight, bias, mask, means)
         ctx.config = config
         ctx.set_materialize_grads(False)
-        if branch is not None and not (x.requires_grad or branch.requires_grad):  # only the gain learns
+        if branch is not None and not (x.requires_grad or branch.requires_grad):  # only the gain requires grad
             ctx.mark_non_differentiable(total)
         return y if branch is None else (total, y)
 
@@ -178,22 +178,26 @@ class _RowNormFunction(torch.autograd.Function):
         else:
             d, eps, centered = ctx.config
             found = _backward(residual_grad, g, x, weight, mask, means, d, eps, centered, needs[2], needs[3])
-            dx, dweight, dbias = _as_given(found, weight, bias)
+            dx, dweight, dbias = _match_parameters(found, weight, bias)
         return dx if needs[0] else None, dx if needs[1] else None, dweight, dbias, None, None
 
 
 _apply = fast_apply(_RowNormFunction)
 
 
-def _as_given(
+def _match_parameters(
     found: tuple[Tensor, Tensor | None, Tensor | None], weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradients in the shape and type of what they are of."""
+    """Convert gradients to the shape and dtype of their parameters."""
     dx, dweight, dbias = found
-    return dx, None if dweight is None else _alike(dweight, weight), None if dbias is None else _alike(dbias, bias)
+    return (
+        dx,
+        None if dweight is None else _match_parameter(dweight, weight),
+        None if dbias is None else _match_parameter(dbias, bias),
+    )
 
 
-def _alike(found: Tensor, given: Tensor) -> Tensor:
+def _match_parameter(found: Tensor, given: Tensor) -> Tensor:
     if given.dim() != 1:
         found = found.reshape(given.shape)
     return found if given.dtype == torch.float32 else found.to(given.dtype)
@@ -203,7 +207,7 @@ def _gain(weight: Tensor | None, d: int) -> Tensor:
     return constant_vector(1.0, d) if weight is None else to_float32(weight)
 
 
-def _by_steps(
+def _reference(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, config: RowNormConfig
 ) -> tuple[Tensor, NormStatistics]:
     rows = x.reshape(-1, config.d)
@@ -227,14 +231,14 @@ def _reference_gradients(
     mask: Tensor | None,
     config: RowNormConfig,
 ) -> list[Tensor | None]:
-    result = reference_gradients(lambda: _by_steps(x, weight, bias, mask, config)[0], (x, weight, bias), g)
+    result = reference_gradients(lambda: _reference(x, weight, bias, mask, config)[0], (x, weight, bias), g)
     if residual_grad is not None:
         result[0] = residual_grad if result[0] is None else result[0] + residual_grad
     return result
 
 
-# An operator gives tensors only: an empty one stands for what is not there. A graph may be called with tensors that lie
-# in memory otherwise than those it was made with, so an operator brings all it is given in order first.
+# Operators return tensors only: an empty tensor represents None. A graph may be called with other strides than it was
+# traced with, so operators make their inputs contiguous first.
 @partial(as_operator, "normscope::norm_rows")
 def _operator(
     x: Tensor,
@@ -293,7 +297,7 @@ def _(
     centered: Any,
     *needs_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    dweight, dbias = (x.new_empty(d if learnt else 0, dtype=torch.float32) for learnt in needs_grad)
+    dweight, dbias = (x.new_empty(d if needed else 0, dtype=torch.float32) for needed in needs_grad)
     return x.new_empty(x.shape), dweight, dbias
 
 
@@ -317,8 +321,8 @@ def _operator_backward(ctx: Any, residual_grad: Tensor, g: Tensor, _: Tensor) ->
         needs_weight_grad,
         needs_bias_grad,
     )
-    learnt = dweight if needs_weight_grad else None, dbias if needs_bias_grad else None
-    dx, dweight, dbias = _as_given((dx, *learnt), weight, bias)
+    needed = dweight if needs_weight_grad else None, dbias if needs_bias_grad else None
+    dx, dweight, dbias = _match_parameters((dx, *needed), weight, bias)
     return dx, dx if second else None, dweight, dbias, None, None, None, None
 
 

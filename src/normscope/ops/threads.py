@@ -1,4 +1,4 @@
-"""How many threads a kernel takes: as many as torch, and one where more would not pay or would not be safe."""
+"""Threads for kernels: as many as torch uses, or one for small inputs and after a fork."""
 
 import ctypes
 import os
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 
 _MIN_PARALLEL_SIZE = 1 << 15
-"""Below so many numbers, sharing the work takes longer than doing it."""
+"""Below this number of elements, one thread is faster."""
 
 
 class ThreadPool(NamedTuple):
-    """How many threads; and the addresses of OpenMP's functions that start them, number them, and count them."""
+    """The number of threads, and the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads."""
 
     threads: int
     fork: int
@@ -21,7 +21,7 @@ class ThreadPool(NamedTuple):
 
 
 def _openmp() -> tuple[int, int, int] | None:
-    """The functions of the OpenMP library that torch has loaded; None where it has none of GNU's interface."""
+    """Return the functions of the OpenMP library that torch has loaded; None if it lacks the GNU interface."""
     try:
         loaded = ctypes.CDLL(None)
         functions = (loaded.GOMP_parallel, loaded.omp_get_thread_num, loaded.omp_get_num_threads)
@@ -40,13 +40,13 @@ def _disable_threads_after_fork() -> None:
     _openmp_functions = None
 
 
-# A forked child (a DataLoader's worker, say) inherits a pool of threads that no longer run.
+# A forked child, such as a DataLoader worker, inherits a thread pool without running threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_disable_threads_after_fork)
 
 
 def thread_pool_for(numbers: int, max_threads: int | None = None) -> ThreadPool:
-    """The threads for a kernel over so many numbers: as many as torch has, or at most so many."""
+    """Return the threads for a kernel over this many elements: those of torch, at most `max_threads`."""
     if numbers < _MIN_PARALLEL_SIZE or _openmp_functions is None:
         return _single_thread
     threads = torch.get_num_threads()

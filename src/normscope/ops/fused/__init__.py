@@ -1,1 +1,1 @@
-"""Loops that numba compiles for the CPU, one file an operation. Nothing here knows of autograd or modules."""
+"""CPU kernels compiled by numba, one file per operation, independent of autograd and modules."""

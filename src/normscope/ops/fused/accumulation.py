@@ -1,25 +1,25 @@
-"""When float32 will do, and how far its sums may go before float64 takes over."""
+"""When float32 arithmetic is accurate enough, and how long float32 sums may be."""
 
 import numpy as np
 
 from normscope.ops.fused.compiler import compiled, fma
 
 CHUNK = 128
-"""Numbers that are summed in float32, in the many lanes of a vector, before the sum goes on in float64."""
+"""The number of values that are summed in float32 before the sum continues in float64."""
 
 
 @compiled
 def is_float32_safe(mean, square, count):
-    """Whether results can be computed in float32 with factors of two parts, and lose less than torch's do.
+    """Return whether float32 with two-part (high, low) factors is at least as accurate as torch's layers.
 
-    Not where statistics are over few numbers, whose parts in a gradient are as large as the gradient; where the mean
-    is far from zero, and the numbers lose their digits against it; and where squares may leave float32's range.
+    Not for statistics over few values, where each contributes much to the gradient; not if the mean is large compared
+    to the spread, which cancels digits; and not if squares may leave the range of float32.
     """
     return count >= 64 and 1e-30 < square < 1e30 and mean * mean <= 16 * square
 
 
 @compiled
 def low_part(s, s_low, weight, high):
-    """What (s + s_low) weight has beyond `high`, its nearest float32; nothing where that is infinite."""
+    """Return the rounding error of `high` as float32 of (s + s_low) * weight; 0 if it is infinite."""
     low = fma(s_low, weight, fma(s, weight, -high))
     return low if low == low else np.float32(0.0)

@@ -1,7 +1,7 @@
-"""Activations and their derivatives, number by number. Nothing but the input is needed for the backward pass.
+"""Elementwise kernels of the activations and their derivatives.
 
-`forward` takes the input and gives the result; `backward` takes the input and the gradient of the result, and gives the
-gradient of the input. The gated ones take a gate beside the input. NaN and infinity give what they give in torch.
+A forward kernel maps the input to the result; a backward kernel maps the input and the gradient of the result to the
+gradient of the input. Gated activations also take a gate. NaN and infinity behave as in torch.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ _ZERO, _ONE, _TWO, _THREE = np.float32(0.0), np.float32(1.0), np.float32(2.0), n
 # gelu-tanh: (1 + tanh u) / 2 = sigmoid(2 u), and 2 u = x (a + b x^2)
 _A = np.float32(2 * np.sqrt(2 / np.pi))
 _B = np.float32(2 * np.sqrt(2 / np.pi) * 0.044715)
-_SQUARE_HIGHEST = np.float32(1e4)  # beyond x = 100 the sigmoid is 0 or 1; so 2 u and its slope stay finite
+_SQUARE_HIGHEST = np.float32(1e4)  # for |x| > 100 the sigmoid is 0 or 1; this keeps 2 u and its derivative finite
 
 
 @compiled
 def _relu(x):
-    return _ZERO if x < 0 else x  # NaN is not below zero, and stays
+    return _ZERO if x < 0 else x  # NaN < 0 is False: NaN propagates
 
 
 @compiled

@@ -1,18 +1,18 @@
-"""Attention over short sequences, there and back, one head at a time and all of it in the cache.
+"""Attention kernels for short sequences, forward and backward: one head at a time, within the cache.
 
-Axes: s tokens; heads of e features, of which `group` share the keys and values of one. Queries are taken a panel at a
-time: PANEL of them lie side by side, so that what is done to each (the largest score, the sum, the softmax) is done in
-vectors and needs no sum across one. Keys stand below each other: scores are (key, query).
+Axes: s tokens; heads of e features, of which `group` share the keys and values of one KV head. Queries are processed in
+panels of PANEL columns, so that the softmax of each query runs in a vector lane and needs no reduction across lanes.
+Scores have shape (key, query).
 
-- A query sees the keys from `back` before it to `ahead` after it. Tiles that no query sees are left out; in those that
-  some do, what is hidden becomes -inf.
-- Rows that do not make whole tiles are copied first, with zeros around them: so there is one path for every size.
-- The backward pass makes the probabilities anew, from nothing but q and k. Kept sums would not spare much, for it is
-  the product that takes time, and once rounded they would cost digits where scores are large. With p the probabilities
-  and dp = g v: ds = scale p (dp - sum(p dp)), and then dq = ds k, dk = ds q, dv = p g.
+- A query attends to the keys from `back` before it to `ahead` after it. Tiles outside this range are skipped; within
+  partially visible tiles, masked scores are -inf.
+- Rows that do not fill whole tiles are first copied into zero-padded buffers, so there is one code path for all sizes.
+- The backward pass recomputes the probabilities from q and k. Saving the row sums would save little time, which is
+  spent on the matrix product, and would cost digits for large scores. With probabilities p and dp = g v:
+  ds = scale p (dp - sum(p dp)), then dq = ds k, dk = ds q, dv = p g.
 
-A head of keys is computed by one thread in one order, whatever the number of threads: the same input gives the same
-bits, and a query's do not depend on what it does not see.
+A KV head is processed by one thread in a fixed order, so results do not depend on the number of threads, and the result
+of a query does not depend on masked keys.
 """
 
 import math
@@ -25,19 +25,19 @@ from normscope.ops.fused.matmul_tiles import PANEL, ROWS, invert_panel, plus_tim
 from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 
-_SUM_LENGTH = 128  # terms that are added one after the other; longer sums are sums of such
+_SUM_LENGTH = 128  # length of sequential sums; longer sums are sums of these
 _ZERO, _ONE, _NEGATIVE_INFINITY = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 
 
 @compiled
 def _round_up(count, unit):
-    """The least multiple of the unit that is not below the count."""
+    """Round count up to a multiple of unit."""
     return (count + unit - 1) // unit * unit
 
 
 @compiled
 def _copy_rows(x, stride, y, y_stride, factors, rows, e):
-    """Rows of e numbers from x, where they are `stride` apart, to y; each times a factor of its own, if there are."""
+    """Copy rows of e numbers from x (row stride `stride`) to y, optionally scaled by a factor per row."""
     panels = e // PANEL * PANEL
     for i in range(rows):
         factor = float32_at(factors)[i] if factors else _ONE
@@ -49,7 +49,7 @@ def _copy_rows(x, stride, y, y_stride, factors, rows, e):
 
 @compiled
 def _padded_rows(x, stride, workspace, rows, e, whole, width):
-    """Where rows of e numbers are whole tiles, (whole, width), and how far apart: as they are, or with zeros around."""
+    """Return the address and row stride of rows padded to whole tiles (whole, width), copied only if needed."""
     if rows == whole and e == width:
         return x, stride
     fill(float32_at(workspace), _ZERO, whole * width)
@@ -59,10 +59,10 @@ def _padded_rows(x, stride, workspace, rows, e, whole, width):
 
 @compiled
 def _mask_scores(scores, first, last, start, s, back, ahead):
-    """-inf for the keys that a query does not see, and for those beyond the last."""
+    """Set the scores of masked keys, and of keys beyond the last, to -inf."""
     vectorize()
     for t in range(first, last):
-        since = np.float32(t - ahead - start if t < s else PANEL)  # as float32, for vectors of one kind only
+        since = np.float32(t - ahead - start if t < s else PANEL)  # float32, so that all vectors have one type
         until = np.float32(t + back - start)
         for j in range(PANEL):
             is_hidden = (np.float32(j) < since) | (np.float32(j) > until)
@@ -76,7 +76,7 @@ def _max(a, b):
 
 @compiled
 def _largest(scores, largest, first, last):
-    """The largest score of each query. A NaN may be passed over: it will be in the sum."""
+    """Compute the maximum score of each query. A NaN may be skipped: it propagates through the sum."""
     vectorize()
     for j in range(PANEL):
         largest[j] = _NEGATIVE_INFINITY
@@ -89,7 +89,7 @@ def _largest(scores, largest, first, last):
 
 @compiled
 def _exponentials(scores, largest, totals, scale, first, last):
-    """exp(scale (score - largest)) in the scores' place, which is 1 for the largest; and their sums."""
+    """Replace scores with exp(scale (score - largest)), and compute their sums."""
     vectorize()
     for j in range(PANEL):
         totals[j] = _ZERO
@@ -107,16 +107,16 @@ def _exponentials(scores, largest, totals, scale, first, last):
 
 @compiled
 def _scores(queries_t, keys, stride, scores, first, last, e):
-    """scores (key, query) = the products of the keys' rows with those of a panel of queries, which are given turned."""
+    """Compute scores (key, query) of a panel of queries, given transposed."""
     for t in range(first, last, ROWS):
         times(keys + 4 * t * stride, stride, 1, queries_t, PANEL, scores + 4 * t * PANEL, PANEL, e)
 
 
 @compiled
 def _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale):
-    """The exponentials of a panel's scores in their place, and one over their sums."""
+    """Replace the scores of a panel with exponentials, and compute the inverse of their sums."""
     found, largest, totals = float32_at(scores), float32_at(sums), float32_at(sums + 4 * PANEL)
-    # The keys that every query of the panel sees
+    # The keys that every query of the panel attends to
     since, until = max(first, start + PANEL - 1 - back), min(last, min(start + ahead + 1, s))
     _mask_scores(found, first, min(since, last), start, s, back, ahead)
     _mask_scores(found, max(first, until), last, start, s, back, ahead)
@@ -127,7 +127,7 @@ def _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale):
 
 @compiled
 def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, s, width, back, ahead):
-    """y (query, e) = the sum over the keys that a query sees of weights (key, query) times the keys' rows x."""
+    """Compute y (query, e) = sum over visible keys of weights (key, query) * x (key, e)."""
     for r in range(0, rows, ROWS):
         first, last = max(0, start + r - back), min(s, start + r + ROWS + ahead)
         for j in range(0, width, PANEL):
@@ -141,7 +141,7 @@ def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, s, width, back,
 
 @compiled
 def _forward_part(part, parts, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead):
-    """y of the heads of keys that fall to one thread."""
+    """Compute y for the KV heads of one thread."""
     whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
     size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
     key_buffer = workspace + 4 * part * workspace_size
@@ -182,7 +182,7 @@ def forward(
 
 @compiled
 def _softmax_backward(weights, score_grads, sums, scale, first, last):
-    """The probabilities in the weights' place, and the gradient of the scores in that of the pulls."""
+    """Replace weights with probabilities, and score_grads with the gradients of the scores."""
     vectorize()
     for j in range(PANEL):
         sums[j] = _ZERO
@@ -203,7 +203,7 @@ def _softmax_backward(weights, score_grads, sums, scale, first, last):
 
 @compiled
 def _sum_over_queries(weights, x, stride, y, start, rows, first, last, width, back, ahead):
-    """y (key, e) += the sum over the panel's queries of weights (key, query) times the queries' rows x."""
+    """Add to y (key, e) the sum over the panel's queries of weights (key, query) * x (query, e)."""
     for t in range(first, last, ROWS):
         since, until = max(0, t - ahead - start), min(rows, t + ROWS + back - start)
         for j in range(0, width, PANEL):
@@ -217,7 +217,7 @@ def _sum_over_queries(weights, x, stride, y, start, rows, first, last, width, ba
 def _backward_part(
     part, parts, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead
 ):
-    """dq, dk and dv of the heads of keys that fall to one thread."""
+    """Compute dq, dk and dv for the KV heads of one thread."""
     whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
     size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
     key_buffer = workspace + 4 * part * workspace_size
@@ -233,9 +233,9 @@ def _backward_part(
     grads_t, sums = query_buffer + 3 * panel, query_buffer + 4 * panel
     for item in range(items * part // parts, items * (part + 1) // parts):
         batch, kv = item // kv_heads, item % kv_heads
-        place = 4 * (batch * s * kv_heads + kv) * e
-        keys, stride = _padded_rows(k + place, kv_heads * e, key_buffer, s, e, whole, width)
-        values, _ = _padded_rows(v + place, kv_heads * e, value_buffer, s, e, whole, width)
+        kv_offset = 4 * (batch * s * kv_heads + kv) * e
+        keys, stride = _padded_rows(k + kv_offset, kv_heads * e, key_buffer, s, e, whole, width)
+        values, _ = _padded_rows(v + kv_offset, kv_heads * e, value_buffer, s, e, whole, width)
         fill(float32_at(key_sums), _ZERO, 2 * whole * width)
         for head in range(kv * group, (kv + 1) * group):
             for start in range(0, s, PANEL):
@@ -255,8 +255,8 @@ def _backward_part(
                 _sum_over_keys(score_grads, keys, stride, result, step, start, rows, s, width, back, ahead)
                 if queries == query_buffer:
                     _copy_rows(result, step, dq + at, heads * e, 0, rows, e)
-        _copy_rows(key_sums, width, dk + place, kv_heads * e, 0, s, e)
-        _copy_rows(value_sums, width, dv + place, kv_heads * e, 0, s, e)
+        _copy_rows(key_sums, width, dk + kv_offset, kv_heads * e, 0, s, e)
+        _copy_rows(value_sums, width, dv + kv_offset, kv_heads * e, 0, s, e)
 
 
 @compiled
@@ -272,7 +272,7 @@ def backward(
 
 
 def forward_workspace_size(s: int, e: int) -> int:
-    """How many float32 numbers a thread needs, at the places that `_forward_part` gives them."""
+    """Return the number of float32 values of workspace per thread, as `_forward_part` lays them out."""
     whole, width = -(-s // ROWS) * ROWS, -(-e // PANEL) * PANEL
     return 2 * whole * width + whole * PANEL + 2 * PANEL * width + 2 * PANEL
 

@@ -23,7 +23,7 @@ _sums_buffer = stack_buffer(3)
 
 @compiled
 def _plane(group, index, channels, group_size, across_batch):
-    """Which segment is the given member of a group."""
+    """Return the index of a group's plane."""
     if across_batch:  # the same channels of every sample
         return index // group_size * channels + group * group_size + index % group_size
     return group * group_size + index
@@ -31,7 +31,7 @@ def _plane(group, index, channels, group_size, across_batch):
 
 @compiled
 def _mask_run_end(mask, first, last, has_mask):
-    """Where the numbers that are, like the first one, real or padding come to an end."""
+    """Return the end of the run of equal mask values that starts at `first`."""
     if not has_mask:
         return last
     end = first + 1
@@ -63,7 +63,7 @@ def _scale(x, y, mean, factor, shift, count, fast):
     vectorize()
     if fast:
         high = np.float32(factor)
-        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite gain
         off = np.float32(shift - mean * factor)
         for j in range(count):
             y[j] = fma(x[j], high, fma(x[j], low, off))
@@ -74,16 +74,16 @@ def _scale(x, y, mean, factor, shift, count, fast):
 
 @compiled
 def _inverse_std(square, eps):
-    vectorize()  # on its own, lest the division move into the loops that use the result
+    vectorize()  # a separate function, so that the division is not moved into loops
     return 1.0 / math.sqrt(square + eps)
 
 
 @compiled
 def _measure(x, mask, group, planes_per_group, channels, spatial, group_size, across_batch, centered, has_mask):
-    """How many real numbers a group has, their mean, and the mean square around it (around zero if not centred).
+    """Return the count, mean and second moment of a group's unmasked values.
 
-    Sums are taken around the first real number, which lies within sqrt(count) deviations of the mean: the difference
-    of squares keeps its digits, of which float64 has nine more than float32.
+    Sums are shifted by the first unmasked value, which is within sqrt(count) standard deviations of the mean, so that
+    the difference of squares keeps enough digits in float64.
     """
     count, pivot, total, square = 0, 0.0, 0.0, 0.0
     for index in range(planes_per_group):
@@ -121,7 +121,7 @@ def _forward_part(
         scale = _inverse_std(square, eps)
         fast = not use_running_stats and is_float32_safe(
             mean, square, planes_per_group * spatial
-        )  # a known mean may be far from these numbers
+        )  # running means may be far from these values
         for index in range(planes_per_group):
             plane = _plane(group, index, channels, group_size, across_batch)
             channel, sample_mask = plane % channels, mask + plane // channels * spatial
@@ -145,7 +145,7 @@ def forward(
 
     With `use_running_stats`, means and second moments are inputs.
 
-    Arrays are given by their addresses; `mask` has a byte for each sample and place.
+    Arrays are passed as addresses; `mask` has a byte per sample and position.
     """
     run_parallel(
         threads, fork, number, team, _forward_part,
@@ -156,7 +156,7 @@ def forward(
 
 @compiled
 def _backward_sums(x, g, mean, sums, count, fast):
-    """Add, of c = x - mean: the sums of c c, g c and g."""
+    """Add the sums of c c, g c and g, with c = x - mean."""
     vectorize()
     if fast:
         near = np.float32(mean)
@@ -184,11 +184,11 @@ def _backward_sums(x, g, mean, sums, count, fast):
 
 @compiled
 def _gradient(x, g, dx, mean, factor, dot, grad_sum, count, fast):
-    """dx = g factor - push - (x - mean) pull."""
+    """Compute dx = g factor - grad_sum - (x - mean) dot."""
     vectorize()
     if fast:
         high = np.float32(factor)
-        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # an infinite gain has no low part
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite gain
         slope, off = np.float32(-dot), np.float32(mean * dot - grad_sum)
         for j in range(count):
             dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
@@ -202,7 +202,7 @@ def _group_backward_sums(
     x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size, across_batch,
     has_mask, fast,
 ):  # fmt: skip
-    """A group's sums for the backward pass; and those of each segment, for the gradients of gain and bias."""
+    """Compute the sums of a group for dx, and those of each plane for the gradients of gain and bias."""
     count, square, dot, grad_sum, workspace = 0, 0.0, 0.0, 0.0, _sums_buffer()
     sums, off = float64_at(workspace), mean - np.float32(mean) if fast else 0.0
     for index in range(planes_per_group):
@@ -215,7 +215,7 @@ def _group_backward_sums(
                 _backward_sums(float32_at(x + at), float32_at(g + at), mean, sums, end - j, fast)
                 count += end - j
             j = end
-        # Plain sums are around the mean's nearest float32; what that is off is made up for here.
+        # Fast sums use the mean rounded to float32; correct for the difference.
         square, plane_dot, plane_grad_sum = square + sums[0], sums[1] - off * sums[2], sums[2]
         float64_at(gains)[plane], float64_at(biases)[plane] = plane_dot, plane_grad_sum
         gain = float32_at(weight)[plane % channels]
@@ -229,7 +229,7 @@ def _backward_part(
     part, parts, x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial,
     group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
-    """With v = g weight:  dx = scale (v - mean(v) - c scale^2 mean(v c)); the means only of what was measured."""
+    """With v = g weight: dx = scale (v - mean(v) - c scale^2 mean(v c)); without the means for running statistics."""
     for group in range(groups * part // parts, groups * (part + 1) // parts):
         mean, fast, square, dot, grad_sum = float64_at(means)[group], not use_running_stats, 0.0, 0.0, 0.0
         if fast:
@@ -278,7 +278,7 @@ def backward(
     threads, fork, number, team, x, weight, mask, g, dx, dweight, dbias, means, squares, sums, groups, planes_per_group,
     channels, spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
-    """dx, dweight and dbias. At `sums` there is room for two float64 numbers of each segment."""
+    """Compute dx, dweight and dbias. `sums` holds two float64 numbers per plane."""
     gains, biases = sums, sums + 8 * groups * planes_per_group
     run_parallel(
         threads, fork, number, team, _backward_part,

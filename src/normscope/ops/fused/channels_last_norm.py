@@ -1,11 +1,11 @@
-"""Norms of channels that lie side by side: batch, instance and group norms of (n, s, c), or of images channels-last.
+"""Norms of channels-last tensors: batch, instance and group norms of (n, s, c).
 
-Memory is `batch` samples of `rows` rows, each with one number for every channel. A statistic is over the rows of some
-channels of a sample; where statistics are shared by all samples, the samples are one. Rows are summed in blocks, whose
-number depends on that of the rows alone; then the blocks are put together in their order, and the rows are taken once
-more for the results. So the bits do not depend on the number of threads.
+Memory is `batch` samples of `rows` rows, each with one number per channel. A statistic is over the rows of some
+channels of a sample; for statistics over the whole batch, the batch is one sample. Rows are summed in blocks, whose
+number depends on the number of rows alone, then the blocks are summed in order, and a second pass computes the results.
+So results do not depend on the number of threads.
 
-Sums and results are in float64 registers. For the backward pass the input and each group's mean are kept.
+Sums and results are computed in float64. The input and the mean of each group are saved for the backward pass.
 """
 
 import math
@@ -18,7 +18,7 @@ from normscope.ops.fused.parallel import run_parallel
 
 @compiled
 def _add_rows(x, mask, pivot, totals, squares, rows, channels, has_mask):
-    """The sums of x - around and of its square over some rows, for each channel; and how many rows are real."""
+    """Sum x - pivot and its square over some rows, per channel; return the number of unmasked rows."""
     vectorize()
     for c in range(channels):
         totals[c], squares[c] = 0.0, 0.0
@@ -48,7 +48,7 @@ def _scale_rows(x, mask, y, means, factors, shifts, rows, channels, has_mask):
 
 @compiled
 def _first_rows(x, mask, pivot, rows, channels, centered, has_mask):
-    """The numbers of the first real row, around which sums keep their digits (see `rows.py`)."""
+    """Use the first unmasked row as the pivot, so that sums keep their digits (see `row_norm.py`)."""
     vectorize()
     first = 0
     while has_mask and first < rows - 1 and mask[first] == 0:
@@ -72,7 +72,7 @@ def _measure_part(part, parts, x, mask, pivot, sums, counts, batch, blocks, rows
 
 @compiled
 def _sum_blocks(sums, kinds, blocks, channels):
-    """Add the sums of all blocks to those of the first, in their order."""
+    """Add the sums of all blocks to those of the first, in order."""
     vectorize()
     for block in range(1, blocks):
         for c in range(kinds * channels):
@@ -81,14 +81,14 @@ def _sum_blocks(sums, kinds, blocks, channels):
 
 @compiled
 def _finalize(pivot, totals, squares, group_means, group_squares, count, channels, group_size, centered):
-    """From sums around a value of each channel to the mean and mean square of each group of channels."""
+    """Compute the mean and second moment of each group of channels from sums around the pivots."""
     for group in range(channels // group_size):
         total, square, own = 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
         number = max(count, 1.0) * group_size
         for c in own:
             total += totals[c] + count * pivot[c]
         mean = total / number if centered else 0.0
-        if group_size == 1 and centered:  # without the detour over the total, which would cost digits
+        if group_size == 1 and centered:  # directly: the total would lose digits
             mean = pivot[group] + totals[group] / number
         for c in own:
             off = pivot[c] - mean
@@ -101,7 +101,7 @@ def _finalize(pivot, totals, squares, group_means, group_squares, count, channel
 
 @compiled
 def _expand_to_channels(group_means, group_squares, weight, bias, means, factors, shifts, channels, group_size, eps):
-    """The mean, factor and shift of each channel, from those of the groups."""
+    """Expand the statistics of groups to the mean, factor and shift of each channel."""
     for c in range(channels):
         group = c // group_size
         means[c] = group_means[group]
@@ -131,7 +131,7 @@ def forward(
 
     With `use_running_stats`, means and second moments are inputs.
 
-    Arrays are given by their addresses; `mask` has a byte for each row. At `workspace` there is room for (3 + 2 blocks)
+    Arrays are passed as addresses; `mask` has a byte per row. `workspace` holds (3 + 2 blocks)
     numbers of float64 for each sample and channel, at `counts` for a count of each block.
     """
     size, groups = 8 * batch * channels, channels // group_size
@@ -172,7 +172,7 @@ def forward(
 
 @compiled
 def _backward_sums_rows(x, mask, g, means, squares, dots, grad_sums, rows, channels, has_mask):
-    """Of c = x - mean: the sums of c c, g c and g over some rows, for each channel."""
+    """Sum c c, g c and g over some rows, per channel, with c = x - mean."""
     vectorize()
     for c in range(channels):
         squares[c], dots[c], grad_sums[c] = 0.0, 0.0, 0.0
@@ -204,7 +204,7 @@ def _finalize_backward(
     weight, squares, dots, grad_sums, group_squares, dweight, dbias, count, channels, group_size, eps, centered,
     use_running_stats,
 ):  # fmt: skip
-    """From sums to the three factors of dx for each channel, which take their place; and to dweight and dbias."""
+    """Replace the sums with the three factors of dx per channel, and add to dweight and dbias."""
     for group in range(channels // group_size):
         square, dot, grad_sum, own = 0.0, 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
         number = max(count, 1.0) * group_size

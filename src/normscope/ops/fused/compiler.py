@@ -1,9 +1,8 @@
-"""How the loops are compiled, and how they reach a tensor's memory.
+"""Compilation of the kernels, and access to tensor memory.
 
-- Sums may be reordered and multiplications fused with additions, which is what lets them run in vectors. Nothing is
-  assumed about NaN and infinity, which go through as they would in torch.
-- Compiled code is kept on disk between processes. Where no folder can be written, it is compiled anew.
-- A kernel takes addresses, not arrays: turning a tensor into a numpy array costs more than a small kernel does.
+- Sums may be reordered and multiply-adds contracted, which enables vectorization. NaN and infinity behave as in torch.
+- Compiled code is cached on disk. If no folder is writable, it is compiled in every process.
+- Kernels take addresses, not arrays: converting a tensor to a numpy array costs more than a small kernel.
 """
 
 from collections.abc import Callable
@@ -20,27 +19,28 @@ OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function for one thread; Python's other threads may run beside it."""
+    """Compile a function with numba, without the GIL."""
     try:
         loop: Function = numba.njit(function, cache=True, **OPTIONS)
-    except RuntimeError:  # there is no folder that the code could be kept in
+    except RuntimeError:  # no writable cache folder
         loop = numba.njit(function, **OPTIONS)
     return loop
 
 
 @intrinsic
 def vectorize(_: Any) -> Any:
-    """The first line of an innermost function: let its loops run in the widest vectors that there are.
+    """Call as the first line of an innermost function to vectorize its loops.
 
-    It promises that what its pointers point to does not overlap, without which LLVM would test each pair or give up;
-    asks for vectors of 512 bits, which LLVM avoids on processors of the past; and keeps the function to itself, so
-    that all this holds where it is called from.
+    Marks the pointer arguments as noalias, without which LLVM tests each pair or gives up; prefers 512-bit vectors;
+    and prevents inlining, so that these attributes hold.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = builder.function
         function.attributes.add("noinline")
-        set.add(function.attributes, '"prefer-vector-width"="512"')  # a string, which llvmlite's own `add` refuses
+        set.add(
+            function.attributes, '"prefer-vector-width"="512"'
+        )  # a string attribute, which llvmlite's `add` rejects
         for argument in function.args:
             if argument.name.startswith("arg.") and isinstance(argument.type, ir.PointerType):
                 argument.add_attribute("noalias")
@@ -60,7 +60,7 @@ def _pointer_to(kind: Any) -> Any:
 
 
 float32_at = _pointer_to(types.float32)
-"""The numbers at an address, to be read and written by their index."""
+"""Convert an address to a pointer that can be indexed."""
 float64_at = _pointer_to(types.float64)
 int64_at = _pointer_to(types.int64)
 byte_at = _pointer_to(types.uint8)
@@ -70,9 +70,9 @@ uint32_at = _pointer_to(types.uint32)
 
 
 def stack_buffer(count: int) -> Any:
-    """Make a function that gives the address of so many float64 numbers on the stack of the thread that calls it.
+    """Return a function that allocates `count` float64 numbers on the stack and returns their address.
 
-    They last as long as the function that asked for them.
+    The memory is valid until the calling function returns.
     """
 
     @intrinsic
@@ -90,7 +90,7 @@ def stack_buffer(count: int) -> Any:
 
 @intrinsic
 def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once and left as it is written: other sums may be reordered, this one may not."""
+    """Fused multiply-add, a * b + c rounded once, which the compiler does not reorder."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)

@@ -1,8 +1,7 @@
-"""The backward pass of norms over few and long rows, such as a LayerNorm of whole images.
+"""Backward pass of norms over few, long rows, such as LayerNorm over whole images.
 
-Rows are too few to be shared out in blocks, and too long for the cache. So threads first share the rows, for each row's
-sums; then the columns, for all the rest: the gradients of gain and bias are sums down a column, and each thread has its
-columns to itself.
+The rows are too few for blocks and too long for the cache. Threads first split the rows, to compute the sums of each,
+then the columns, for everything else: the gradients of gain and bias are column sums, and each thread owns its columns.
 """
 
 import numpy as np
@@ -14,8 +13,8 @@ from normscope.ops.fused.row_norm_backward import backward_sums, finalize_backwa
 from normscope.ops.fused.vector_loops import add_to, fill
 
 LONG = 8192
-_WIDTH = 1024  # columns that are taken together
-WORKSPACE_PER_ROW = 4  # numbers of float64 for each row
+_WIDTH = 1024  # columns processed together
+WORKSPACE_PER_ROW = 4  # float64 numbers per row
 
 
 @compiled
@@ -102,7 +101,7 @@ def backward(
     threads, fork, number, team, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d,
     eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
-    """As `rows_backward.backward`, with ROOM numbers of float64 for each row and one more, and 2 strips a thread."""
+    """Same as `row_norm_backward.backward`, with a `workspace` and `sums` of the sizes of `workspace_sizes`."""
     float64_at(workspace)[WORKSPACE_PER_ROW * rows] = 0.0
     run_parallel(
         threads, fork, number, team, _sum_part, (x, weight, mask, means, g, workspace, rows, d, eps, centered, has_mask)
@@ -115,5 +114,5 @@ def backward(
 
 
 def workspace_sizes(threads: int, rows: int) -> tuple[int, int]:
-    """How many numbers of float64 the backward pass needs at `workspace` and at `sums`."""
+    """Return the number of float64 values of `workspace` and of `sums`."""
     return WORKSPACE_PER_ROW * rows + 1, 2 * _WIDTH * threads

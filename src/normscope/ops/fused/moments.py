@@ -23,7 +23,7 @@ _bits_of_two = stack_buffer(1)
 
 @compiled
 def _count(bits, count):
-    """How many are zero and how many are not finite; and the least and the greatest bits, in the order of numbers."""
+    """Count zeros and non-finite values; find the minimum and maximum, as ordered bit patterns."""
     vectorize()
     zeros, unreal, least, greatest = np.int32(0), np.int32(0), _HIGHEST, _LOWEST
     for j in range(count):
@@ -37,7 +37,7 @@ def _count(bits, count):
 
 @compiled
 def _number(ordered):
-    """The number that stands at this place in the order of numbers."""
+    """Convert an ordered bit pattern back to a number."""
     workspace = _bits_of_two()
     int32_at(workspace)[0] = abs(ordered)
     return -np.float64(float32_at(workspace)[0]) if ordered < 0 else np.float64(float32_at(workspace)[0])
@@ -67,7 +67,7 @@ def _powers(x, mean, count):
 
 @compiled
 def _finite_powers(x, bits, count, finite, into):
-    """The same of those numbers that are finite, for a piece where some are not; with their extremes."""
+    """Compute the power sums and extremes of the finite values of a chunk that has non-finite ones."""
     total = 0.0
     for j in range(count):
         if bits[j] & _MAGNITUDE < _EXPONENT:
@@ -87,7 +87,7 @@ def _finite_powers(x, bits, count, finite, into):
 
 @compiled
 def _join(into, n, mean, second, third, fourth):
-    """Put the moments of n more numbers beside those that there are."""
+    """Merge the moments of n more values."""
     m = into[COUNT]
     total = m + n
     if n == 0:
@@ -108,7 +108,7 @@ def _join(into, n, mean, second, third, fourth):
 
 @compiled
 def _measure_part(part, parts, x, count, blocks, into):
-    """Each block has a row of figures of its own; a block is always the same numbers."""
+    """Compute the moments of each block of one thread; blocks do not depend on the number of threads."""
     chunks = (count + _CHUNK - 1) // _CHUNK
     for block in range(blocks * part // parts, blocks * (part + 1) // parts):
         found = float64_at(into + 8 * FIGURES * block)
@@ -130,7 +130,7 @@ def _measure_part(part, parts, x, count, blocks, into):
 
 @compiled
 def _unite(blocks, into):
-    """Put the figures of all blocks into the first row."""
+    """Merge the moments of all blocks into the first row."""
     total = float64_at(into)
     for block in range(1, blocks):
         found = float64_at(into + 8 * FIGURES * block)
@@ -164,6 +164,6 @@ def _add_row(x, squares, largest, active, d):
 
 @compiled
 def columns(x, rows, d, squares, largest, active):
-    """Add to each column: its squares (float64), its largest size (float32), how often it is not zero (float32)."""
+    """Accumulate per column the sum of squares (float64), the maximum magnitude and the nonzero count (float32)."""
     for r in range(rows):
         _add_row(float32_at(x + 4 * r * d), float64_at(squares), float32_at(largest), float32_at(active), d)

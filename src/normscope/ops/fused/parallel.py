@@ -1,8 +1,7 @@
-"""One job for many threads: the very threads that torch's own operations run on.
+"""Parallel kernels on torch's own OpenMP threads.
 
-numba would bring a pool of its own. Two pools on the same cores get in each other's way: each goes on spinning for a
-while after its work, on the core that the other needs. So a kernel is handed to the OpenMP library that torch has
-loaded already, and its threads are awake, since torch has just used them.
+numba's thread pool would compete with torch's: each pool spins for a while after its work, on cores that the other
+needs. So kernels run on the OpenMP library that torch has loaded, whose threads are already awake.
 """
 
 from typing import Any
@@ -17,10 +16,11 @@ _INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointe
 
 @intrinsic
 def run_parallel(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
-    """Call `body(part, parts, *arguments)` on each of so many threads, and wait for all.
+    """Call `body(part, parts, *arguments)` for each part, one per thread, and wait for all.
 
-    `fork`, `number` and `team` are the addresses of OpenMP's functions (see `normscope.ops.threads`). OpenMP may
-    give fewer threads than it is asked for; then some take several parts. With one thread the body is called as it is.
+    `fork`, `number` and `team` are the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads (see
+    `normscope.ops.threads`). If OpenMP provides fewer threads, some run several parts. With one thread, the body is
+    called directly.
     """
     kinds = (types.int64, types.int64, *arguments.types)
     body.dispatcher.get_call_template(kinds, {})  # compiles it
@@ -58,7 +58,7 @@ def run_parallel(typing: Any, threads: Any, fork: Any, number: Any, team: Any, b
 
 
 def _task(module: Any, frame: Any, call: Any) -> Any:
-    """What each thread runs: it asks who it is among how many, and calls the body for each part of its own."""
+    """Build the function that each thread runs: it calls the body for each of the thread's parts."""
     task = ir.Function(module, ir.FunctionType(ir.VoidType(), [_BYTES]), name=module.get_unique_name("task"))
     task.linkage = "internal"
     builder = ir.IRBuilder(task.append_basic_block("entry"))

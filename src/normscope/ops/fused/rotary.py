@@ -1,13 +1,13 @@
-"""Rotary positions, alone and with the rms norm of each head before them: one pass over memory, there and back.
+"""Rotary embedding, alone and fused with an RMS norm of each head, in one pass over memory.
 
-Axes: a token has `heads` rows of e features, in two halves (a, b); pair j is (a[j], b[j]), which the token's place
-turns by one angle. All the heads of a token share its angles.
+Axes: a token has `heads` rows of e features in two halves (a, b). Pair j is (a[j], b[j]), rotated by an angle that
+depends on the token's position and j. All heads of a token share the angles.
 
-Everything is computed in float64 and rounded once. Rows are short and stay in the nearest cache, so it is memory that
-takes the time; and no float32 has a square that leaves float64, so there is one form for rows of any size.
+Everything is computed in float64 and rounded once: rows are short and memory-bound, and squares of float32 values
+cannot overflow float64.
 
-Every row is computed alike, whatever the number of rows or threads; the gradient of the gain is summed in blocks whose
-size depends on the number of tokens alone. So the same input gives the same bits, always.
+Every row is computed the same way, and the gradient of the gain is summed in blocks whose number depends on the number
+of tokens alone, so results do not depend on the number of threads.
 """
 
 import math
@@ -19,7 +19,7 @@ from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 from normscope.ops.rotary_dispatch import MAX_HEAD_DIM
 
-_MAX_ROWS = 16  # rows whose scales are computed together, in a vector or two
+_MAX_ROWS = 16  # rows whose scales are computed together
 _room_for_features = stack_buffer(2 * MAX_HEAD_DIM)
 _room_for_rows = stack_buffer(3 * _MAX_ROWS)
 
@@ -40,7 +40,7 @@ def _rotate_tokens(x, cos, sin, y, first, last, positions, heads, half, sign):
 
 @compiled
 def _rotary_part(part, parts, x, cos, sin, y, tokens, positions, heads, half, inverse):
-    """y of the tokens that fall to one thread. To turn back is to turn by the opposite angle."""
+    """Compute y for the tokens of one thread. The inverse rotates by the opposite angle."""
     first, last = tokens * part // parts, tokens * (part + 1) // parts
     _rotate_tokens(
         float32_at(x), float32_at(cos), float32_at(sin), float32_at(y), first, last, positions, heads, half,
@@ -50,13 +50,13 @@ def _rotary_part(part, parts, x, cos, sin, y, tokens, positions, heads, half, in
 
 @compiled
 def apply_rotary(threads, fork, number, team, x, cos, sin, y, tokens, positions, heads, half, inverse):
-    """All tokens turned by the angles of their places, or back by them. Arrays are given by their addresses."""
+    """Rotate all tokens by the angles of their positions, or by the inverse. Arrays are passed as addresses."""
     run_parallel(threads, fork, number, team, _rotary_part, (x, cos, sin, y, tokens, positions, heads, half, inverse))
 
 
 @compiled
 def _rows_per_pass(heads, half):
-    """Rows that are taken together: as many as there is room for, and whole tokens where one fits."""
+    """Return the number of rows processed together: whole tokens, if one fits."""
     rows = min(_MAX_ROWS, MAX_HEAD_DIM // half)
     return rows - rows % heads if heads < rows else rows
 
@@ -81,13 +81,13 @@ def _finalize(squares, scales, rows, e, eps):
 
 @compiled
 def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last, positions, heads, half):
-    """y of some rows, whose scales are known."""
+    """Compute y for some rows with known scales."""
     vectorize()
     row = first
     while row < last:
         token = row // heads
         position = token % positions * half
-        for j in range(half):  # gain and turn together, a matrix for each pair, which the token's heads share
+        for j in range(half):  # gain and rotation as one matrix per pair, shared by the token's heads
             c, s = np.float64(cos[position + j]), np.float64(sin[position + j])
             matrices[j] = c * weight[j]
             matrices[half + j] = s * weight[half + j]
@@ -105,7 +105,7 @@ def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last,
 
 @compiled
 def _forward_part(part, parts, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
-    """y of the tokens that fall to one thread."""
+    """Compute y for the tokens of one thread."""
     workspace, e = _room_for_rows(), 2 * half
     matrices, squares, scales = (
         float64_at(_room_for_features()),
@@ -126,7 +126,7 @@ def _forward_part(part, parts, x, weight, cos, sin, y, tokens, positions, heads,
 
 @compiled
 def rms_norm_rotary(threads, fork, number, team, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
-    """All rows over their root mean square, times the gain, and turned."""
+    """Apply the RMS norm with its gain, then the rotation, to all rows."""
     run_parallel(
         threads, fork, number, team, _forward_part, (x, weight, cos, sin, y, tokens, positions, heads, half, eps)
     )
@@ -134,7 +134,7 @@ def rms_norm_rotary(threads, fork, number, team, x, weight, cos, sin, y, tokens,
 
 @compiled
 def _unrotate_and_sum(x, weight, cos, sin, g, unrotated, squares, dots, first, last, positions, heads, half):
-    """The gradient of what was turned; and of each row the sums of x x and, with v = turned weight, of v x."""
+    """Undo the rotation of g; sum x x and v x over each row, with v = unrotated weight."""
     vectorize()
     for row in range(first, last):
         a, b, position = 2 * row * half, (2 * row + 1) * half, row // heads % positions * half
@@ -162,7 +162,7 @@ def _finalize_backward(squares, scales, dots, rows, e, eps):
 
 @compiled
 def _gradient(x, weight, unrotated, scales, dots, dx, rows, e):
-    """dx = scale v - x pull, where the pull has the cube of the scale in it."""
+    """Compute dx = scale v - x dot, where dot includes the cube of the scale."""
     vectorize()
     for i in range(rows):
         scale, dot = scales[i], dots[i]
@@ -181,9 +181,9 @@ def _add_weight_grad(x, unrotated, scales, dweight, rows, e):
 
 @compiled
 def _backward_block(x, weight, cos, sin, g, dx, dweight, first, end, positions, heads, half, eps, needs_grad):
-    """dx of some rows, and what they add to the gradient of the gain.
+    """Compute dx of some rows, and their contribution to the gradient of the gain.
 
-    With v = (g turned back) weight:  dx = scale (v - x scale^2 mean(v x)).
+    With v = (unrotated g) weight: dx = scale (v - x scale^2 mean(v x)).
     """
     workspace, e, w = _room_for_rows(), 2 * half, float32_at(weight)
     squares, scales = float64_at(workspace), float64_at(workspace + 8 * _MAX_ROWS)
@@ -209,7 +209,7 @@ def _backward_block(x, weight, cos, sin, g, dx, dweight, first, end, positions, 
 def _backward_part(
     part, parts, x, weight, cos, sin, g, dx, sums, blocks, tokens, positions, heads, half, eps, needs_grad
 ):
-    """The blocks of tokens that fall to one thread."""
+    """Process the blocks of tokens of one thread."""
     for b in range(blocks * part // parts, blocks * (part + 1) // parts):
         _backward_block(
             x, weight, cos, sin, g, dx, sums + 16 * b * half,
@@ -219,7 +219,7 @@ def _backward_part(
 
 @compiled
 def _sum_blocks(sums, result, blocks, e):
-    """The sum over all blocks, in their order; the first one's place holds it."""
+    """Sum over all blocks, in order, into the first one."""
     vectorize()
     for b in range(1, blocks):
         for j in range(e):
@@ -233,7 +233,7 @@ def rms_norm_rotary_backward(
     threads, fork, number, team, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, positions, heads, half, eps,
     needs_grad,
 ):  # fmt: skip
-    """dx of all rows and, if it is learnt, dweight. At `sums` there is room for blocks * e numbers of float64."""
+    """Compute dx and, if needed, dweight. `sums` holds blocks * e float64 numbers."""
     run_parallel(
         threads, fork, number, team, _backward_part,
         (x, weight, cos, sin, g, dx, sums, blocks, tokens, positions, heads, half, eps, needs_grad),

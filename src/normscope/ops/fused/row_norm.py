@@ -1,15 +1,15 @@
-"""Norms whose statistics are each over one row of contiguous memory: LayerNorm, RMSNorm, and others without a gain.
+"""Norms over contiguous rows: LayerNorm, RMSNorm, and other row norms.
 
-Rows are taken a few at a time, as many as the cache holds: first the sums of each, then their scales, then the results.
-So a row is read from memory once. The input and each row's mean are kept for the backward pass, which takes the
-variance again beside its own sums.
+A few rows that fit into the cache are processed at a time: first their sums, then their scales, then the results, so
+each row is read from memory once. The input and the mean of each row are saved for the backward pass, which recomputes
+the variance together with its own sums.
 
-Two forms of the results, chosen row by row (see `precision.py`):
-- plain: in float32, but with the factor of each number in two parts, high and low, so that little more than the
-  rounding of the result is lost; less than in torch's layers.
-- careful: in float64, where float32 would lose digits or leave its range.
+The precision is chosen per row (see `accumulation.py`):
+- fast: float32, with the factor of each value split into a high and a low part, so that little more than the final
+  rounding is lost; more accurate than torch's layers.
+- float64, where float32 would lose digits or overflow.
 
-Every row is computed alike, whatever the number of rows or threads. So the same input gives the same bits, always.
+Every row is computed the same way, whatever the number of rows or threads, so results are deterministic.
 """
 
 import math
@@ -21,23 +21,23 @@ from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_
 from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import add, fill
 
-MAX_ROWS = 8  # rows that are taken together at most
+MAX_ROWS = 8  # maximum number of rows processed together
 _workspace = stack_buffer(3 * MAX_ROWS)
 
 
 @compiled
 def rows_per_pass(d):
-    """How many rows are taken together: not more than the cache nearest to the processor holds three times."""
+    """Return the number of rows processed together: three copies must fit into the L1 cache."""
     return MAX_ROWS if d <= 192 else 4 if d <= 768 else 1
 
 
 @compiled
 def _measure(x, means, squares, rows, d, centered):
-    """The mean of each row, and the mean square around it; around zero if it is not centred."""
+    """Sum each row and its squares, shifted by the first value if centered."""
     vectorize()
     for i in range(rows):
-        # Around the first value, which lies within sqrt(d) deviations of the mean: the difference of squares keeps its
-        # digits, of which float64 has nine more than float32.
+        # The first value is within sqrt(d) standard deviations of the mean, so the difference of squares keeps enough
+        # digits in float64.
         pivot = np.float64(x[i * d]) if centered else 0.0
         total, square = 0.0, 0.0
         for j in range(d):
@@ -60,7 +60,7 @@ def _finalize(x, means, squares, scales, rows, d, eps, centered):
 
 @compiled
 def _standardize(x, weight, bias, y, means, squares, scales, rows, d, has_shift):
-    """y = (x - mean) scale weight + bias; nothing is shifted where there is neither a mean nor a bias."""
+    """Compute y = (x - mean) scale weight + bias; `has_shift` is False if there is neither mean nor bias."""
     vectorize()
     for i in range(rows):
         at, mean, scale = i * d, means[i], scales[i]
@@ -82,7 +82,7 @@ def _standardize(x, weight, bias, y, means, squares, scales, rows, d, has_shift)
 
 @compiled
 def mask_run_length(mask, first, last):
-    """How many rows from the first one on are, like it, real or padding."""
+    """Return the length of the run of equal mask values that starts at `first`."""
     count = 1
     while first + count < last and byte_at(mask)[first + count] == byte_at(mask)[first]:
         count += 1
@@ -94,7 +94,7 @@ def _forward_part(
     part, parts, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask, has_residual,
     has_shift,
 ):  # fmt: skip
-    """y of the rows that fall to one thread."""
+    """Compute y for the rows of one thread."""
     i, last, few = rows * part // parts, rows * (part + 1) // parts, rows_per_pass(d)
     workspace = _workspace()
     squares, scales, zeros = float64_at(workspace), float64_at(workspace + 8 * few), workspace + 16 * few
@@ -122,9 +122,9 @@ def forward(
     threads, fork, number, team, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask,
     has_residual, has_shift,
 ):  # fmt: skip
-    """y and, if centred, the mean of all rows; if a branch is added, of x + branch, which is the total.
+    """Compute y and, if centered, the row means, of x or of total = x + branch.
 
-    Arrays are given by their addresses.
+    Arrays are passed as addresses.
     """
     run_parallel(
         threads, fork, number, team, _forward_part,

@@ -1,8 +1,8 @@
-"""The backward pass of the norms over rows; see `rows.py`.
+"""Backward pass of the row norms; see `row_norm.py`.
 
-With xhat = (x - mean) scale and v = g weight:  dx = scale (v - mean(v) - xhat mean(v xhat)), where the mean of v is
-left out if x was not centred. The gradients of gain and bias are sums over all rows: of four rows in float32, of a
-block of rows in float64, and of all blocks in their order.
+With xhat = (x - mean) scale and v = g weight: dx = scale (v - mean(v) - xhat mean(v xhat)), without mean(v) if x is not
+centered. The gradients of gain and bias are sums over all rows: four rows at a time in float32, a block of rows in
+float64, and all blocks in order.
 """
 
 import math
@@ -20,7 +20,7 @@ _workspace = stack_buffer(5 * MAX_ROWS)
 
 @compiled
 def backward_sums(x, weight, g, means, squares, dots, grad_sums, rows, d):
-    """Of c = x - mean and v = g weight: the sums of c c, v c and v of each row."""
+    """Sum c c, v c and v over each row, with c = x - mean and v = g weight."""
     vectorize()
     for i in range(rows):
         at, mean = i * d, np.float32(means[i])
@@ -54,7 +54,7 @@ def _backward_sums_float64(x, weight, g, mean, d):
 @compiled
 def finalize_backward_sums(x, weight, g, means, squares, scales, dots, grad_sums, rows, d, eps, centered):
     for i in range(rows):
-        # The sums were taken around the mean's nearest float32; what that is off is made up for here.
+        # The sums use the mean rounded to float32; correct for the difference.
         off, grad_sum = means[i] - np.float32(means[i]), grad_sums[i] / d
         square, dot = squares[i] / d - off * off, dots[i] / d - off * grad_sum
         if not is_float32_safe(means[i], square, d):
@@ -69,7 +69,7 @@ def finalize_backward_sums(x, weight, g, means, squares, scales, dots, grad_sums
 
 @compiled
 def _gradient(x, weight, g, dx, means, squares, scales, dots, grad_sums, rows, d):
-    """dx = scale (g weight - push - (x - mean) pull)."""
+    """Compute dx = scale (g weight - grad_sum - (x - mean) dot)."""
     vectorize()
     for i in range(rows):
         at, mean, scale, dot, grad_sum = i * d, means[i], scales[i], dots[i], grad_sums[i]
@@ -90,7 +90,7 @@ def _gradient(x, weight, g, dx, means, squares, scales, dots, grad_sums, rows, d
 
 @compiled
 def _add_weight_grad(x, g, dweight, means, squares, scales, rows, d):
-    """Add g xhat of each row: of four plain rows at a time in float32, which is then added to the sum in float64."""
+    """Add g xhat of each row: four fast rows at a time in float32, added to the sum in float64."""
     vectorize()
     i = 0
     while i < rows:
@@ -142,7 +142,7 @@ def _backward_block(
     x, weight, mask, means, g, residual_grad, dx, sums, first, last, d, eps, centered, needs_weight_grad,
     needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
-    """dx of some rows, and what they add to the gradients of gain and bias."""
+    """Compute dx of some rows, and their contribution to the gradients of gain and bias."""
     few, w, workspace = rows_per_pass(d), float32_at(weight), _workspace()
     squares, scales, dots, grad_sums = (
         float64_at(workspace), float64_at(workspace + 8 * few), float64_at(workspace + 16 * few),
@@ -182,7 +182,7 @@ def _backward_part(
     part, parts, x, weight, mask, means, g, residual_grad, dx, sums, blocks, rows, d, eps, centered, needs_weight_grad,
     needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
-    """The blocks of rows that fall to one thread."""
+    """Process the blocks of rows of one thread."""
     for b in range(blocks * part // parts, blocks * (part + 1) // parts):
         _backward_block(
             x, weight, mask, means, g, residual_grad, dx, sums + 16 * b * d, rows * b // blocks,
@@ -192,7 +192,7 @@ def _backward_part(
 
 @compiled
 def _sum_blocks(sums, total, result, blocks, d):
-    """The sum over all blocks, in their order."""
+    """Sum over all blocks, in order."""
     vectorize()
     for j in range(d):
         total[j] = 0.0
@@ -208,10 +208,9 @@ def backward(
     threads, fork, number, team, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, sums, blocks, rows, d,
     eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
-    """dx of all rows, dweight and dbias. If a branch was added, the gradient of what flows past the norm goes into dx.
+    """Compute dx, dweight and dbias. With a residual, the gradient that bypasses the norm is added to dx.
 
-    At `sums` there is room for (2 blocks + 1) d numbers of float64: the sums of each block for gain and bias, and those
-    of all.
+    `sums` holds (2 blocks + 1) d float64 numbers: the sums of each block for gain and bias, and the total.
     """
     run_parallel(
         threads, fork, number, team, _backward_part,

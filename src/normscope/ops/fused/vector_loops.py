@@ -1,4 +1,4 @@
-"""Loops over numbers that lie one after the other: the smallest parts of several kernels."""
+"""Elementwise loops over contiguous numbers, shared by several kernels."""
 
 from normscope.ops.fused.compiler import compiled, vectorize
 
