@@ -42,8 +42,8 @@ def gpt2(**overrides: Any) -> GPTConfig:
 def nanochat(**overrides: Any) -> GPTConfig:
     """Return nanochat's GPT: rotary, QK-norm, parameter-free RMSNorm (also after the embedding), ReLU^2, logit cap.
 
-    It reproduces nanochat at commit 16788ee (2025-11-23), whose code rotates queries and keys by the negative angle: its
-    weights give the same logits after the sign of its sine table is flipped.
+    It reproduces nanochat at commit 16788ee (2025-11-23), whose code rotates queries and keys by the negative angle:
+    its weights give the same logits after the sign of its sine table is flipped.
 
     >>> nanochat().activation, nanochat().norm.affine
     ('relu2', None)
