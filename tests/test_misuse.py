@@ -121,7 +121,7 @@ TRAINING: list[Refusal] = [
         lambda: start_run("r", [], recipe("dial"), train={"x": 1}),
     ),
     ("text", NormscopeError, "prompt=5 must", lambda: start_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
-    ("sources", NormscopeError, "read from paths", lambda: start_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
+    ("sources", NormscopeError, "sources must be paths", lambda: start_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
     ("measure", NormscopeError, "made from a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]
     ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
     ("muon-tensor", NormscopeError, "Muon takes matrices", lambda: any_.Muon(torch.ones(2, 2), lr=0.1)),

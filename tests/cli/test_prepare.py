@@ -20,14 +20,14 @@ def test_the_numbers_are_those_of_the_corpus(in_folder: Path, capsys: pytest.Cap
     assert f"{record.train.tokens:,} tokens" in out
     assert f"{record.validation.bytes:,} bytes" in out
     assert "vocabulary            300 tokens, bpe" in out
-    assert "note: the corpus has only" in out
+    assert "note: small corpus (" in out
     assert out.endswith("train on it with: normscope train tokens\n")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--out tokens", "no text was named"),
+        ("--out tokens", "no sources given"),
         ("gone.txt --out tokens", "there is no file or folder gone.txt"),
         ("milk.txt --out milk.txt", "cannot create the folder milk.txt"),
         ("milk.txt --out /proc/tokens", "cannot create the folder /proc/tokens"),
@@ -50,10 +50,10 @@ def test_a_run_is_no_text(in_folder: Path, trained_run: Path, capsys: pytest.Cap
     shutil.copytree(trained_run, "runs/milk")
     code, out, _ = typed("prepare . --out tokens --tokenizer bytes", capsys)
     assert code == 0
-    assert "note: .: 1 folder skipped that holds a run or a prepared corpus: runs/milk\n" in out
+    assert "note: .: skipped 1 run or prepared corpus: runs/milk\n" in out
     assert [source.name for source in open_corpus("tokens").record.sources] == ["milk.txt"]
     out = typed("prepare . --out more --tokenizer bytes", capsys)[1]
-    assert "note: .: 2 folders skipped that hold a run or a prepared corpus: runs/milk, tokens\n" in out
+    assert "note: .: skipped 2 runs or prepared corpora: runs/milk, tokens\n" in out
 
 
 @pytest.mark.parametrize("command", ["train", "prepare"])
@@ -69,8 +69,8 @@ def test_nothing_is_overwritten(in_folder: Path, trained_run: Path, capsys: pyte
     assert typed("prepare milk.txt --out tokens --tokenizer bytes", capsys)[0] == 0
     before = contents(Path("tokens"))
     errors = refused(["prepare", "milk.txt", "--out", "tokens"], capsys)
-    assert "tokens holds a prepared corpus already, and nothing is overwritten" in errors
-    assert "fix: another folder with --out; or delete this one" in errors
+    assert "tokens already holds a prepared corpus" in errors
+    assert "fix: name another folder with --out, or delete this one" in errors
     assert contents(Path("tokens")) == before
     assert ". is not empty: it has milk.txt, tokens" in refused(["prepare", "milk.txt", "--out", "."], capsys)
     assert "is not empty: it has checkpoints, config.json" in refused(
@@ -91,7 +91,7 @@ def test_what_suits_the_text_is_taken_unless_told_otherwise(
 ) -> None:
     _, out, _ = typed("prepare milk.txt --out tokens", capsys)
     assert f"{open_corpus('tokens').tokenizer.vocab_size} tokens, characters\n" in out
-    assert "note: tokens are the " in out
+    assert "note: tokenizer: the " in out
     _, out, _ = typed("prepare milk.txt --out more --vocab-size 260", capsys)
     assert "vocabulary            260 tokens, bpe" in out
 

@@ -126,15 +126,20 @@ TOKENS: Any = np.arange(10)
 
 
 @every_refusal(
-    ("short", CorpusError, r"has 10 tokens, .* context=10 needs 11\nfix: .* at most 9", lambda: Batches(TOKENS, 10, 1)),
+    (
+        "short",
+        CorpusError,
+        r"has 10 tokens, .* context=10 needs at least 11\nfix: .* at most 9",
+        lambda: Batches(TOKENS, 10, 1),
+    ),
     ("context", ConfigError, "context=0 must be", lambda: Batches(TOKENS, 0, 1)),
     ("batch", ConfigError, "batch=1.5 must be", lambda: Batches(TOKENS, 2, 1.5)),  # type: ignore[arg-type]
     ("seed", ConfigError, "seed=-1 must be", lambda: Batches(TOKENS, 2, 1, seed=-1)),
-    ("number", ConfigError, "from 0 on, but got -1", lambda: Batches(TOKENS, 2, 1).batch(-1)),
-    ("list", DtypeError, "TokenFile or a row .*, but got list", lambda: Batches([1, 2], 1, 1)),  # type: ignore[arg-type]
+    ("number", ConfigError, "integer >= 0, but got -1", lambda: Batches(TOKENS, 2, 1).batch(-1)),
+    ("list", DtypeError, "TokenFile or a 1-D .*, but got list", lambda: Batches([1, 2], 1, 1)),  # type: ignore[arg-type]
     ("table", DtypeError, r"but got int64 of shape \(2, 5\)", lambda: Batches(TOKENS.reshape(2, 5), 1, 1)),
     ("floats", DtypeError, "but got float64", lambda: windows(TOKENS / 2, 1, 1)),
-    ("one", CorpusError, "has 1 tokens, and at least 2 are needed\nfix: ", lambda: windows(TOKENS[:1], 1, 1)),
+    ("one", CorpusError, "has 1 tokens, but at least 2 are needed\nfix: ", lambda: windows(TOKENS[:1], 1, 1)),
     ("window", ConfigError, "context=-1 must be", lambda: windows(TOKENS, -1, 1)),
 )
 def test_refusals(error: type[NormscopeError], words: str, mistake: Callable[[], Any]) -> None:

@@ -44,12 +44,12 @@ def test_a_record_that_was_altered(change: dict[str, Any], folder: Path) -> None
 
 def test_no_folder_and_no_corpus(tmp_path: Path) -> None:
     assert fault(tmp_path / "x").startswith(f"there is no folder {tmp_path / 'x'}")
-    assert fault(tmp_path).startswith(f"{tmp_path} is not a prepared corpus (it has no corpus.json)")
+    assert fault(tmp_path).startswith(f"{tmp_path} is not a prepared corpus (corpus.json is missing)")
 
 
 def test_a_preparation_that_did_not_end(folder: Path) -> None:
     (folder / "corpus.json").unlink()
-    assert "is not whole: its preparation did not come to an end" in fault(folder)
+    assert "is incomplete: its preparation was interrupted" in fault(folder)
 
 
 @pytest.mark.parametrize("name", ["train.bin", "validation.bin", "tokenizer.json"])
@@ -64,10 +64,10 @@ def test_a_file_of_another_length(name: str, folder: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-2])
     count = len(data) // 2
-    words = f"it is truncated: it has {count - 1} tokens, not the {count} of corpus.json"
-    assert fault(folder).startswith(f"{path} is damaged or was altered: {words}")
+    words = f"it is truncated: it has {count - 1} tokens, not {count} as in corpus.json"
+    assert fault(folder).startswith(f"{path} is damaged or was modified: {words}")
     path.write_bytes(data[:-1])
-    assert "no whole number of uint16" in fault(folder)
+    assert "not a multiple of the size of uint16" in fault(folder)
     path.write_bytes(data + b"ab")
     assert "it is too long" in fault(folder)
     path.write_bytes(b"")
@@ -81,17 +81,17 @@ def test_other_bytes_are_found_if_asked_for(name: str, folder: Path) -> None:
     data[10] ^= 1
     (folder / name).write_bytes(data)
     open_corpus(folder)
-    assert fault(folder, verify=True).startswith(f"{folder / name} is damaged or was altered: its checksum")
+    assert fault(folder, verify=True).startswith(f"{folder / name} is damaged or was modified: its checksum")
 
 
 def test_another_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text('{"kind": "characters", "alphabet": "abc"}')
-    assert "tokenizer.json is damaged or was altered: its checksum" in fault(folder)
+    assert "tokenizer.json is damaged or was modified: its checksum" in fault(folder)
 
 
 def test_a_tokenizer_of_another_size_than_the_record_says(folder: Path) -> None:
     change_record(folder, lambda record: record.update(vocab_size=300))
-    assert "it has 257 tokens, not the 300 of corpus.json" in fault(folder)
+    assert "it has 257 tokens, not 300 as in corpus.json" in fault(folder)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_a_record_without_its_checksum(folder: Path) -> None:
 @pytest.mark.parametrize("content", ["{}", '{"format": "another"}'])
 def test_a_record_of_something_else(content: str, folder: Path) -> None:
     (folder / "corpus.json").write_text(content)
-    assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a corpus of normscope's")
+    assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a normscope corpus")
 
 
 def test_a_record_of_another_version(folder: Path) -> None:
     change_record(folder, lambda record: record.update(version=2))
-    assert "has version 2 of the format, but version 1 is known here" in fault(folder)
+    assert "has format version 2, but this normscope reads version 1" in fault(folder)
 
 
 @pytest.mark.parametrize(

@@ -84,28 +84,28 @@ def test_a_fault_in_the_text_is_told_with_its_place(before: str, chunk: int, pla
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "CHUNK_BYTES", chunk)
         message = fault(path)
-    assert f"byte 0xE9 at offset {len(good)}, in line {good.count(10) + 1}, is no part" in message
+    assert f"byte 0xE9 at offset {len(good)} (line {good.count(10) + 1}) is invalid" in message
 
 
 def test_the_fix_fits_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntwo \xe9")
     assert fault(path) == (
-        f"{path} is not UTF-8: byte 0xE9 at offset 8, in line 2, is no part of a character\n"
-        f"fix: iconv -f WINDOWS-1252 -t UTF-8 {path} > utf8.txt, with the encoding that it really has"
+        f"{path} is not UTF-8: byte 0xE9 at offset 8 (line 2) is invalid\n"
+        f"fix: iconv -f WINDOWS-1252 -t UTF-8 {path} > utf8.txt, with the actual encoding"
     )
     path.write_bytes("wide".encode("utf-16"))
     assert "fix: iconv -f UTF-16 -t UTF-8" in fault(path)
     for binary in (b"\x89PNG\0\0\0", b"\x89PNG\r\n\x1a\n", b"GIF89a\x01\x02\xff\xff"):
         path.write_bytes(binary)
         assert f"{path} is not text: byte 0x" in fault(path)
-        assert "\nfix: it has bytes that no text has" in fault(path)
+        assert "\nfix: this looks like a binary file" in fault(path)
 
 
 def test_a_character_cut_by_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("né".encode()[:-1])
-    assert "byte 0xC3 at offset 1, in line 1" in fault(path)
+    assert "byte 0xC3 at offset 1 (line 1)" in fault(path)
 
 
 def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
@@ -120,16 +120,20 @@ def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem", "fix"),
     [
-        (b'{"text": ', "it is not JSON", "mend or delete the line"),
-        (b"[" * 100_000, "it is not JSON", "mend or delete the line"),
-        (b'["text"]', "it is list, not an object", 'write each line as an object: {"text": "..."}'),
-        (b'{"body": "x"}', "it has no 'text', but 'body'", "--column body"),
-        (b'{"id": 1, "a b": "x"}', "it has no 'text', but 'id', 'a b'", "--column 'a b'"),
-        (b'{"a": "x", "b": "y"}', "it has no 'text'", "--column NAME, with the one that has the text"),
-        (b'{"text": null}', "'text' is null, not a text", "--column NAME, with the one that has the text, or leave"),
-        (b'{"text": 3, "body": "x"}', "'text' is 3, not a text", "--column body, or leave the line out"),
-        (b'{"text": "\xff"}', "byte 0xFF at place 10 is not UTF-8", "write the file as UTF-8"),
-        (b'{"text": "a\\ud83d"}', "the text has half a character at place 1: '\\ud83d'", "write both halves"),
+        (b'{"text": ', "invalid JSON", "fix or delete the line"),
+        (b"[" * 100_000, "invalid JSON", "fix or delete the line"),
+        (b'["text"]', "expected a JSON object, got list", 'write each line as an object: {"text": "..."}'),
+        (b'{"body": "x"}', "no field 'text'; it has 'body'", "--column body"),
+        (b'{"id": 1, "a b": "x"}', "no field 'text'; it has 'id', 'a b'", "--column 'a b'"),
+        (b'{"a": "x", "b": "y"}', "no field 'text'", "--column NAME, with the column that holds the text"),
+        (
+            b'{"text": null}',
+            "'text' is null, not a string",
+            "--column NAME, with the column that holds the text, or",
+        ),
+        (b'{"text": 3, "body": "x"}', "'text' is 3, not a string", "--column body, or delete the line"),
+        (b'{"text": "\xff"}', "byte 0xFF at offset 10 is not UTF-8", "write the file as UTF-8"),
+        (b'{"text": "a\\ud83d"}', "lone surrogate '\\ud83d' at position 1", "write both surrogates"),
     ],
 )
 def test_faults_in_a_jsonl_are_told_with_their_line(line: bytes, problem: str, fix: str, tmp_path: Path) -> None:
@@ -152,12 +156,12 @@ def test_each_row_of_a_parquet_is_a_document(kind: Any, tmp_path: Path) -> None:
 def test_faults_in_a_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
-    assert fault(path) == f"{path}, row 2: 'text' is null, not a text\nfix: leave such rows out"
-    fix = "fix: --column NAME, with the one that has the text"
-    assert fault(path, "body") == f"{path} has no column 'body', but 'id', 'text'\n{fix}"
+    assert fault(path) == f"{path}, row 2: 'text' is null, not a string\nfix: remove such rows"
+    fix = "fix: --column NAME, with the column that holds the text"
+    assert fault(path, "body") == f"{path} has no column 'body'; it has 'id', 'text'\n{fix}"
     assert fault(path, "id") == f"column 'id' of {path} holds int64, not text\n{fix}"
     path.write_bytes(b"nothing of the kind")
-    assert f"{path} cannot be read as parquet" in fault(path)
+    assert f"{path} is not a valid parquet file" in fault(path)
 
 
 def test_a_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,5 +180,5 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "a.txt"
     path.write_text("x")
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(FileError, match=r"cannot read .*a\.txt: Permission denied\nfix: check that you may read it"):
+    with pytest.raises(FileError, match=r"cannot read .*a\.txt: Permission denied\nfix: check its permissions"):
         list(read_documents(source(path), lambda _: None))

@@ -39,7 +39,7 @@ def test_a_folder_gives_known_files_from_all_depths_sorted(books: Path) -> None:
     ]
     assert [source.format for source in sources] == ["text", "text", "jsonl", "parquet", "text", "text"]
     assert notices == [
-        f"{books}: 3 files skipped that do not end in .txt, .md, .py, .jsonl, .parquet: README, g.png, h.log"
+        f"{books}: skipped 3 files with other suffixes than .txt, .md, .py, .jsonl, .parquet: README, g.png, h.log"
     ]
 
 
@@ -60,9 +60,9 @@ def test_patterns(books: Path) -> None:
     assert found(f"{books}/*.log") == ["h.log"]
     sources, notices = find_sources(f"{books}/[f-h]*")
     assert [source.path.name for source in sources] == ["f.parquet"]
-    assert "2 files skipped" in notices[0]
+    assert "skipped 2 files" in notices[0]
     assert "g.png, h.log" in notices[0]
-    assert "1 file skipped that does not end in" in find_sources(f"{books}/[fg]*")[1][0]
+    assert "skipped 1 file with other suffixes than" in find_sources(f"{books}/[fg]*")[1][0]
 
 
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_file_is_read_once(books: Path) -> None:
     sources, notices = find_sources([books / "b.txt", books / "sub" / ".." / "b.txt", books / "z.txt"])
     assert [source.path.name for source in sources] == ["b.txt"]
     assert len(notices) == 2
-    assert notices[1] == f"{books / 'z.txt'} is {books / 'b.txt'}, which is there already, and is read once"
+    assert notices[1] == f"{books / 'z.txt'} is the same file as {books / 'b.txt'} and is read only once"
 
 
 def test_what_is_piped_in_has_a_name(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_runs_and_prepared_folders_are_no_text(books: Path) -> None:
         (books / name).write_text("{}")
     sources, notices = find_sources(books / "runs")
     assert [source.path for source in sources] == [books / "runs" / "two.txt"]
-    assert notices == [f"{books / 'runs'}: 1 folder skipped that holds a run or a prepared corpus: one"]
+    assert notices == [f"{books / 'runs'}: skipped 1 run or prepared corpus: one"]
     sources, notices = find_sources(books)
     assert not {"metrics.jsonl", "n.txt"} & {source.path.name for source in sources}
-    assert "2 folders skipped that hold a run or a prepared corpus: runs/one, tokens" in notices[1]
-    with pytest.raises(FileError, match=r"runs/one has no text: it holds a run or a prepared corpus\nfix: "):
+    assert "skipped 2 runs or prepared corpora: runs/one, tokens" in notices[1]
+    with pytest.raises(FileError, match=r"runs/one is a run or a prepared corpus, not text\nfix: "):
         find_sources(books / "runs" / "one")
 
 
@@ -114,7 +114,7 @@ def test_a_folder_that_only_looks_like_a_run_is_read(books: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
 def test_a_pipe_with_a_name_is_refused_for_it_can_be_read_but_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileError, match=r"pipe is no file but a pipe.*\nfix: .*\| normscope train -"):
+    with pytest.raises(FileError, match=r"pipe is a pipe or a device.*\nfix: .*\| normscope train -"):
         find_sources(tmp_path / "pipe")
 
 
@@ -127,12 +127,12 @@ def test_mistakes(books: Path) -> None:
         find_sources(books / "xyz" / "a")
     with pytest.raises(FileError, match=r"no text file matches .*\*\.rst\nfix: check the pattern"):
         find_sources(books / "*.rst")
-    with pytest.raises(FileError, match="no text was named\nfix: name a file"):
+    with pytest.raises(FileError, match="no sources given\nfix: name a file"):
         find_sources([])
     (books / "empty").mkdir()
-    with pytest.raises(FileError, match=r"the folder .*empty has no text: .*\.parquet\nfix: .*empty/\*\.log"):
+    with pytest.raises(FileError, match=r"the folder .*empty has no text files .*\.parquet\)\nfix: .*empty/\*\.log"):
         find_sources(books / "empty")
-    with pytest.raises(DtypeError, match="a source is a path, but got 3\nfix: "):
+    with pytest.raises(DtypeError, match="a source must be a path, but got 3\nfix: "):
         find_sources([3])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="column='' must be the name of a column\nfix: "):
         find_sources(books, column="")

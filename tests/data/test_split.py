@@ -74,7 +74,7 @@ def test_a_single_text_in_two_has_no_ends() -> None:
 
 
 def test_documents_end_in_every_part_that_has_some_of_them() -> None:
-    assert parts(TailSplit(5, ends=True), "abc", "defg", "hi") == {"train": "abc|de|", "validation": "fg|hi|"}
+    assert parts(TailSplit(5, mark_ends=True), "abc", "defg", "hi") == {"train": "abc|de|", "validation": "fg|hi|"}
     split = RandomSplit(seed=0, val_fraction=0.4, piece=5)
     got = parts(split, LONG[:300], LONG[300:500], "")
     assert [got[part].count("|") for part in PARTS] == [2, 2]
@@ -143,11 +143,11 @@ def test_how_long_a_piece_is(longest: int, characters: int, size: int) -> None:
         "the corpus is empty: the sources have no text\nfix: ",
         lambda: chosen("random", ""),
     ),
-    ("small", CorpusError, "too small .* 199 bytes, and at least 200", lambda: chosen("random", "a" * 199)),
+    ("small", CorpusError, "too small .* 199 bytes, but at least 200", lambda: chosen("random", "a" * 199)),
     (
         "tail",
         CorpusError,
-        "val_fraction=0.999 of 300 characters leaves a part empty",
+        "val_fraction=0.999 of 300 characters leaves one part empty",
         lambda: chosen("tail", "a" * 300, val_fraction=0.999),
     ),
 )
@@ -157,7 +157,7 @@ def test_refusals(error: type[NormscopeError], words: str, mistake: Callable[[],
 
 
 def test_unknown_ways() -> None:
-    with pytest.raises(ConfigError, match="split='head': choose 'random' or 'tail'"):
+    with pytest.raises(ConfigError, match="split='head' must be 'random' or 'tail'"):
         check_split("head", None)
     for val_fraction in (0, 1, -0.1, "much", True):
         with pytest.raises(ConfigError, match=r"val_fraction=.* must be a number between 0 and 1\nfix: "):

@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made_whole_has_no_record(tmp_path: Path) -> Non
     (tmp_path / "tokenizer.json").mkdir()
     with pytest.raises(FileError, match=r"cannot write .*corpus\.json: "):
         written(tmp_path, ByteTokenizer())
-    with pytest.raises(FileError, match="is not whole: its preparation did not come to an end"):
+    with pytest.raises(FileError, match="is incomplete: its preparation was interrupted"):
         open_corpus(tmp_path)
 
 

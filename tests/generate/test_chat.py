@@ -131,7 +131,7 @@ def test_what_cannot_be_said_changes_nothing() -> None:
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
     ("settings", ConfigError, "made from a TextSettings", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
     ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
-    ("text", DtypeError, "text is a str", lambda: talk().send(3)),  # type: ignore[arg-type]
+    ("text", DtypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -85,7 +85,7 @@ REFUSED: list[tuple[type[NormscopeError], str, dict[str, Any]]] = [
     (ConfigError, "device=3", {"train": {"device": 3}}),
     (ConfigError, "no setting 'colour'", {"model": {"colour": "red"}}),
     (ConfigError, "width=15", {"model": {"width": 15}}),
-    (CorpusError, "a window of context=100000 needs", {"model": {"context": 100_000}}),
+    (CorpusError, "context=100000 needs", {"model": {"context": 100_000}}),
     (TokenError, "'é'", {"prompt": "é"}),
     (ConfigError, "val_fraction=3", {"val_fraction": 3.0}),
 ]

@@ -1,1 +1,1 @@
-"""From text to tokens to batches."""
+"""Data pipeline: text -> tokens -> batches."""

@@ -1,4 +1,4 @@
-"""A prepared folder, opened: tokens to train on and tokens to validate with."""
+"""Open a prepared corpus: tokenizer, training tokens and validation tokens."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ TOKENIZER_NAME = "tokenizer.json"
 
 
 def part_name(part: CorpusPart) -> str:
-    """The file of a part."""
+    """Return the file name of a part."""
     return f"{part}.bin"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus, ready to be learnt from.
+    """A prepared corpus.
 
     Args:
-        folder: where it is.
-        tokenizer: between its text and its tokens.
-        train: the tokens to learn from.
-        validation: the tokens that are held out.
-        record: what else is known of it: counts, checksums, sources and settings.
+        folder: its folder.
+        tokenizer: its tokenizer.
+        train: training tokens.
+        validation: held-out tokens.
+        record: counts, checksums, sources and settings (corpus.json).
     """
 
     folder: Path
@@ -41,30 +41,32 @@ class Corpus:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its user should know."""
+        """Warnings for the user."""
         return self.record.notices
 
     @property
     def floor_bits_per_byte(self) -> float | None:
-        """The least that the validation text can be expected to need, if it is known."""
+        """Entropy of the validation text in bits per byte, if known: the lowest loss that a model can reach."""
         return self.record.floor_bits_per_byte
 
 
 def open_corpus(folder: str | Path, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
-    """The corpus in a folder that `prepare` wrote.
+    """Open a corpus that `prepare` wrote.
 
-    Sizes are checked always; `verify=True` reads every byte and checks it too, or those of the parts that are named.
+    Args:
+        folder: its folder.
+        verify: also compare the checksums of the token files (True: all parts). Sizes are always checked.
     """
     if isinstance(verify, str) or not isinstance(verify, Collection):
         check_flags(verify=verify)
         verify = PARTS if verify else ()
     folder = as_path(folder, "a corpus")
     if not folder.is_dir():
-        raise FileError(f"there is no folder {folder}\nfix: prepare a corpus there first")
+        raise FileError(f"there is no folder {folder}\nfix: run `normscope prepare` first")
     if not (folder / RECORD_NAME).is_file():
-        begun = any((folder / part_name(part)).exists() for part in PARTS)
-        problem = "is not whole: its preparation did not come to an end" if begun else "is not a prepared corpus"
-        raise FileError(f"{folder} {problem} (it has no {RECORD_NAME})\nfix: prepare the corpus anew")
+        interrupted = any((folder / part_name(part)).exists() for part in PARTS)
+        problem = "is incomplete: its preparation was interrupted" if interrupted else "is not a prepared corpus"
+        raise FileError(f"{folder} {problem} ({RECORD_NAME} is missing)\nfix: prepare the corpus again")
     record = read_record(folder / RECORD_NAME)
     tokenizer = _tokenizer(folder / TOKENIZER_NAME, record)
     train = _tokens(folder / part_name("train"), record.train, record.dtype, "train" in verify)
@@ -75,10 +77,10 @@ def open_corpus(folder: str | Path, *, verify: bool | Collection[CorpusPart] = F
 def _tokenizer(path: Path, record: CorpusRecord) -> Tokenizer:
     _check_there(path)
     if file_sha256(path) != record.tokenizer_sha256:
-        raise _not_the_same(path, "its checksum is not the one in")
+        raise _mismatch(path, "its checksum differs from")
     tokenizer = load_tokenizer(path)
     if tokenizer.vocab_size != record.vocab_size or tokenizer.dtype.name != record.dtype:
-        raise _not_the_same(path, f"it has {tokenizer.vocab_size} tokens, not the {record.vocab_size} of")
+        raise _mismatch(path, f"it has {tokenizer.vocab_size} tokens, not {record.vocab_size} as in")
     return tokenizer
 
 
@@ -87,16 +89,16 @@ def _tokens(path: Path, part: PartRecord, dtype: str, verify: bool) -> TokenFile
     file = TokenFile(path, dtype, part.bytes)
     if len(file) != part.tokens:
         how = "truncated" if len(file) < part.tokens else "too long"
-        raise _not_the_same(path, f"it is {how}: it has {len(file)} tokens, not the {part.tokens} of")
+        raise _mismatch(path, f"it is {how}: it has {len(file)} tokens, not {part.tokens} as in")
     if verify and file_sha256(path) != part.sha256:
-        raise _not_the_same(path, "its checksum is not the one in")
+        raise _mismatch(path, "its checksum differs from")
     return file
 
 
 def _check_there(path: Path) -> None:
     if not path.is_file():
-        raise FileError(f"{path} is missing\nfix: prepare the corpus anew")
+        raise FileError(f"{path} is missing\nfix: prepare the corpus again")
 
 
-def _not_the_same(path: Path, why: str) -> FileError:
-    return FileError(f"{path} is damaged or was altered: {why} {RECORD_NAME}\nfix: prepare the corpus anew")
+def _mismatch(path: Path, why: str) -> FileError:
+    return FileError(f"{path} is damaged or was modified: {why} {RECORD_NAME}\nfix: prepare the corpus again")

@@ -1,4 +1,4 @@
-"""corpus.json: what a prepared folder holds, and where it came from."""
+"""corpus.json: the contents and provenance of a prepared corpus."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Dtype = Annotated[str, Meta(pattern="^uint(8|16|32)$")]
 Count = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 SettingValue = str | bool | int | float | None
-_FIX = "prepare the corpus anew"
+_FIX = "prepare the corpus again"
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class PartRecord:
     """One part, training or validation.
 
     Args:
-        tokens: how many, with the ends of documents.
-        bytes: of text, in UTF-8, without the ends.
-        documents: how many have text in this part.
-        sha256: the checksum of its file.
+        tokens: number of tokens, including end-of-text tokens.
+        bytes: UTF-8 bytes of text, without end-of-text tokens.
+        documents: number of documents with text in this part.
+        sha256: checksum of the file.
     """
 
     tokens: Count
@@ -41,20 +41,20 @@ class PartRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusRecord:
-    """All that corpus.json says.
+    """The contents of corpus.json.
 
     Args:
-        tokenizer: its kind.
-        vocab_size: how many tokens it has.
-        dtype: the type of the numbers in the files.
-        tokenizer_sha256: the checksum of tokenizer.json.
+        tokenizer: kind of tokenizer.
+        vocab_size: vocabulary size.
+        dtype: dtype of the token files.
+        tokenizer_sha256: checksum of tokenizer.json.
         train, validation: the parts.
-        sources: the files that were read, as they were; none for the built-in stories.
-        settings: what was asked for.
-        notices: what the user should know.
-        floor_bits_per_byte: what the source of the text itself needs for the validation text, in bits a byte. No model
-            can be expected to need less. None where nobody knows it: of all texts but the built-in stories.
-        expected_floor_bits_per_byte: the same on average over all texts of that source.
+        sources: fingerprints of the source files; empty for the built-in stories.
+        settings: arguments of `prepare`.
+        notices: warnings for the user.
+        floor_bits_per_byte: entropy of the validation text under its true distribution, in bits per byte: the lowest
+            loss that a model can be expected to reach. Known for the built-in stories only, otherwise None.
+        expected_floor_bits_per_byte: the same, averaged over all texts of that distribution.
     """
 
     tokenizer: str
@@ -75,19 +75,19 @@ class CorpusRecord:
 
 
 def read_record(path: Path) -> CorpusRecord:
-    """What a corpus.json says; anything else is refused."""
+    """Read and validate a corpus.json."""
     content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE_FILE_BYTES)
     if content.get("format") != FORMAT:
-        raise FileError(f"{path} is not a corpus of normscope's\nfix: name a folder that was prepared by it")
+        raise FileError(f"{path} is not a normscope corpus\nfix: name a folder that `normscope prepare` wrote")
     if content.get("version") != VERSION:
         raise FileError(
-            f"{path} has version {content.get('version')!r:.40} of the format, but version {VERSION} is known here\n"
-            f"fix: prepare the corpus anew, or use the normscope that wrote it"
+            f"{path} has format version {content.get('version')!r:.40}, but this normscope reads version {VERSION}\n"
+            f"fix: prepare the corpus again, or use the normscope version that wrote it"
         )
     content = without_checksum(content, name=str(path), fix=_FIX)
     del content["format"], content["version"]
     names = {field.name for field in fields(CorpusRecord)}
     if content.keys() != names:
         wrong = ", ".join(sorted(content.keys() ^ names))
-        raise FileError(f"{path} is not valid: {wrong:.60} is missing, or not known here\nfix: {_FIX}")
+        raise FileError(f"{path} is not valid: missing or unknown field {wrong:.60}\nfix: {_FIX}")
     return convert(content, CorpusRecord, name=str(path), fix=_FIX)

@@ -1,26 +1,26 @@
-"""Long documents in smaller pieces, cut where it hurts least."""
+"""Split long documents into pieces, preferably at line ends."""
 
 from collections.abc import Sequence
 
 from normscope.data.readers import TextPieces
 
 
-def split_documents(pieces: TextPieces, size: int, whole: Sequence[str] = ()) -> TextPieces:
-    """The same documents, in pieces of at most `size` characters: a document that is no longer stays whole.
+def split_documents(pieces: TextPieces, size: int, protected: Sequence[str] = ()) -> TextPieces:
+    """Split documents into pieces of at most `size` characters.
 
-    Where it is cut depends on the document alone, and not on the pieces in which it came. A cut is after a line, else
-    before a space, else anywhere; but never inside of the words that are to stay whole.
+    The boundaries depend only on the document, not on the pieces in which it arrives. A boundary is after a line end if
+    possible, else before a space, else anywhere, but never inside one of the `protected` strings (special tokens).
 
     >>> list(split_documents(iter(["one two\\nthr", "ee four", None, "five", None]), size=9))
     ['one two\\n', 'three', ' four', None, 'five', None]
     """
-    text, ahead = "", max(map(len, whole), default=0)
+    text, ahead = "", max(map(len, protected), default=0)
     for piece in pieces:
-        # A word that begins before the place of a cut has to be there in full before it is known to be one.
-        text, room = (text, size) if piece is None else (text + piece, size + ahead)
+        # A protected string that starts before the boundary is only recognized once it has been read in full.
+        text, limit = (text, size) if piece is None else (text + piece, size + ahead)
         start = 0
-        while len(text) - start > room:
-            stop = avoid_splitting(text, _place(text, start + size // 2, start + size), whole, start)
+        while len(text) - start > limit:
+            stop = avoid_splitting(text, _boundary(text, start + size // 2, start + size), protected, start)
             yield text[start:stop]
             start = stop
         text = text[start:]
@@ -31,21 +31,21 @@ def split_documents(pieces: TextPieces, size: int, whole: Sequence[str] = ()) ->
             text = ""
 
 
-def avoid_splitting(text: str, place: int, words: Sequence[str], start: int = 0) -> int:
-    """The place of a cut, moved before a word that it would go through, or behind one that begins at `start`.
+def avoid_splitting(text: str, boundary: int, protected: Sequence[str], start: int = 0) -> int:
+    """Move a boundary out of a protected string: before it, or after it if it begins at `start`.
 
     >>> avoid_splitting("one<|end|>two", 6, ["<|end|>"]), avoid_splitting("<|end|>two", 3, ["<|end|>"])
     (3, 7)
     """
-    for word in words:
-        at = text.find(word, max(start, place - len(word) + 1), place + len(word) - 1)
-        if 0 <= at < place:
-            return at if at > start else at + len(word)
-    return place
+    for string in protected:
+        found = text.find(string, max(start, boundary - len(string) + 1), boundary + len(string) - 1)
+        if 0 <= found < boundary:
+            return found if found > start else found + len(string)
+    return boundary
 
 
-def _place(text: str, first: int, last: int) -> int:
-    """Where to cut, after `first` and not after `last`."""
+def _boundary(text: str, first: int, last: int) -> int:
+    """Return the best boundary in (first, last]."""
     newest = line = text.rfind("\n", first, last) + 1
     while line:
         if _keeps_words(text, line, last):
@@ -57,12 +57,12 @@ def _place(text: str, first: int, last: int) -> int:
     return space if space >= 0 else last
 
 
-def _keeps_words(text: str, place: int, last: int) -> bool:
-    """Whether a tokenizer that splits text into words finds the same ones if the text is cut after this line.
+def _keeps_words(text: str, boundary: int, last: int) -> bool:
+    """Whether a pre-tokenizer finds the same words if the text is split after this line end.
 
-    Such tokenizers take white space together, all but the last of it, which goes with the word that follows. So a cut
-    keeps the words after a line end between two words, and before the last line end of several.
+    Pre-tokenizers group whitespace, except for its last character, which belongs to the next word. So the words stay
+    the same after a single line end, and before the last of several line ends.
     """
-    if not text[place].isspace():
-        return not text[place - 2 : place - 1].isspace()
-    return text[place] == "\n" and place < last and not text[place + 1].isspace()
+    if not text[boundary].isspace():
+        return not text[boundary - 2 : boundary - 1].isspace()
+    return text[boundary] == "\n" and boundary < last and not text[boundary + 1].isspace()

@@ -1,4 +1,4 @@
-"""Where a corpus may go: into an empty folder, or into one that holds nothing but what a killed preparation left."""
+"""Check an output folder: it must be empty, or hold only the leftovers of an interrupted preparation."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from normscope.errors import FileError
 
 
 def check_output_folder(folder: str | Path) -> None:
-    """Refuse a folder in which something would be overwritten, or mixed with what belongs to others.
+    """Raise if writing a corpus to this folder would overwrite files or mix with unrelated ones.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -19,8 +19,8 @@ def check_output_folder(folder: str | Path) -> None:
     ...         check_output_folder(folder)
     ...     except FileError as error:
     ...         print(str(error).replace(folder, "FOLDER"))
-    FOLDER is not empty: it has notes.txt
-    fix: tokens need a folder of their own; name a new one with --out
+    FOLDER is not empty: it contains notes.txt
+    fix: name a new folder with --out
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -28,13 +28,12 @@ def check_output_folder(folder: str | Path) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if RECORD_NAME in names:
         raise FileError(
-            f"{folder} holds a prepared corpus already, and nothing is overwritten, for runs may learn from it\n"
-            f"fix: another folder with --out; or delete this one first, if no run needs it any more"
+            f"{folder} already holds a prepared corpus, which runs may depend on\n"
+            f"fix: name another folder with --out, or delete this one if no run needs it"
         )
-    leftovers = {TOKENIZER_NAME, *map(part_name, PARTS)}  # without the record, which is written last
-    strange = [name for name in names if name not in leftovers and not name.startswith(".")]
-    if strange:
+    leftovers = {TOKENIZER_NAME, *map(part_name, PARTS)}  # the record is written last
+    unrelated = [name for name in names if name not in leftovers and not name.startswith(".")]
+    if unrelated:
         raise FileError(
-            f"{folder} is not empty: it has {', '.join(strange[:3])}\n"
-            f"fix: tokens need a folder of their own; name a new one with --out"
+            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: name a new folder with --out"
         )

@@ -1,4 +1,4 @@
-"""The rows of a .parquet file. Only this file needs pyarrow, which does not come with the package."""
+"""Read .parquet files with pyarrow, an optional dependency."""
 
 import importlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _ROWS_AT_A_TIME = 256
 
 
 def read_parquet(source: SourceFile) -> Iterator[str | None]:
-    """Each row's text, and a None after each."""
+    """Yield the text of each row, followed by None."""
     try:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -25,22 +25,22 @@ def read_parquet(source: SourceFile) -> Iterator[str | None]:
                 for text in rows.column(0).to_pylist():
                     number += 1
                     if text is None:
-                        problem = f"{source.name}, row {number}: {source.column!r} is null, not a text"
-                        raise FileError(f"{problem}\nfix: leave such rows out")
+                        problem = f"{source.name}, row {number}: {source.column!r} is null, not a string"
+                        raise FileError(f"{problem}\nfix: remove such rows")
                     yield text
                     yield None
     except (arrow.ArrowException, UnicodeDecodeError) as error:
-        raise FileError(f"{source.name} cannot be read as parquet: {error}\nfix: copy or write it anew") from error
+        raise FileError(f"{source.name} is not a valid parquet file: {error}\nfix: copy or write it again") from error
 
 
 def _check_column(source: SourceFile, arrow: Any, schema: Any) -> None:
     if source.column not in schema.names:
         names = ", ".join(map(repr, schema.names))
         raise FileError(
-            f"{source.name} has no column {source.column!r}, but {names}\nfix: {column_advice(schema.names)}"
+            f"{source.name} has no column {source.column!r}; it has {names}\nfix: {column_advice(schema.names)}"
         )
     kind = schema.field(source.column).type
-    values = kind.value_type if arrow.types.is_dictionary(kind) else kind  # a pandas category is a dictionary
+    values = kind.value_type if arrow.types.is_dictionary(kind) else kind  # pandas categories are dictionaries
     if values not in (arrow.string(), arrow.large_string()):
         raise FileError(
             f"column {source.column!r} of {source.name} holds {kind}, not text\nfix: {column_advice(schema.names)}"

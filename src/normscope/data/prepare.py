@@ -1,4 +1,4 @@
-"""From what a user names to a prepared folder."""
+"""Prepare a corpus: read text, split it, tokenize it and write it to a folder."""
 
 import os
 import shutil
@@ -20,15 +20,15 @@ from normscope.data.tokenizers.choose import AUTO, check_tokenizer_option, choos
 from normscope.data.write_corpus import write_corpus
 from normscope.errors import DtypeError, FileError
 
-_LITTLE = 100_000
+_SMALL_CORPUS = 100_000
 
 
 def source_names(sources: object) -> list[str | Path]:
-    """One path, or several, as a list of them; anything else is refused."""
+    """Return one or several paths as a list."""
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     if not isinstance(sources, Iterable):
-        raise DtypeError(f"text is read from paths, each a str or a Path, but got {short_repr(sources)}")
+        raise DtypeError(f"sources must be paths (str or Path), but got {short_repr(sources)}")
     names = list(sources)
     for name in names:
         if name != STDIN:
@@ -49,24 +49,24 @@ def prepare(
     allow_special: bool = False,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Read text, split it, turn it into tokens, and write these to a folder; a text larger than the memory will do.
+    """Read text, split it, tokenize it and write it to a folder. The text may be larger than memory.
 
-    The folder gets train.bin, validation.bin, tokenizer.json and, last, corpus.json. An older corpus in it is replaced
-    when the new one is whole.
+    Writes train.bin, validation.bin, tokenizer.json and, last, corpus.json. An existing corpus is replaced once the
+    new one is complete.
 
     Args:
-        sources: files, folders, patterns such as "books/*.txt", or "-" for what is piped in.
-        folder: where the corpus goes.
-        tokenizer: "characters", "bytes", "bpe", the path of a tokenizer.json, or "auto", which takes what suits the
-            text: bpe, with fewer tokens for a short text; characters for a very short one, and for Chinese and others
-            with many characters of several bytes.
-        vocab_size: how many tokens "bpe" learns; 2048 unless told otherwise.
-        column: where the text is in .jsonl and .parquet files.
-        seed: decides which pieces are held out.
-        split: "random" holds out pieces from everywhere, "tail" the end of the text.
-        val_fraction: of the text that is held out; by default a tenth, or a megabyte if that is less.
-        allow_special: whether <|endoftext|> in the text, and the names of other special tokens, stand for these tokens.
-        progress: is told how many bytes have been read, of how many.
+        sources: files, folders, patterns such as "books/*.txt", or "-" for standard input.
+        folder: output folder.
+        tokenizer: "characters", "bytes", "bpe", the path of a tokenizer.json, or "auto". "auto" chooses bpe, with a
+            smaller vocabulary for a short text; characters for a very short text, and for scripts such as Chinese with
+            many multi-byte characters.
+        vocab_size: vocabulary size of "bpe" (default: 2048).
+        column: column of .jsonl and .parquet files that holds the text.
+        seed: random seed of the split.
+        split: "random" holds out random pieces, "tail" the end of the text.
+        val_fraction: fraction of the text that is held out (default: 0.1, at most about 1 MB).
+        allow_special: parse special tokens such as <|endoftext|> in the text.
+        progress: called with the bytes read so far and the total.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -83,21 +83,21 @@ def prepare(
     special = special_names(tokenizer) if allow_special else ()
     as_path(folder, "a corpus")
     names = source_names(sources)
-    with _piped_in(folder) if STDIN in map(str, names) else nullcontext() as piped:
+    with _saved_stdin(folder) if STDIN in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
-        reading = SourceReader(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
-        seen = text_statistics(reading.pieces())
-        parts = choose_split(split, seed, val_fraction, seen, reading.preview, special)
+        reader = SourceReader(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
+        statistics = text_statistics(reader.pieces())
+        chosen_split = choose_split(split, seed, val_fraction, statistics, reader.preview, special)
 
         def texts() -> AssignedText:
-            return parts.assign(reading.pieces())
+            return chosen_split.assign(reader.pieces())
 
         def preview() -> AssignedText:
-            return parts.assign(reading.preview())
+            return chosen_split.assign(reader.preview())
 
-        chosen, more = choose_tokenizer(tokenizer, vocab_size, seen, texts, preview, special)
+        chosen, more = choose_tokenizer(tokenizer, vocab_size, statistics, texts, preview, special)
         if tokenizer == AUTO and isinstance(chosen, CharacterTokenizer):
-            reading.skip()  # there was nothing to learn
+            reader.skip_pass()  # characters need no training pass
         return write_corpus(
             Path(folder),
             texts(),
@@ -112,28 +112,28 @@ def prepare(
                 "val_fraction": val_fraction,
                 "allow_special": allow_special,
             },
-            sources=reading.fingerprints,
-            notices=(*notices, *more, *_if_little(seen)),
+            sources=reader.fingerprints,
+            notices=(*notices, *more, *_if_small(statistics)),
         )
 
 
 @contextmanager
-def _piped_in(folder: str | Path) -> Iterator[Path]:
-    """What is piped in, as a file: a text is read more than once, and a pipe cannot be."""
-    with temporary_folder(folder) as place:
-        path = place / "piped.txt"
+def _saved_stdin(folder: str | Path) -> Iterator[Path]:
+    """Copy standard input to a file: the text is read several times."""
+    with temporary_folder(folder) as temporary:
+        path = temporary / "stdin.txt"
         try:
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
         except OSError as error:
-            raise FileError(f"cannot keep what is piped in, in {folder}: {error.strerror or error}") from error
+            raise FileError(f"cannot save standard input in {folder}: {error.strerror or error}") from error
         yield path
 
 
-def _if_little(seen: TextStatistics) -> list[str]:
-    if seen.characters >= _LITTLE:
+def _if_small(statistics: TextStatistics) -> list[str]:
+    if statistics.characters >= _SMALL_CORPUS:
         return []
     return [
-        f"the corpus has only {seen.characters:,} characters: a model reads them many times and learns them by heart; "
-        f"more text helps, or a smaller model and fewer steps"
+        f"small corpus ({statistics.characters:,} characters): expect overfitting; "
+        f"add text, or lower --depth or --steps"
     ]

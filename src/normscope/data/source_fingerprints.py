@@ -1,4 +1,4 @@
-"""What the sources looked like when they were read, to tell later whether they have changed."""
+"""Fingerprints of source files, to detect later changes."""
 
 import hashlib
 import stat
@@ -14,14 +14,14 @@ SourceChange = Literal["changed", "missing"]
 
 @dataclass(frozen=True)
 class SourceFingerprint:
-    """One source, as it was.
+    """A source file at the time it was read.
 
     Args:
-        name: what the user called it.
-        path: where it was, in full, so that it is found from any folder.
-        size: its bytes.
-        mtime_ns: when it was last written, in nanoseconds.
-        sha256: the checksum of all its bytes.
+        name: the name the user gave.
+        path: absolute path.
+        size: size in bytes.
+        mtime_ns: modification time in nanoseconds.
+        sha256: checksum of the contents.
     """
 
     name: str
@@ -32,18 +32,18 @@ class SourceFingerprint:
 
 
 def changed_sources(fingerprints: Iterable[SourceFingerprint]) -> dict[str, SourceChange]:
-    """The names of the files that are not what they were, and whether they have changed or are missing.
+    """Return the names of the files that have changed or are missing.
 
-    A file of the same size and time is taken to be the same; one of the same size and another time is read. What was
-    piped in cannot be looked at again, and never counts as changed.
+    A file with the same size and modification time counts as unchanged; with another time, its checksum decides.
+    Standard input cannot be read again and never counts as changed.
     """
     found: dict[str, SourceChange] = {}
     for was in fingerprints:
         if was.name == STDIN:
             continue
         change = _change(Path(was.path), was)
-        # Moved together with the prepared folder, a file is still found under the name that it was given. What else
-        # has that name, in the folder where one happens to be, is another file.
+        # A file that was moved together with the corpus is found under its relative name. An unrelated file of that
+        # name in the current folder does not count.
         if change is not None and not (change == "missing" and _change(Path(was.name), was) is None):
             found[was.name] = change
     return found
@@ -57,7 +57,7 @@ def _change(path: Path, was: SourceFingerprint) -> SourceChange | None:
         if now.st_size != was.size:
             return "changed"
         return None if now.st_mtime_ns == was.mtime_ns or file_sha256(path) == was.sha256 else "changed"
-    except OSError:  # it is not there, or may not be looked at
+    except OSError:  # missing, or not readable
         return "missing"
 
 

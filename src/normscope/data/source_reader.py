@@ -1,4 +1,4 @@
-"""The sources as one text that can be read again and again, and that has to be the same each time."""
+"""Read source files in several passes, and verify that they do not change in between."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -9,18 +9,18 @@ from normscope.data.sources import SourceFile
 from normscope.errors import FileError
 
 Progress = Callable[[int, int], None]
-"""Is told how many bytes have been read, of how many in all passes together."""
+"""Callback that gets the bytes read so far and the total of all passes."""
 
 
 class SourceReader:
-    """Reads the sources, one after the other, as often as it is asked to.
+    """Reads source files in several passes.
 
-    The first pass takes the fingerprints, and later ones check that no file has changed meanwhile.
+    The first pass records their fingerprints; later passes check that no file has changed.
 
     Args:
         sources: the files.
-        passes: how often they will be read, for `progress`.
-        progress: is told how far it has come.
+        passes: number of passes, for `progress`.
+        progress: called with the bytes read so far and the total.
     """
 
     def __init__(self, sources: Sequence[SourceFile], passes: int, progress: Progress | None = None) -> None:
@@ -33,40 +33,40 @@ class SourceReader:
 
     @property
     def fingerprints(self) -> tuple[SourceFingerprint, ...]:
-        """The fingerprint of each source, after the first pass."""
+        """Fingerprint of each source, after the first pass."""
         return tuple(self._fingerprints.values())
 
     def pieces(self) -> TextPieces:
-        """One whole pass."""
+        """Read all documents in one pass."""
         for source in self._sources:
             size, written = _status(source)
             digest = hashlib.sha256()
             counted = self._done
 
-            def watch(data: bytes, digest: "hashlib._Hash" = digest) -> None:
+            def on_bytes(data: bytes, digest: "hashlib._Hash" = digest) -> None:
                 digest.update(data)
                 self._done += len(data)
 
-            for piece in read_documents(source, watch):
-                self._tell()
+            for piece in read_documents(source, on_bytes):
+                self._report()
                 yield piece
             now = SourceFingerprint(source.name, str(source.path.resolve()), size, written, digest.hexdigest())
             if self._fingerprints.setdefault(source, now).sha256 != now.sha256 or self._done - counted != size:
                 raise FileError(
-                    f"{source.name} changed while it was being read\nfix: wait until it is whole, and start again"
+                    f"{source.name} changed while it was being read\nfix: wait until it is complete, then try again"
                 )
-            self._tell()
+            self._report()
 
     def preview(self) -> TextPieces:
-        """A pass that need not come to its end, and that nobody is told of."""
+        """Read documents without progress or checks; the pass may be abandoned."""
         for source in self._sources:
             yield from read_documents(source, lambda _: None)
 
-    def skip(self) -> None:
-        """A pass that turned out not to be needed: for `progress` it is done."""
+    def skip_pass(self) -> None:
+        """Count a pass as done for `progress`."""
         self._done += sum(self._sizes)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
 
@@ -75,5 +75,5 @@ def _status(source: SourceFile) -> tuple[int, int]:
     try:
         status = source.path.stat()
     except OSError as error:
-        raise FileError(f"cannot read {source.name}: {error.strerror}\nfix: check that it is still there") from error
+        raise FileError(f"cannot read {source.name}: {error.strerror}\nfix: check that it still exists") from error
     return status.st_size, status.st_mtime_ns

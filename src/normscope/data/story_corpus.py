@@ -1,4 +1,4 @@
-"""The built-in stories as a corpus: text without end, and the least that a model can need for it is known."""
+"""Prepare the built-in stories as a corpus whose entropy is known."""
 
 import json
 import math
@@ -20,8 +20,8 @@ from normscope.storage.files import AtomicFile
 
 
 @dataclass(frozen=True)
-class _Told:
-    """How much has been told, and what it cost the teller."""
+class _Generated:
+    """Size and cost of generated stories."""
 
     bytes: int
     nats: float
@@ -37,17 +37,17 @@ def prepare_stories(
     vocab_size: int | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Write the built-in stories to a folder, as `prepare` does a user's text.
+    """Generate stories and write them to a folder as a prepared corpus.
 
-    The validation stories come from a series of their own, which no training text of any seed has a part in. The record
-    says how many bits a byte the teller itself needs for them: a model's loss comes down to this floor, not below it.
+    Validation stories have their own seeds, which no training corpus uses. The record contains their entropy in bits
+    per byte: the lowest loss that a model can reach.
 
     Args:
-        folder: where the corpus goes.
-        size_bytes, validation_bytes: how much to tell, to the end of the story in which that is reached.
-        seed: of the stories.
+        folder: output folder.
+        size_bytes, validation_bytes: minimum size of each part; the last story is always complete.
+        seed: random seed.
         tokenizer, vocab_size: as in `prepare`.
-        progress: is told how many bytes have been told, of how many.
+        progress: called with the bytes generated so far and the total.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -58,17 +58,15 @@ def prepare_stories(
     check_positive_int(size_bytes=size_bytes, validation_bytes=validation_bytes)
     check_seed(seed=seed)
     if 2 * seed + 1 >= SEED_LIMIT:
-        raise ConfigError(
-            f"seed={seed} must be below 2^63 for the stories: each seed has two series\nfix: a smaller one"
-        )
+        raise ConfigError(f"seed={seed} must be below 2^63 for the stories, which use two seeds\nfix: a smaller seed")
     check_tokenizer_option(tokenizer, vocab_size)
-    with temporary_folder(folder) as place:
-        files = [SourceFile(part, place / f"{part}.jsonl", "jsonl") for part in PARTS]
+    with temporary_folder(folder) as temporary:
+        files = [SourceFile(part, temporary / f"{part}.jsonl", "jsonl") for part in PARTS]
         total = size_bytes + validation_bytes
-        # Even series are for training and odd ones for validation.
-        trained = _tell(files[0].path, 2 * seed, size_bytes, 0, total, progress)
-        held_out = _tell(files[1].path, 2 * seed + 1, validation_bytes, trained.bytes, total, progress)
-        seen = text_statistics(SourceReader(files, passes=1).pieces())
+        # Even seeds are for training, odd ones for validation.
+        trained = _write_stories(files[0].path, 2 * seed, size_bytes, 0, total, progress)
+        held_out = _write_stories(files[1].path, 2 * seed + 1, validation_bytes, trained.bytes, total, progress)
+        statistics = text_statistics(SourceReader(files, passes=1).pieces())
 
         def texts() -> AssignedText:
             return (
@@ -77,7 +75,7 @@ def prepare_stories(
                 for text in SourceReader([file], 1).pieces()
             )
 
-        chosen, notices = choose_tokenizer(tokenizer, vocab_size, seen, texts, texts)
+        chosen, notices = choose_tokenizer(tokenizer, vocab_size, statistics, texts, texts)
         return write_corpus(
             Path(folder),
             texts(),
@@ -95,16 +93,16 @@ def prepare_stories(
         )
 
 
-def _tell(path: Path, series: int, size: int, before: int, total: int, progress: Progress | None) -> _Told:
-    """Write stories to a file, one a line; reading them again is faster than telling them again."""
-    told, nats = 0, 0.0
+def _write_stories(path: Path, seed: int, size: int, before: int, total: int, progress: Progress | None) -> _Generated:
+    """Write stories to a .jsonl file: reading them again is faster than generating them again."""
+    written, nats = 0, 0.0
     with AtomicFile(path) as file:
-        for story in stories(series):
+        for story in stories(seed):
             file.write(json.dumps({"text": story.text}).encode() + b"\n")
-            told += len(story.text.encode())
+            written += len(story.text.encode())
             nats += story.nats
             if progress is not None:
-                progress(min(before + told, total), total)
-            if told >= size:
+                progress(min(before + written, total), total)
+            if written >= size:
                 break
-    return _Told(told, nats)
+    return _Generated(written, nats)

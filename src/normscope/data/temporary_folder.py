@@ -1,4 +1,4 @@
-"""A place for what a preparation writes on its way, beside what will come of it."""
+"""Temporary folders for files in preparation, inside the output folder."""
 
 import os
 import shutil
@@ -14,44 +14,44 @@ _PREFIX = ".preparing-"
 
 @contextmanager
 def temporary_folder(folder: str | Path) -> Iterator[Path]:
-    """A hidden folder in this one, and so on the same disk, for as long as the block lasts.
+    """Create a hidden temporary folder inside `folder` (on the same disk), and remove it at the end of the block.
 
-    A process that is killed leaves its place behind, and the next one that works here removes it. It knows it by its
-    lock: a place is locked as long as its process lives, however that ends.
+    A killed process leaves its temporary folder behind; the next call in the same folder removes it. Locks tell the two
+    apart: a temporary folder is locked while its process lives.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with temporary_folder(folder) as place:
-    ...         size = (place / "half.bin").write_bytes(b"half")
+    ...     with temporary_folder(folder) as temporary:
+    ...         size = (temporary / "half.bin").write_bytes(b"half")
     ...     os.listdir(folder)
     []
     """
     folder = make_folder(folder)
     with ExitStack() as held:
-        with _locked(folder, wait=True):  # or another might take a new place, not locked yet, for one left behind
-            _remove_left_behind(folder)
+        with _locked(folder, wait=True):  # otherwise another process could remove a folder that is not locked yet
+            _remove_abandoned(folder)
             try:
-                place = Path(held.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX)))
+                temporary = Path(held.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX)))
             except OSError as error:
                 raise write_error(folder / _PREFIX, error) from error
-            held.enter_context(_locked(place))
-        yield place
+            held.enter_context(_locked(temporary))
+        yield temporary
 
 
-def _remove_left_behind(folder: Path) -> None:
-    for place in folder.glob(f"{_PREFIX}*"):
-        with _locked(place) as alone:
-            if alone:
-                shutil.rmtree(place, ignore_errors=True)
+def _remove_abandoned(folder: Path) -> None:
+    for temporary in folder.glob(f"{_PREFIX}*"):
+        with _locked(temporary) as abandoned:
+            if abandoned:
+                shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
 def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a folder; says whether it is held now. It is not if another does, nor where the system has no such locks."""
+    """Lock a folder. Yields whether the lock was acquired; always False on systems without flock."""
     try:
         import fcntl
 
         number = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):  # Windows has neither the one nor the other
+    except (ImportError, OSError):  # Windows has no fcntl and cannot open folders
         yield False
         return
     try:

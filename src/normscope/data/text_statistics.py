@@ -1,4 +1,4 @@
-"""A first look at the whole text: how much there is, and which characters."""
+"""Statistics of a text: sizes and alphabet."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from normscope.data.tokenizers.characters import Alphabet
 
 @dataclass(frozen=True)
 class TextStatistics:
-    """What there is.
+    """Statistics of a text.
 
     Args:
-        documents: how many, empty ones aside.
-        characters, bytes: how many in all.
-        longest: the characters of the longest document.
-        alphabet: each character that occurs.
+        documents: number of non-empty documents.
+        characters, bytes: total size (bytes in UTF-8).
+        longest: characters of the longest document.
+        alphabet: the characters that occur, sorted.
     """
 
     documents: int
@@ -25,21 +25,21 @@ class TextStatistics:
 
 
 def text_statistics(pieces: TextPieces) -> TextStatistics:
-    """Read all the text once.
+    """Compute the statistics in one pass.
 
     >>> text_statistics(iter(["one ", "two", None, "é", None, None]))
     TextStatistics(documents=2, characters=8, bytes=9, longest=7, alphabet=' enotwé')
     """
     alphabet = Alphabet()
-    documents = characters = size = longest = this = 0
+    documents = characters = size = longest = current = 0
     for text in pieces:
         if text is None:
-            documents += this > 0
-            longest = max(longest, this)
-            this = 0
+            documents += current > 0
+            longest = max(longest, current)
+            current = 0
         else:
             alphabet.add(text)
-            this += len(text)
+            current += len(text)
             characters += len(text)
             size += len(text.encode())
     return TextStatistics(documents, characters, size, longest, str(alphabet))

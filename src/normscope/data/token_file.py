@@ -1,4 +1,4 @@
-"""A file of tokens, read where it lies on disk: a corpus may be larger than the memory."""
+"""Token files, read from disk on demand: a corpus may be larger than memory."""
 
 import os
 import threading
@@ -16,15 +16,15 @@ from normscope.storage.json_files import reraise_as
 
 
 class TokenFile:
-    """The tokens of one part of a corpus: raw little-endian numbers, of which only what is asked for is read.
+    """The tokens of one part of a corpus: a raw little-endian array of which only the requested windows are read.
 
-    It is not mapped into memory. The pages of a mapping count as the process's own, up to two megabytes for each
-    window, and a long run over a huge corpus would seem to need all the memory there is.
+    The file is not memory-mapped: mapped pages count as memory of the process, up to 2 MB per window, so a long run
+    over a large corpus would appear to use all memory.
 
     Args:
         path: the file.
         dtype: "uint8", "uint16" or "uint32".
-        text_bytes: how many bytes of UTF-8 the tokens stand for, ends of documents aside; `bytes` from then on.
+        text_bytes: UTF-8 bytes of the text, without end-of-text tokens; stored as `bytes`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,17 +39,17 @@ class TokenFile:
         self.path = Path(path)
         self.dtype = np.dtype(dtype)
         self.bytes = text_bytes
-        with reraise_as(FileError, "prepare the corpus anew"), open_regular(self.path) as file:
-            # The file stays open: it is the same one to the end, even if another takes its place meanwhile.
+        with reraise_as(FileError, "prepare the corpus again"), open_regular(self.path) as file:
+            # Keep the file open: it stays the same even if another file replaces it.
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
         size = os.fstat(self._file).st_size
         self.tokens, rest = divmod(size, self.dtype.itemsize)
         if rest:
             raise FileError(
-                f"{path} has {size} bytes, which is no whole number of {dtype}\nfix: prepare the corpus anew"
+                f"{path} has {size} bytes, not a multiple of the size of {dtype}\nfix: prepare the corpus again"
             )
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return self.tokens
@@ -58,33 +58,33 @@ class TokenFile:
         return f"TokenFile({str(self.path)!r}, {self.dtype.name!r}, tokens={len(self)}, text_bytes={self.bytes})"
 
     def window(self, start: int, length: int) -> Tokens:
-        """The `length` tokens from `start` on."""
+        """Return `length` tokens from `start`."""
         if not is_integer(start, least=0) or not is_integer(length, least=0) or start + length > len(self):
             raise ShapeError(
-                f"tokens {start!r} to {start!r} + {length!r} were asked for, but {self.path.name} has {len(self)}"
+                f"a window of {length!r} tokens from {start!r} is out of range: {self.path.name} has {len(self)} tokens"
             )
         return np.frombuffer(self._read(int(start), int(length)), dtype=self.dtype.newbyteorder("<")).astype(self.dtype)
 
     def windows(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """A row of `length` tokens from each start on, as 64-bit numbers."""
+        """Return `length` tokens from each start: an int64 array of shape (starts, length)."""
         rows = np.empty((len(starts), length), dtype=np.int64)
         for row, start in zip(rows, starts.tolist(), strict=True):
             row[:] = self.window(start, length)
         return rows
 
     def _read(self, start: int, length: int) -> bytes:
-        size, place = length * self.dtype.itemsize, start * self.dtype.itemsize
+        size, offset = length * self.dtype.itemsize, start * self.dtype.itemsize
         try:
-            data = self._read_bytes(size, place)
+            data = self._read_bytes(size, offset)
         except OSError as error:
             raise FileError(f"cannot read {self.path}: {error.strerror}") from error
         if len(data) < size:
-            raise FileError(f"{self.path} has become shorter while it was in use\nfix: prepare the corpus anew")
+            raise FileError(f"{self.path} was truncated while in use\nfix: prepare the corpus again")
         return data
 
-    def _read_bytes(self, size: int, place: int) -> bytes:
+    def _read_bytes(self, size: int, offset: int) -> bytes:
         if hasattr(os, "pread"):
-            return os.pread(self._file, size, place)
-        with self._turn:  # Windows has no reading that leaves the place alone
-            os.lseek(self._file, place, os.SEEK_SET)
+            return os.pread(self._file, size, offset)
+        with self._lock:  # Windows has no pread
+            os.lseek(self._file, offset, os.SEEK_SET)
             return os.read(self._file, size)

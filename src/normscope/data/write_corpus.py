@@ -1,4 +1,4 @@
-"""Text to a prepared folder: tokens on disk, and last of all the record that makes the folder whole."""
+"""Write a prepared corpus: token files, tokenizer and, last, the record that marks it as complete."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -15,37 +15,37 @@ from normscope.data.temporary_folder import temporary_folder
 from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
 from normscope.storage.files import AtomicFile, write_atomically, write_error
 
-_AT_A_TIME = 2**18
-"""So many characters are turned to tokens together: enough for two cores, and little memory."""
+_BATCH_CHARACTERS = 2**18
+"""Characters that are tokenized together: enough to use several cores, with little memory."""
 
 
 class _PartWriter:
-    """A part in the making."""
+    """Writes the token file of one part."""
 
     def __init__(self, file: AtomicFile, tokenizer: Tokenizer) -> None:
         self._file = file
         self._digest = hashlib.sha256()
         self._dtype = tokenizer.dtype.newbyteorder("<")
-        self._end = np.array([tokenizer.eos_token_id])
+        self._eos = np.array([tokenizer.eos_token_id])
         self._tokens = self._bytes = self._documents = 0
         self._ended = False
 
     def add(self, tokens: Tokens, text: str) -> None:
-        """Take tokens, and what of their text is text."""
+        """Write tokens; `text` is their text without special tokens."""
         self._bytes += len(text.encode())
-        self._documents += int((tokens == self._end).sum())  # none, unless special tokens are allowed in the text
-        self._ended = bool(len(tokens)) and tokens[-1] == self._end[0]
+        self._documents += int((tokens == self._eos).sum())  # 0 unless the text may contain special tokens
+        self._ended = bool(len(tokens)) and tokens[-1] == self._eos[0]
         self._write(tokens)
 
     def end_document(self) -> None:
-        if self._ended:  # by a special token in the text itself
+        if self._ended:  # by a special token in the text
             return
         self._documents += 1
         self._ended = True
-        self._write(self._end)
+        self._write(self._eos)
 
     def record(self) -> PartRecord:
-        documents = max(1, self._documents)  # a single text may have no end
+        documents = max(1, self._documents)  # a single text may have no end marker
         return PartRecord(self._tokens, self._bytes, documents, self._digest.hexdigest())
 
     def _write(self, tokens: Tokens) -> None:
@@ -67,22 +67,23 @@ def write_corpus(
     floor: float | None = None,
     expected_floor: float | None = None,
 ) -> Corpus:
-    """Write a prepared folder. An older one in its place stays whole until all of the new one is on the disk.
+    """Write a prepared corpus. An existing one in the folder stays complete until the new one is on disk.
 
-    `special` are names in the text that stand for special tokens.
+    `special` are the strings in the text that are parsed as special tokens.
     """
-    with temporary_folder(folder) as place:
+    with temporary_folder(folder) as temporary:
         with ExitStack() as files:
             writers = {
-                part: _PartWriter(files.enter_context(AtomicFile(place / part_name(part))), tokenizer) for part in PARTS
+                part: _PartWriter(files.enter_context(AtomicFile(temporary / part_name(part))), tokenizer)
+                for part in PARTS
             }
             _write_tokens(assigned, tokenizer, writers, special)
-        tokenizer.save(place / TOKENIZER_NAME)
+        tokenizer.save(temporary / TOKENIZER_NAME)
         record = CorpusRecord(
             tokenizer=tokenizer.kind,
             vocab_size=tokenizer.vocab_size,
             dtype=tokenizer.dtype.name,
-            tokenizer_sha256=file_sha256(place / TOKENIZER_NAME),
+            tokenizer_sha256=file_sha256(temporary / TOKENIZER_NAME),
             train=writers["train"].record(),
             validation=writers["validation"].record(),
             sources=sources,
@@ -91,34 +92,34 @@ def write_corpus(
             floor_bits_per_byte=floor,
             expected_floor_bits_per_byte=expected_floor,
         )
-        write_atomically(place / RECORD_NAME, record.to_json())
-        _move(place, folder)
+        write_atomically(temporary / RECORD_NAME, record.to_json())
+        _move(temporary, folder)
     return open_corpus(folder)
 
 
 def _write_tokens(
     assigned: AssignedText, tokenizer: Tokenizer, writers: Mapping[CorpusPart, _PartWriter], special: Collection[str]
 ) -> None:
-    waiting: list[tuple[CorpusPart, str | None]] = []
+    pending: list[tuple[CorpusPart, str | None]] = []
     size = 0
     for part, text in assigned:
-        waiting.append((part, text))
+        pending.append((part, text))
         size += 1 if text is None else len(text)
-        if size >= _AT_A_TIME:
-            _flush(waiting, tokenizer, writers, special)
-            waiting, size = [], 0
-    _flush(waiting, tokenizer, writers, special)
+        if size >= _BATCH_CHARACTERS:
+            _flush(pending, tokenizer, writers, special)
+            pending, size = [], 0
+    _flush(pending, tokenizer, writers, special)
 
 
 def _flush(
-    waiting: list[tuple[CorpusPart, str | None]],
+    pending: list[tuple[CorpusPart, str | None]],
     tokenizer: Tokenizer,
     writers: Mapping[CorpusPart, _PartWriter],
     special: Collection[str],
 ) -> None:
-    texts = [text for _, text in waiting if text is not None]
+    texts = [text for _, text in pending if text is not None]
     encoded = iter(tokenizer.encode_many(texts, allow_special=bool(special)))
-    for part, text in waiting:
+    for part, text in pending:
         if text is None:
             writers[part].end_document()
         else:
@@ -126,11 +127,11 @@ def _flush(
             writers[part].add(next(encoded), plain)
 
 
-def _move(place: Path, folder: Path) -> None:
-    """Put the new files in their place. Meanwhile the folder is not whole, and has no record that says it were."""
+def _move(temporary: Path, folder: Path) -> None:
+    """Move the new files into the folder. The record is removed first, so that an interrupted move is detected."""
     try:
         (folder / RECORD_NAME).unlink(missing_ok=True)
         for name in (*map(part_name, PARTS), TOKENIZER_NAME, RECORD_NAME):
-            (place / name).replace(folder / name)
+            (temporary / name).replace(folder / name)
     except OSError as error:
         raise write_error(folder / RECORD_NAME, error) from error

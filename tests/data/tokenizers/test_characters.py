@@ -37,9 +37,9 @@ def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
     with pytest.raises(TokenError) as caught:
         CharacterTokenizer.of(["the cat "]).encode("the cat\t")
     assert str(caught.value) == (
-        r"'\t' (U+0009, a character without a name) is not in the tokenizer's alphabet of 6 characters; it is at "
+        r"'\t' (U+0009, unnamed character) is not in the tokenizer's alphabet of 6 characters, at "
         r"position 7 of the text: 'the cat\t'"
-        "\nfix: leave it out, add text that has it to the corpus, or use the tokenizer 'bytes' or 'bpe', which know "
+        "\nfix: remove it, add text that contains it to the corpus, or use the tokenizer 'bytes' or 'bpe', which encode "
         "every character"
     )
     with pytest.raises(TokenError, match=r"^'🐈' \(U\+1F408, CAT\) .*…'the the the the the 🐈 the the the the th'…"):
@@ -48,5 +48,5 @@ def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
 
 @pytest.mark.parametrize("wrong", ["", "ba", "aa", None, ["a", "b"]])
 def test_what_is_no_alphabet_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="an alphabet is each character once, in the order of Unicode, but got "):
+    with pytest.raises(ConfigError, match="an alphabet must be unique characters in Unicode order, but got "):
         CharacterTokenizer(wrong)

@@ -59,7 +59,7 @@ def test_the_choice_is_told_and_can_be_overruled(tmp_path: Path) -> None:
     corpus = prepare(text, tmp_path / "auto", tokenizer="auto")
     assert corpus.tokenizer.kind == "characters"
     assert corpus.notices[0].startswith(
-        f"tokens are the {corpus.tokenizer.vocab_size - 1} characters of the text, since"
+        f"tokenizer: the {corpus.tokenizer.vocab_size - 1} characters of the text, because"
     )
     overruled = prepare(text, tmp_path / "bpe", tokenizer="auto", vocab_size=260)
     assert (overruled.tokenizer.kind, overruled.tokenizer.vocab_size) == ("bpe", 260)

@@ -1,7 +1,7 @@
-"""Tokenizers: text to numbers and back, one file a kind.
+"""Tokenizers, one file per kind.
 
-A tokenizer that is learnt (`bpe.train_bpe`) or read from elsewhere (`library.LibraryTokenizer`) needs Hugging Face's
-library, which is loaded with those files and not before.
+`bpe.train_bpe` and `huggingface.HuggingFaceTokenizer` need Hugging Face's `tokenizers`, which is imported with those
+modules only.
 """
 
 from normscope.data.tokenizers.base import DecodeStream, TokenIds, Tokenizer, Tokens

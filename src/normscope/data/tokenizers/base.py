@@ -1,4 +1,4 @@
-"""What every tokenizer can do: text to numbers and back, at once or token by token."""
+"""Base classes of tokenizers: encode, decode, and decode token by token."""
 
 import codecs
 import re
@@ -14,50 +14,50 @@ from normscope.errors import DtypeError, TokenError
 from normscope.storage.files import write_atomically
 
 EOS_TOKEN = "<|end|>"
-"""How the token that ends a document is called."""
+"""The end-of-text token of tokenizers trained here."""
 
 EOS_NAMES = (EOS_TOKEN, "<|endoftext|>")
-"""What a text may call the end of a document; the second is what most corpora have between their texts."""
+"""Strings that are parsed as the end-of-text token; most corpora use the second."""
 
 DEFAULT_VOCAB_SIZE = 2048
-"""How many tokens byte-pair encoding learns, unless told otherwise."""
+"""Default vocabulary size of byte-pair encoding."""
 
 TokenIds = Sequence[int] | NDArray[np.integer]
 Tokens = NDArray[np.unsignedinteger]
 
 
 class DecodeStream(ABC):
-    """Tokens in, one by one; text out as soon as it is whole.
+    """Incremental decoder: takes tokens one by one and returns text as soon as it is complete.
 
-    A character whose bytes are spread over several tokens comes out with the last of them. All that `push` and
-    `finish` gave, one after the other, is what the tokenizer's `decode` gives.
+    A character whose bytes span several tokens is returned with the last of them. The concatenated results of `push`
+    and `finish` equal `Tokenizer.decode` of all tokens.
     """
 
     @abstractmethod
     def push(self, token: int) -> str:
-        """Take the next token; returns the text that is certain now, often of that token, sometimes nothing."""
+        """Add the next token and return the text that is complete now, possibly empty."""
 
     def finish(self, *, cut: bool = False) -> str:
-        """The text that was still waiting for more.
+        """Return the remaining text.
 
         Args:
-            cut: the text was cut off here, for its length: half a character at its end is left out. Otherwise it is
-                U+FFFD, as are bytes that no further ones could make a character of.
+            cut: the text was truncated here: drop an incomplete character at its end. Otherwise it becomes U+FFFD, like
+                all invalid bytes.
         """
         return ""
 
 
 class Tokenizer(ABC):
-    """Text to token ids and back.
+    """Converts between text and token ids.
 
-    A text is text: what looks like a special token in it, such as "<|end|>", is spelled out like any other words,
-    unless `allow_special` is set. Special tokens, `end` among them, have no text: `decode` leaves them out.
+    Special tokens in a text, such as "<|end|>", are encoded as ordinary text unless `allow_special` is set. `decode`
+    omits special tokens.
 
     Attributes:
-        kind: what sort of tokenizer this is, for people to read.
-        vocab_size: how many tokens there are.
-        end: the id of the token that ends a document; `encode` never gives it, unless asked to.
-        notices: what its user should know.
+        kind: name of the kind of tokenizer.
+        vocab_size: number of tokens.
+        eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`.
+        notices: warnings for the user.
     """
 
     kind: str
@@ -67,26 +67,26 @@ class Tokenizer(ABC):
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The smallest type of whole numbers that holds every token."""
+        """Smallest unsigned dtype that holds every token id."""
         return smallest_dtype(self.vocab_size)
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Special tokens by the names that they have in a text; the end goes by all of END_NAMES."""
+        """Ids of the special tokens by name; all EOS_NAMES map to `eos_token_id`."""
         return dict.fromkeys(EOS_NAMES, self.eos_token_id)
 
     def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
-        """The tokens of a text, without an end.
+        """Encode a text, without an end-of-text token.
 
         Args:
-            text: any.
-            allow_special: whether the names of special tokens in the text stand for these tokens. Leave it off for
-                text that others wrote, or whoever wrote it can end a document.
+            text: the text.
+            allow_special: parse the names of special tokens. Leave it off for untrusted text, which could otherwise end
+                a document.
         """
         return self.encode_many([text], allow_special=allow_special)[0]
 
     def encode_many(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
-        """The tokens of several texts, each for itself; some tokenizers are faster so."""
+        """Encode several texts; faster than one by one for some tokenizers."""
         if not allow_special:
             return self._encode_many(texts)
         special = self.special_tokens
@@ -102,43 +102,43 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, text: str) -> Tokens:
-        """The tokens of a text in which nothing is special."""
+        """Encode a text without special tokens."""
 
     @abstractmethod
     def decode(self, tokens: TokenIds) -> str:
-        """The text of some tokens; bytes that are no character become U+FFFD."""
+        """Decode tokens; invalid bytes become U+FFFD."""
 
     @abstractmethod
     def stream(self, after: TokenIds = ()) -> DecodeStream:
-        """A new stream, for text that is made token by token.
+        """Create an incremental decoder.
 
         Args:
-            after: the tokens that it goes on from, whose text is known already. What a word looks like may hang on
-                them: Llama's have a space before them, but not where a text begins.
+            after: the tokens before, whose text is already known. They may affect the next text: Llama's tokenizer puts
+                a space before a word, except at the start of a text.
         """
 
     @abstractmethod
     def to_json(self) -> str:
-        """What `save` writes."""
+        """Return the contents of the file that `save` writes."""
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to a JSON file that `load_tokenizer` reads."""
         write_atomically(path, self.to_json())
 
     def check_token(self, token: int) -> int:
-        """Refuse what is not a token of this vocabulary."""
+        """Raise if this is not a token id of the vocabulary."""
         if not is_integer(token, least=0) or token >= self.vocab_size:
-            raise TokenError(f"{token!r} is not a token: the vocabulary has the ids 0 to {self.vocab_size - 1}")
+            raise TokenError(f"{token!r} is not a token id: expected 0 to {self.vocab_size - 1}")
         return int(token)
 
     def check_tokens(self, tokens: TokenIds) -> NDArray[np.int64]:
-        """Refuse what is not tokens of this vocabulary; returns them as one array."""
+        """Validate token ids and return them as an array."""
         ids = np.asarray(tokens)
         if ids.size == 0:
             return np.zeros(0, dtype=np.int64)
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise DtypeError(
-                f"tokens are a row of whole numbers, but got {ids.dtype} of shape {ids.shape}\n"
+                f"tokens must be a 1-D integer sequence, but got {ids.dtype} of shape {ids.shape}\n"
                 f"fix: decode one row at a time"
             )
         for extreme in (int(ids.min()), int(ids.max())):
@@ -147,7 +147,7 @@ class Tokenizer(ABC):
 
 
 def split_special(text: str, names: Iterable[str]) -> list[str]:
-    """The text in parts: names are parts of their own, the longer one where two begin at one place.
+    """Split a text at the names of special tokens, which become parts of their own; the longest match wins.
 
     >>> split_special("one<|end|>two", ["<|end|>"]), split_special("", ["<|end|>"])
     (['one', '<|end|>', 'two'], [''])
@@ -159,7 +159,7 @@ def split_special(text: str, names: Iterable[str]) -> list[str]:
 
 
 def smallest_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest type of whole numbers for ids below `vocab_size`.
+    """Return the smallest unsigned dtype for ids below `vocab_size`.
 
     >>> smallest_dtype(256), smallest_dtype(257)
     (dtype('uint8'), dtype('uint16'))
@@ -168,35 +168,37 @@ def smallest_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def encode_utf8(text: str) -> bytes:
-    """The bytes of a text; half a surrogate pair, which Python's texts can hold, is no character and is refused."""
+    """Encode a text as UTF-8; raise a TokenError for lone surrogates."""
     check_text(text)
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TokenError(
-            f"the text has half a character at position {error.start}: U+{ord(text[error.start]):04X} in "
-            f"{excerpt(text, error.start)}\nfix: text.encode('utf-8', 'replace').decode() puts '?' in its place"
+            f"lone surrogate U+{ord(text[error.start]):04X} at position {error.start} of the text: "
+            f"{excerpt(text, error.start)}\nfix: text.encode('utf-8', 'replace').decode() replaces it by '?'"
         ) from None
 
 
 def check_text(text: object) -> None:
     if not isinstance(text, str):
-        raise DtypeError(f"text is a str, but got {type(text).__name__}\nfix: decode bytes first: data.decode('utf-8')")
+        raise DtypeError(
+            f"text must be a str, but got {type(text).__name__}\nfix: decode bytes first: data.decode('utf-8')"
+        )
 
 
-def excerpt(text: str, place: int, reach: int = 20) -> str:
-    """The words around a place in a text, for a message."""
-    start, stop = max(0, place - reach), place + reach
+def excerpt(text: str, position: int, reach: int = 20) -> str:
+    """Return the text around a position, for a message."""
+    start, stop = max(0, position - reach), position + reach
     return f"{'…' * (start > 0)}{printable_repr(text[start:stop])}{'…' * (stop < len(text))}"
 
 
 def printable_repr(text: str) -> str:
-    """A text in quotes that can be printed, whatever is in it."""
+    """Return a repr that can be printed even if the text has lone surrogates."""
     return repr(text).encode("utf-8", "backslashreplace").decode()
 
 
 class ByteDecodeStream(DecodeStream):
-    """Text from tokens that are bytes of UTF-8."""
+    """Incremental decoder for tokens that are UTF-8 bytes."""
 
     def __init__(self, tokenizer: Tokenizer, table: Sequence[bytes]) -> None:
         self._tokenizer = tokenizer
@@ -211,5 +213,5 @@ class ByteDecodeStream(DecodeStream):
 
 
 def decode_bytes(table: Sequence[bytes], tokens: Iterable[int]) -> str:
-    """The text of tokens that are bytes of UTF-8, at once."""
+    """Decode tokens that are UTF-8 bytes."""
     return b"".join([table[token] for token in tokens]).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Byte-pair encoding, learnt from the training text: frequent words are one token, rare ones a few."""
+"""Train a byte-level BPE tokenizer."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_TOKEN
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, parallel_tokenization
 from normscope.errors import ConfigError
 
-_SMALLEST = 257  # each byte, and the end
+_MIN_VOCAB_SIZE = 257  # all bytes, and the end-of-text token
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> HuggingFaceTokenizer:
-    """A byte-level tokenizer for these texts: it knows every text, and is shortest on such as these.
+    """Train a byte-level BPE tokenizer; it can encode any text.
 
-    The texts are read once and not kept. The same texts give the same tokenizer. Short texts may have fewer tokens
-    than `vocab_size`.
+    The texts are read once and not kept in memory. Training is deterministic. Short texts may yield fewer tokens than
+    `vocab_size`.
 
     >>> tokenizer = train_bpe(["the cat and the hat and the bat"], vocab_size=268)
     >>> [tokenizer.decode([token]) for token in tokenizer.encode(" and the rat")]
@@ -41,9 +41,9 @@ def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> Hug
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Refuse a vocabulary that has no room for each byte."""
-    if not is_integer(vocab_size, least=_SMALLEST):
+    """Raise if the vocabulary is too small for all bytes."""
+    if not is_integer(vocab_size, least=_MIN_VOCAB_SIZE):
         raise ConfigError(
-            f"vocab_size={vocab_size!r} must be a whole number from {_SMALLEST} on: each byte and the end are tokens\n"
-            f"fix: vocab_size={DEFAULT_VOCAB_SIZE}, or the tokenizer 'bytes', which has no others"
+            f"vocab_size={vocab_size!r} must be an integer >= {_MIN_VOCAB_SIZE}: 256 bytes and the end-of-text token\n"
+            f"fix: vocab_size={DEFAULT_VOCAB_SIZE}, or tokenizer='bytes', which has only these"
         )

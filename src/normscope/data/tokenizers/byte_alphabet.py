@@ -1,7 +1,7 @@
-"""Byte-level vocabularies write bytes as letters: GPT-2's way, which all of them share.
+"""GPT-2's byte alphabet: byte-level vocabularies write each byte as a printable character.
 
-A byte that is a printable character of Latin-1 is written as that character. The others, in order, are written as the
-characters from U+0100 on; so a space is 'Ġ' and a line end 'Ċ'.
+Printable Latin-1 bytes are written as themselves, all others as the characters from U+0100 on: a space is 'Ġ', a line
+end 'Ċ'.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ _PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), 
 
 @cache
 def bytes_to_unicode() -> tuple[str, ...]:
-    """The letter of each byte.
+    """Return the character of each byte.
 
     >>> bytes_to_unicode()[ord("a")], bytes_to_unicode()[ord(" ")], bytes_to_unicode()[0]
     ('a', 'Ġ', 'Ā')
@@ -23,16 +23,16 @@ def bytes_to_unicode() -> tuple[str, ...]:
 
 @cache
 def _unicode_to_bytes() -> dict[str, int]:
-    return {letter: byte for byte, letter in enumerate(bytes_to_unicode())}
+    return {character: byte for byte, character in enumerate(bytes_to_unicode())}
 
 
-def token_bytes(word: str) -> bytes:
-    """The bytes of a word of the vocabulary; a word with other characters, which users have added, is itself.
+def token_bytes(token: str) -> bytes:
+    """Return the bytes of a token; an added token with characters outside the alphabet is plain UTF-8.
 
     >>> token_bytes("Ġcaf" + "Ã" + "©").decode(), token_bytes("two words").decode()
     (' café', 'two words')
     """
     table = _unicode_to_bytes()
-    if all(letter in table for letter in word):
-        return bytes(table[letter] for letter in word)
-    return word.encode()
+    if all(character in table for character in token):
+        return bytes(table[character] for character in token)
+    return token.encode()

@@ -1,4 +1,4 @@
-"""A token for each byte of UTF-8: any text, and nothing to learn."""
+"""Byte tokenizer: one token per UTF-8 byte."""
 
 import json
 
@@ -11,7 +11,7 @@ _TABLE = (*(bytes([byte]) for byte in range(_BYTES)), b"")
 
 
 class ByteTokenizer(Tokenizer):
-    """Each byte is a token; token 256 ends a document.
+    """One token per byte; token 256 is end-of-text.
 
     >>> tokenizer = ByteTokenizer()
     >>> tokenizer.encode("né")

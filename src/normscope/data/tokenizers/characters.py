@@ -1,4 +1,4 @@
-"""A token for each character of the corpus."""
+"""Character tokenizer: one token per character of an alphabet."""
 
 import json
 import unicodedata
@@ -20,7 +20,7 @@ from normscope.errors import ConfigError, TokenError
 
 
 class Alphabet:
-    """The characters that were seen, however long the text: it keeps a mark for each, and no text.
+    """Collects the set of characters of a text of any length.
 
     >>> alphabet = Alphabet()
     >>> alphabet.add("hello ")
@@ -30,7 +30,7 @@ class Alphabet:
     """
 
     def __init__(self) -> None:
-        self._seen = np.zeros(0x110000, dtype=np.bool_)  # one place for each character that Unicode can have
+        self._seen = np.zeros(0x110000, dtype=np.bool_)  # one flag per Unicode code point
 
     def add(self, text: str) -> None:
         self._seen[code_points(text)] = True
@@ -40,7 +40,7 @@ class Alphabet:
 
 
 class CharacterTokenizer(Tokenizer):
-    """Each character of an alphabet is a token, in the order of Unicode; the token after them ends a document.
+    """One token per character, in Unicode order, followed by the end-of-text token.
 
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
     >>> tokenizer.vocab_size, tokenizer.encode("hello")
@@ -54,22 +54,22 @@ class CharacterTokenizer(Tokenizer):
     def __init__(self, alphabet: str) -> None:
         if not isinstance(alphabet, str) or not alphabet or list(alphabet) != sorted(set(alphabet)):
             raise ConfigError(
-                f"an alphabet is each character once, in the order of Unicode, but got {alphabet!r:.80}\n"
-                f"fix: CharacterTokenizer.of([text]) makes one"
+                f"an alphabet must be unique characters in Unicode order, but got {alphabet!r:.80}\n"
+                f"fix: CharacterTokenizer.of([text])"
             )
         encode_utf8(alphabet)
         self.alphabet = alphabet
         self.vocab_size = len(alphabet) + 1
         self.eos_token_id = len(alphabet)
         self._codes = code_points(alphabet)
-        # No character has the token `end`, so it can stand for "unknown" in the table. The last entry is unknown, and
-        # serves all that lie beyond it.
+        # No character has the token `eos_token_id`, so it marks unknown characters in the table. The last entry is
+        # unknown and serves all code points beyond it.
         self._table = np.full(int(self._codes[-1]) + 2, self.eos_token_id, dtype=self.dtype)
         self._table[self._codes] = np.arange(len(alphabet))
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "CharacterTokenizer":
-        """A tokenizer for the characters of these texts."""
+        """Create a tokenizer for the characters of these texts."""
         alphabet = Alphabet()
         for text in texts:
             alphabet.add(text)
@@ -93,14 +93,14 @@ class CharacterTokenizer(Tokenizer):
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind, "alphabet": self.alphabet}, ensure_ascii=False) + "\n"
 
-    def _unknown(self, text: str, place: int) -> TokenError:
-        character = text[place]
-        name = unicodedata.name(character, "a character without a name")
+    def _unknown(self, text: str, position: int) -> TokenError:
+        character = text[position]
+        name = unicodedata.name(character, "unnamed character")
         return TokenError(
             f"{printable_repr(character)} (U+{ord(character):04X}, {name}) is not in the tokenizer's alphabet of "
-            f"{len(self.alphabet)} characters; it is at position {place} of the text: {excerpt(text, place)}\n"
-            f"fix: leave it out, add text that has it to the corpus, or use the tokenizer 'bytes' or 'bpe', which know "
-            f"every character"
+            f"{len(self.alphabet)} characters, at position {position} of the text: {excerpt(text, position)}\n"
+            f"fix: remove it, add text that contains it to the corpus, or use the tokenizer 'bytes' or 'bpe', which "
+            f"encode every character"
         )
 
 
@@ -114,11 +114,11 @@ class _CharacterDecodeStream(DecodeStream):
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
-    """The number of each character."""
+    """Return the Unicode code points."""
     try:
         return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     except (UnicodeEncodeError, AttributeError):
-        encode_utf8(text)  # says what is wrong
+        encode_utf8(text)  # raises a TokenError with the position
         raise
 
 

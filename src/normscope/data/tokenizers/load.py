@@ -1,4 +1,4 @@
-"""Which tokenizer a tokenizer.json holds."""
+"""Load a tokenizer from a tokenizer.json."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
 from normscope.storage.json_files import LARGE_FILE_BYTES, parse_json, reraise_as
 
-_FIX = "name a file that save() or Hugging Face's tokenizers wrote; if it is damaged, copy it anew"
+_FIX = "name a file written by save() or by Hugging Face's tokenizers; if it is damaged, copy it again"
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a file that `save` wrote, or in any tokenizer.json of Hugging Face's; a folder will do.
+    """Load a tokenizer from a file that `save` wrote, any Hugging Face tokenizer.json, or a folder with one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,10 +36,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
-    """The tokenizer in the content of a file, which was read from this path."""
+    """Parse the contents of a tokenizer file; `path` is for messages."""
     content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, allow_any_text=True)
     if "model" in content:
-        return _library_tokenizer(path, data.decode())
+        return _huggingface_tokenizer(path, data.decode())
     return _own_tokenizer(path, content)
 
 
@@ -51,26 +51,26 @@ def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
             try:
                 return CharacterTokenizer(alphabet)
             except NormscopeError:
-                raise _refusal(path, "its alphabet is not each character once, in the order of Unicode") from None
-    raise _refusal(path, "it has neither a 'kind' that is known here nor a 'model'")
+                raise _not_a_tokenizer(path, "its alphabet is not unique characters in Unicode order") from None
+    raise _not_a_tokenizer(path, "it has neither a known 'kind' nor a 'model'")
 
 
-def _library_tokenizer(path: Path, text: str) -> Tokenizer:
+def _huggingface_tokenizer(path: Path, text: str) -> Tokenizer:
     import tokenizers
 
     from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 
     try:
         library = tokenizers.Tokenizer.from_str(text)
-    except BaseException as error:  # the library raises no narrower one, and one for its bugs that is no Exception
+    except BaseException as error:  # the library raises nothing narrower, and its panics are not Exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
-        raise _refusal(path, f"the tokenizers library cannot read it: {error}") from None
+        raise _not_a_tokenizer(path, f"the tokenizers library cannot read it: {error}") from None
     try:
         return HuggingFaceTokenizer(library)
     except ConfigError as error:
         raise FileError(f"{path} is not a tokenizer: {error}") from None
 
 
-def _refusal(path: Path, problem: str) -> FileError:
+def _not_a_tokenizer(path: Path, problem: str) -> FileError:
     return FileError(f"{path} is not a tokenizer: {problem}\nfix: {_FIX}")
