@@ -134,5 +134,5 @@ def test_mistakes(books: Path) -> None:
         find_sources(books / "empty")
     with pytest.raises(DtypeError, match="a source must be a path, but got 3\nfix: "):
         find_sources([3])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="column='' must be the name of a column\nfix: "):
+    with pytest.raises(ConfigError, match="column='' must be a non-empty string\nfix: "):
         find_sources(books, column="")

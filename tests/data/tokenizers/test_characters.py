@@ -39,8 +39,8 @@ def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
     assert str(caught.value) == (
         r"'\t' (U+0009, unnamed character) is not in the tokenizer's alphabet of 6 characters, at "
         r"position 7 of the text: 'the cat\t'"
-        "\nfix: remove it, add text that contains it to the corpus, or use the tokenizer 'bytes' or 'bpe', which encode "
-        "every character"
+        "\nfix: remove it, add text that contains it to the corpus, or use the tokenizer 'bytes' or 'bpe', which "
+        "encode every character"
     )
     with pytest.raises(TokenError, match=r"^'🐈' \(U\+1F408, CAT\) .*…'the the the the the 🐈 the the the the th'…"):
         CharacterTokenizer(" eht").encode("the " * 50 + "🐈" + " the" * 50)
