@@ -1,10 +1,10 @@
-"""The cross-entropy of rows of logits, and its gradient beside it, while a row is in the cache.
+"""Cross-entropy of rows of logits, with the gradient computed while the row is in the cache.
 
 With m the largest logit of a row: loss = log(sum_j exp(z_j - m)) - (z_target - m), and the gradient of z_j is
-(exp(z_j - m) / sum - [j is the target]) / count. A soft cap c takes c tanh(z / c) for z, number by number.
+(exp(z_j - m) / sum - [j is the target]) / count. A soft cap c replaces z with c tanh(z / c).
 
-Exponentials are summed in float32 over short pieces and from there on in float64, as are the rows. Each row is computed
-alike, and the rows are added in one order, whatever the number of threads: the same input gives the same bits.
+Exponentials are summed in float32 over short chunks, then in float64, as are the rows. Each row is computed the same
+way, and rows are summed in order, so results do not depend on the number of threads.
 """
 
 import math
@@ -16,13 +16,13 @@ from normscope.ops.fused.math_functions import exp_negative, maximum, tanh
 from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
 
-_CHUNK = 512  # numbers that are summed in float32
+_CHUNK = 512  # values summed in float32
 _ONE = np.float32(1.0)
 
 
 @compiled
 def _capped_tanh(z, t, cap, d):
-    """t = tanh(z / cap)."""
+    """Compute t = tanh(z / cap)."""
     vectorize()
     for j in range(d):
         t[j] = tanh(z[j] / cap)
@@ -39,7 +39,7 @@ def _largest(z, d):
 
 @compiled
 def _exponentials(z, largest, e, d):
-    """e = exp(z - largest), and their sum."""
+    """Compute e = exp(z - largest); return the sum."""
     vectorize()
     total = 0.0
     for first in range(0, d, _CHUNK):
@@ -53,7 +53,7 @@ def _exponentials(z, largest, e, d):
 
 @compiled
 def _capped_exponentials(t, largest, cap, d):
-    """The sum of exp(cap (t - largest)) alone: t is needed again."""
+    """Return the sum of exp(cap (t - largest)), without overwriting t."""
     vectorize()
     total = 0.0
     for first in range(0, d, _CHUNK):
@@ -73,7 +73,7 @@ def _scale(e, factor, d):
 
 @compiled
 def _capped_gradient(t, largest, cap, factor, d):
-    """exp(cap (t - largest)) times the factor and the slope of tanh, in the place of t."""
+    """Replace t with exp(cap (t - largest)) times the factor and the derivative of tanh."""
     vectorize()
     for j in range(d):
         t[j] = exp_negative(cap * (largest - t[j])) * factor * fma(-t[j], t[j], _ONE)
@@ -81,7 +81,7 @@ def _capped_gradient(t, largest, cap, factor, d):
 
 @compiled
 def _row(z, row, target, count, d, needs_grad):
-    """The loss of a row; and its gradient at `row`, if that is wanted."""
+    """Return the loss of a row; write its gradient to `row` if needed."""
     values, gradient = float32_at(z), float32_at(row)
     largest = _largest(values, d)
     target_score = np.float64(values[target]) - largest
@@ -108,7 +108,7 @@ def _capped_row(z, row, target, count, d, cap, needs_grad):
 
 @compiled
 def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad):
-    """The rows that fall to one thread. Without a gradient, each thread has a row of its own to work in."""
+    """Process the rows of one thread. Without a gradient, each thread has one row of workspace."""
     for i in range(rows * part // parts, rows * (part + 1) // parts):
         z, row, target = logits + 4 * i * d, gradient + 4 * d * (i if needs_grad else part), int64_at(targets)[i]
         if target == ignored:
@@ -123,7 +123,7 @@ def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignore
 
 @compiled
 def _count_targets(targets, rows, d, ignored):
-    """How many targets count; and the place of one that is none of the d, or -1."""
+    """Return the number of targets that are not ignored, and the row of an invalid target (or -1)."""
     count, invalid = 0, -1
     for i in range(rows):
         if targets[i] != ignored:
@@ -145,7 +145,7 @@ def _mean(losses, rows, count):
 def forward(
     threads, fork, number, team, logits, targets, gradient, losses, loss, invalid, rows, d, ignored, cap, needs_grad
 ):
-    """The mean loss and, if it learns, the gradient of all logits; a cap of zero is none.
+    """Compute the mean loss and, if needed, the gradient of all logits. A cap of 0 means no cap.
 
     At `losses` there is room for a float64 a row; at `gradient` for as much as the logits, or for a row a thread. Where
     a target is out of range, its place is left at `invalid` and nothing is computed.

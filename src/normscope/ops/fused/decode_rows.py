@@ -1,13 +1,14 @@
-"""What one new token asks of a few rows: products with weights in three formats, norms, turns and attention.
+"""Kernels for decoding one token per row: products with weights in three formats, norms, rotary and attention.
 
-Memory is the limit: every weight is read once, and each row meets it in the cache. A row's numbers come from the same
-functions in the same order whatever the number of rows or threads, so a text has the same bits alone and beside others.
+Decoding is memory-bound: every weight is read once and applied to all rows while it is in the cache. Each row is
+computed by the same functions in the same order, whatever the number of rows or threads, so the result for a sequence
+does not depend on the rest of the batch.
 
-The formats of a weight (rows of w, one for each output):
+Weight formats (one row of w per output):
 - float32;
-- bfloat16, two in each uint32: the first half of the row in the low bits, the second half in the high ones; of an odd
-  row the first half is longer by one, and the last high bits mean nothing;
-- int8, times a scale for each row.
+- bfloat16, packed in pairs in uint32: the first half of the row in the low bits, the second half in the high bits. For
+  odd lengths the first half is longer by one, and the last high bits are unused;
+- int8, with a scale per row.
 """
 
 import math
@@ -70,7 +71,7 @@ def _halves(low, high, w0, w1, w2, w3, half):
 
 @compiled
 def _bfloat16(x, w0, w1, w2, w3, d):
-    """The halves of the rows; and the number in the middle of odd ones, which has no partner."""
+    """Compute the products of both halves, and of the unpaired middle value if d is odd."""
     half = d // 2
     y0, y1, y2, y3 = _halves(float32_at(x), float32_at(x + 4 * (d - half)), w0, w1, w2, w3, half)
     if d % 2 == 0:
@@ -96,10 +97,10 @@ def _int8(x, w0, w1, w2, w3, d):
 
 @compiled
 def four_products(weight_format, x, w, scale, i, step, d):
-    """The products of the row at x with the rows i, i + step, i + 2 step and i + 3 step of a weight.
+    """Multiply the row at x with the rows i, i + step, i + 2 step and i + 3 step of a weight.
 
-    Four rows far from each other are four streams to the processor's prefetcher; four neighbours would share a page,
-    where it follows one. Of one row alone int8 is read at half the speed.
+    Four distant rows are four streams for the hardware prefetcher; four adjacent rows would share a page, of which it
+    follows one stream. A single int8 row is read at half the speed.
     """
     if weight_format == FLOAT32:
         row, next_row = w + 4 * i * d, 4 * step * d
@@ -163,12 +164,12 @@ def _add_bias(y, bias, d):
 
 @compiled
 def normalize(x, weight, bias, y, d, eps, centered):
-    """y = the norm of x over its d numbers; in float64, for a token has few of them. x and y may be the same."""
+    """Normalize the d numbers at x into y, in float64. x and y may be the same address."""
     pivot = np.float64(float32_at(x)[0]) if centered else 0.0
     total, square = _sums(float32_at(x), d, pivot)
     off = total / d if centered else 0.0
     variance = square / d - off * off
-    variance = 0.0 if variance < 0 else variance  # NaN is not below zero, and stays
+    variance = 0.0 if variance < 0 else variance  # NaN < 0 is False: NaN propagates
     if x != y:
         _copy(float32_at(x), float32_at(y), d)
     _scale(float32_at(y), pivot + off, 1.0 / math.sqrt(variance + eps), d)
@@ -180,7 +181,7 @@ def normalize(x, weight, bias, y, d, eps, centered):
 
 @compiled
 def apply_rotary(x, cos, sin, half):
-    """(a, b) -> (a cos - b sin, a sin + b cos), a and b the halves of a head, in place."""
+    """Rotate a head in place: (a, b) -> (a cos - b sin, a sin + b cos), where a and b are its halves."""
     heads, cosines, sines = float32_at(x), float32_at(cos), float32_at(sin)
     for j in range(half):
         a, b = heads[j], heads[half + j]
@@ -198,7 +199,7 @@ def _largest(scores, count):
 
 @compiled
 def _softmax_weights(scores, largest, count):
-    """The exponentials of the scores, and their sum."""
+    """Replace the scores with exponentials; return their sum."""
     vectorize()
     total = _ZERO
     for t in range(count):
@@ -230,7 +231,7 @@ def _mean(values, weights, y, total, count, e):
 
 @compiled
 def attend(query, keys, values, y, scores, count, e):
-    """What one head makes of `count` keys and values, (count, e): their mean, weighed by softmax(q.k / sqrt(e))."""
+    """Compute attention of one query over `count` keys and values, (count, e)."""
     weights = float32_at(scores)
     _scores(float32_at(query), float32_at(keys), weights, np.float32(1.0 / math.sqrt(e)), count, e)
     total = _softmax_weights(weights, _largest(weights, count), count)

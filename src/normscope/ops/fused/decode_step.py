@@ -1,10 +1,10 @@
-"""One more token for a few texts, through a whole GPT in one call.
+"""Decode one token per sequence through a whole GPT in a single call.
 
-Python's way through a model takes about a hundred calls a token; for a small model they take ten times as long as
-the arithmetic. Here is the same arithmetic for the models that most people have: pre-wired blocks whose norms are over
-the width of each token. `normscope.generate.decoder` decides which models are among them, and lays out the tables.
+A forward pass in Python takes about a hundred calls per token, which for a small model takes ten times as long as the
+arithmetic. This kernel supports pre-norm blocks whose norms are over the width of each token.
+`normscope.generate.decoder` decides which models qualify, and builds the tables.
 
-Axes: r rows (texts), d width, h heads, e features of a head, f hidden features.
+Axes: r rows (sequences), d width, h heads, e features of a head, f hidden features.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ from normscope.ops.fused.decode_rows import apply_rotary, attend, four_products,
 from normscope.ops.fused.math_functions import tanh
 from normscope.ops.fused.parallel import run_parallel
 
-# What a layer's table holds, in this order: addresses of norms, of matrices and of the layer's memory. A matrix is
-# known by its first place, so its scale and its bias come right after it, as a norm's bias does.
+# Fields of a layer's table: addresses of norms, matrices and the KV cache. The scale and bias of a matrix follow its
+# weight, and the bias of a norm follows its gain.
 (
     NORM1, NORM1_BIAS, NORM2, NORM2_BIAS,
     Q, Q_SCALE, Q_BIAS, K, K_SCALE, K_BIAS, V, V_SCALE, V_BIAS, OUT, OUT_SCALE, OUT_BIAS,
@@ -24,7 +24,7 @@ from normscope.ops.fused.parallel import run_parallel
     Q_NORM, Q_NORM_BIAS, K_NORM, K_NORM_BIAS, KEYS, VALUES,
 ) = range(LAYER_FIELDS := 31)  # fmt: skip
 
-# What the model's own table holds: sizes and choices; addresses of its first and last layers; of the input; of room.
+# Fields of the model's table: sizes and options; addresses of the first and last layers, the input and the buffers.
 (
     ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, WINDOW, ROW_STRIDE, HEAD_STRIDE, SCORES_STRIDE,
     WEIGHT_FORMAT, CENTERED, QK_NORM, QK_CENTERED, ACTIVATION, EMBEDDING_NORM, EMBEDDING, POSITION_EMBEDDING,
@@ -39,14 +39,14 @@ SET, ADD, ACTIVATE, ACTIVATE_AND_MULTIPLY = (
     1,
     2,
     3,
-)  # what becomes of a product: y, y + what is there, act(y), act(y) times it
+)  # epilogues: y, y + output, act(y), act(y) * output
 _ZERO = np.float32(0.0)
-_MIN_PARALLEL_SIZE = 1 << 15  # numbers of a weight, below which one thread is faster
+_MIN_PARALLEL_SIZE = 1 << 15  # size of a weight below which one thread is faster
 
 
 @compiled
 def _activate(kind, x):
-    positive = _ZERO if x < 0 else x  # NaN is not below zero, and stays
+    positive = _ZERO if x < 0 else x  # NaN < 0 is False: NaN propagates
     if kind == RELU2:
         return positive * positive
     if kind == RELU:
@@ -58,7 +58,7 @@ def _activate(kind, x):
 
 @compiled
 def _store_output(results, i, value, bias, epilogue, activation):
-    """Output i of a linear layer, and what is done with it."""
+    """Apply bias and epilogue to output i of a linear layer, and store it."""
     if bias:
         value += float32_at(bias)[i]
     if epilogue == ADD:
@@ -72,7 +72,7 @@ def _store_output(results, i, value, bias, epilogue, activation):
 
 @compiled
 def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, epilogue, activation):
-    """y = x w^T + bias for this part of the outputs, four at once; with the last part go those that make no four."""
+    """Compute y = x w^T + bias for a part of the outputs, four at a time; the last part includes the remainder."""
     fours = d_out // 4
     for i in range(fours * part // parts, fours * (part + 1) // parts):
         for r in range(rows):
@@ -94,7 +94,7 @@ def _attend_part(
     part, parts, query, keys, values, y, scores, scores_stride, positions, rows, heads, kv_heads, e, row_stride,
     head_stride, window,
 ):  # fmt: skip
-    """Each head of each row looks at what its row remembers."""
+    """Compute attention of each head of each row over the row's cache."""
     pairs = rows * heads
     for pair in range(pairs * part // parts, pairs * (part + 1) // parts):
         r, h = pair // heads, pair % heads
@@ -106,9 +106,9 @@ def _attend_part(
 
 
 @compiled
-def _append_to_cache(new, memory, rows, kv_heads, e, row_stride, head_stride, positions):
-    """Put the newest keys or values where the cache has room for them."""
-    numbers, workspace = float32_at(new), float32_at(memory)
+def _append_to_cache(new, cache, rows, kv_heads, e, row_stride, head_stride, positions):
+    """Write the new keys or values to the cache."""
+    numbers, workspace = float32_at(new), float32_at(cache)
     for r in range(rows):
         for h in range(kv_heads):
             start = r * row_stride + h * head_stride + int64_at(positions)[r] * e
@@ -118,16 +118,16 @@ def _append_to_cache(new, memory, rows, kv_heads, e, row_stride, head_stride, po
 
 @compiled
 def _norm_and_rotate(x, size, fraction, norm, count):
-    """Normalize each head, if there is a norm for it, and turn it, if there are rotary positions."""
+    """Apply QK-norm and rotary embedding to each head, if the model has them."""
     e = size[HEAD_DIM]
     for r in range(size[ROWS]):
-        turned = 2 * e * int64_at(size[POSITIONS])[r]  # bytes: half a head of float32 for each place
+        offset = 2 * e * int64_at(size[POSITIONS])[r]  # bytes: half a head of float32 per position
         for h in range(count):
             head = x + 4 * (r * count + h) * e
             if size[QK_NORM]:
                 normalize(head, norm[0], norm[1], head, e, fraction[QK_EPS], size[QK_CENTERED])
             if size[COS]:
-                apply_rotary(head, size[COS] + turned, size[SIN] + turned, e // 2)
+                apply_rotary(head, size[COS] + offset, size[SIN] + offset, e // 2)
 
 
 @compiled
@@ -147,8 +147,8 @@ def _linear(pool, size, x, matrix, y, d_in, d_out, epilogue):
 
 
 @compiled
-def _matrix(layer, place):
-    return layer[place], layer[place + 1], layer[place + 2]
+def _matrix(layer, field):
+    return layer[field], layer[field + 1], layer[field + 2]
 
 
 @compiled
@@ -193,14 +193,14 @@ def _embed(size):
         for j in range(d):
             stream[r * d + j] = row[j]
         if size[POSITION_EMBEDDING]:
-            place = float32_at(size[POSITION_EMBEDDING] + 4 * d * int64_at(size[POSITIONS])[r])
+            position = float32_at(size[POSITION_EMBEDDING] + 4 * d * int64_at(size[POSITIONS])[r])
             for j in range(d):
-                stream[r * d + j] += place[j]
+                stream[r * d + j] += position[j]
 
 
 @compiled
 def advance(threads, fork, number, team, sizes, fractions):
-    """Take the newest token of each row through the model: the cache gets its keys and values, LOGITS what follows."""
+    """Run the newest token of each row through the model: append its keys and values to the cache, fill LOGITS."""
     pool, size, fraction = (threads, fork, number, team), int64_at(sizes), float64_at(fractions)
     stream, normed = size[STREAM], size[NORMED]
     _embed(size)

@@ -1,8 +1,8 @@
-"""One loop over the numbers of dense tensors, number by number, shared among threads.
+"""Parallel elementwise kernels over dense tensors.
 
-All such loops have one form, `loop(first, last, a, b, c, d, e)`: the numbers from `first` to `last` of up to five
-tensors, given by their addresses. A loop is handed on by its own address, so that each is compiled when it is first
-used and not before, and what shares it out is compiled once for all.
+All kernels have the signature `loop(first, last, a, b, c, d, e)`: the elements from `first` to `last` of up to five
+tensors, passed as addresses. Kernels are passed by address, so that each is compiled on first use, and the parallel
+driver is compiled only once.
 """
 
 from functools import cached_property
@@ -21,7 +21,7 @@ _STRIDE = 64  # numbers: a thread's share begins where a cache line and a round 
 
 
 class ElementwiseKernel:
-    """A loop that is compiled when its address is first asked for."""
+    """A kernel that is compiled when its address is first requested."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -56,5 +56,5 @@ def _part(part, parts, loop, a, b, c, d, e, count):
 
 @compiled
 def run(threads, fork, number, team, loop, a, b, c, d, e, count):
-    """Run the loop at an address over `count` numbers."""
+    """Run the kernel at an address over `count` elements."""
     run_parallel(threads, fork, number, team, _part, (loop, a, b, c, d, e, count))

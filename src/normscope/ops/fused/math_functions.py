@@ -1,4 +1,4 @@
-"""exp, tanh, sigmoid and the normal distribution in float32, in a form that LLVM can run in vectors inside a loop.
+"""Vectorizable float32 implementations of exp, tanh, sigmoid and the normal distribution.
 
 The C library's functions take one number a call. These have no branches and no calls, so a loop over them becomes one
 over vectors. Each takes its argument apart until what is left is small, and a polynomial does the rest. They are within
@@ -51,11 +51,11 @@ _T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10 = (
 
 
 _AS_WRITTEN = ("contract",)
-"""The flags of an operation that may not be reordered. Where there are none, numba would set its own."""
+"""Fast-math flags of operations that must not be reordered. Without any flags, numba would set its own."""
 
 
 def _call_of_two(name: str) -> Any:
-    """One of LLVM's functions of two float32 numbers."""
+    """Return an LLVM intrinsic of two float32 numbers."""
 
     def function(_: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -70,12 +70,12 @@ def _call_of_two(name: str) -> Any:
 
 _with_sign_of = _call_of_two("llvm.copysign")
 maximum = _call_of_two("llvm.maximum")
-"""The larger of two numbers, and NaN if either is. Unlike comparisons, LLVM can run it over a whole row in vectors."""
+"""The maximum of two numbers; NaN if either is NaN. Unlike comparisons, LLVM vectorizes it in reductions."""
 
 
 @intrinsic
 def _minus(_: Any, a: Any, b: Any) -> Any:
-    """a - b as it is written: never merged with what made a."""
+    """a - b, never combined with the operation that computed a."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fsub(*arguments, flags=_AS_WRITTEN)
@@ -85,7 +85,7 @@ def _minus(_: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def _half_power(_: Any, shifted: Any) -> Any:
-    """2^(n - 1), with n + 126 in the low bits of `shifted`, from where it is moved to the exponent's place."""
+    """2^(n - 1), where the low bits of `shifted` hold n + 126, which is shifted into the exponent bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = ir.IntType(32)
@@ -96,7 +96,7 @@ def _half_power(_: Any, shifted: Any) -> Any:
 
 @compiled
 def _reduce(x):
-    """The r of x = n ln 2 + r, and 2^(n - 1)."""
+    """Range reduction: return r of x = n ln 2 + r, and 2^(n - 1)."""
     shifted = fma(x, _PER_OCTAVE, _ROUNDER)
     n = _minus(shifted, _ROUNDER)
     return fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x)), _half_power(shifted)
@@ -110,7 +110,7 @@ def _small_expm1(r):
 
 @compiled
 def _exp_in_range(x):
-    """exp of what lies between the bounds, or is NaN."""
+    """exp of a value within the bounds, or NaN."""
     r, half_power = _reduce(x)
     return fma(_TWO, _small_expm1(r), _TWO) * half_power
 
@@ -123,7 +123,7 @@ def exp(x):
 
 @compiled
 def exp_negative(a):
-    """exp(-a) of what is not negative, which is all that most kernels need: there is one bound less to keep."""
+    """exp(-a) for a >= 0, which needs one bound less than exp."""
     return _exp_in_range(-(-_EXP_LOWEST if a > -_EXP_LOWEST else a))
 
 
@@ -145,7 +145,7 @@ def tanh(x):
 
 @compiled
 def sigmoids(x):
-    """sigmoid(x) and sigmoid(-x), which is one minus the other without the loss of digits."""
+    """Return sigmoid(x) and sigmoid(-x), both without cancellation."""
     e = exp_negative(abs(x))
     large = _ONE / (_ONE + e)
     small = e * large
@@ -154,7 +154,7 @@ def sigmoids(x):
 
 @compiled
 def times_sigmoid(x, u):
-    """x sigmoid(u), rounded once less than the product would be."""
+    """x * sigmoid(u), with one rounding less than the product."""
     e = exp_negative(abs(u))
     return (x * e if u < 0 else x) / (_ONE + e)
 
@@ -172,7 +172,7 @@ def _slow_part_of_tail(y):
 
 @compiled
 def normal_cdf_pdf(x):
-    """The share of the normal distribution below x, and its density at x.
+    """Return the CDF and the PDF of the standard normal distribution at x.
 
     With a = |x| the share beyond a is exp(-a^2 / 2) R(a), where R falls slowly, from 1/2 to about 1 / (a sqrt(2 pi)).
     (a + 2) R(a) is a polynomial in (a - 2) / (a + 2).

@@ -1,8 +1,8 @@
-"""Products of small matrices that lie in the cache: a tile of the result stays in registers while its sums are formed.
+"""Register-tiled products of small matrices that are in the cache.
 
-A tile is ROWS x PANEL numbers. Each step multiplies ROWS numbers of one matrix with PANEL neighbours of the other, and
-LLVM is told so in vectors: from loops over arrays it would keep the sums in memory. Each number of the result is one
-chain of fused multiplications and additions in the order of the steps, whatever the processor's vectors are.
+A tile of the result is ROWS x PANEL numbers, kept in registers. Each step multiplies ROWS numbers of one matrix with
+PANEL adjacent numbers of the other. This is written with explicit LLVM vectors: from loops over arrays, LLVM would keep
+the sums in memory. Each result is one chain of fused multiply-adds in the order of the steps, for any vector width.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def _store(builder: Any, vector: Any, address: Any, index: Any) -> None:
 
 
 def _everywhere(builder: Any, number: Any) -> Any:
-    """A vector that has the number in every lane."""
+    """Broadcast a number to all lanes of a vector."""
     one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _LANE(0))
     return builder.shuffle_vector(
         one, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_LANE, LANES), None)
@@ -99,12 +99,12 @@ Matrices are given by their addresses. a[i, t] stands `i * row + t * step` numbe
 and c[i, j] `i * breadth + j`.
 """
 plus_times = _tile_product(adds=True)
-"""c plus the same. The new sums are formed apart, so that long ones round as little as a sum of sums."""
+"""Same, added to c. The new sums are computed separately, so that long sums have the accuracy of a sum of sums."""
 
 
 @intrinsic
 def scale_panel(_: Any, x: Any, y: Any, factor: Any) -> Any:
-    """y = x * factor for PANEL neighbours. A loop of so fixed a length would be unrolled into single numbers."""
+    """y = x * factor for PANEL adjacent numbers. LLVM would unroll a loop of fixed length into scalars."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, y, factor = arguments
@@ -118,7 +118,7 @@ def scale_panel(_: Any, x: Any, y: Any, factor: Any) -> Any:
 
 @intrinsic
 def invert_panel(_: Any, x: Any) -> Any:
-    """1 / x in the place of PANEL neighbours."""
+    """Replace PANEL adjacent numbers x with 1 / x."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (x,) = arguments
@@ -132,7 +132,7 @@ def invert_panel(_: Any, x: Any) -> Any:
 
 @intrinsic
 def _transpose_square(_: Any, x: Any, width: Any, y: Any, breadth: Any) -> Any:
-    """y[j, i] = x[i, j] for LANES x LANES numbers: neighbours change places, then pairs, then fours and so on."""
+    """Transpose LANES x LANES numbers by swapping adjacent elements, then pairs, then fours, and so on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, width, y, breadth = arguments
@@ -157,7 +157,7 @@ def _transpose_square(_: Any, x: Any, width: Any, y: Any, breadth: Any) -> Any:
 
 @compiled
 def transpose(x, stride, y, rows, columns):
-    """y (columns, rows) = x (rows, columns) the other way round; its rows are `stride` apart. All in whole LANES."""
+    """Transpose x (rows, columns), with row stride `stride`, to y (columns, rows). Sizes are multiples of LANES."""
     for i in range(0, rows, LANES):
         for j in range(0, columns, LANES):
             _transpose_square(x + 4 * (i * stride + j), stride, y + 4 * (j * rows + i), rows)
