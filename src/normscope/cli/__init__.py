@@ -1,6 +1,6 @@
-"""The command line: a table of commands, of which only the one that was asked for is imported.
+"""The command line: a table of commands; only the module of the given command is imported.
 
-A new command is a line in `COMMANDS` and a file with a function `main(arguments)`, which may return an exit code.
+To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code.
 """
 
 import difflib
@@ -18,40 +18,42 @@ from normscope.errors import NormscopeError
 from normscope.runtime.env_vars import set_env_defaults
 
 COMMANDS = {
-    "train": ("normscope.cli.train", "train a GPT on your text, or on the built-in stories"),
-    "resume": ("normscope.cli.resume", "go on with a run that was stopped or killed"),
-    "sample": ("normscope.cli.sample", "let a trained model write"),
-    "chat": ("normscope.cli.chat", "write with a trained model, turn by turn"),
-    "doctor": ("normscope.cli.doctor", "what this machine has, and what a run would take"),
-    "prepare": ("normscope.cli.prepare", "turn text into tokens, for several runs to share"),
-    "report": ("normscope.cli.report", "write a run's report anew"),
-    "replay": ("normscope.cli.replay", "see again where a number stopped being finite"),
-    "xray": ("normscope.cli.xray", "the signal in every layer of any model, and what is wrong with it"),
-    "draw": ("normscope.cli.draw", "draw a block, a whole model, or which cells share one mean"),
-    "lab": ("normscope.cli.lab", "put the field's claims about norms, starts and residuals to the test"),
-    "compare": ("normscope.cli.compare", "find out which of several models is better on your text"),
-    "explain": ("normscope.cli.explain", "work a layer through on numbers, step by step"),
+    "train": ("normscope.cli.train", "Train a GPT on your text, or on the built-in stories"),
+    "resume": ("normscope.cli.resume", "Continue an interrupted run"),
+    "sample": ("normscope.cli.sample", "Generate text from a trained model"),
+    "chat": ("normscope.cli.chat", "Chat with a trained model"),
+    "runs": ("normscope.cli.runs", "List the runs in a folder"),
+    "report": ("normscope.cli.report", "Write the HTML report of a run"),
+    "replay": ("normscope.cli.replay", "Reproduce the batch that produced a NaN or Inf"),
+    "prepare": ("normscope.cli.prepare", "Tokenize text once, to share between runs"),
+    "doctor": ("normscope.cli.doctor", "Show the machine, and measure what a config needs"),
+    "xray": ("normscope.cli.xray", "Show what is wrong in any model: signal and gradients per layer"),
+    "draw": ("normscope.cli.draw", "Draw a scope, a block or a whole model"),
+    "lab": ("normscope.cli.lab", "Test published claims about norms, initialization and residuals"),
+    "compare": ("normscope.cli.compare", "Find out which model variant is better on your text"),
+    "explain": ("normscope.cli.explain", "Explain a layer step by step, with numbers"),
+    "completion": ("normscope.cli.completion", "Print a shell completion script"),
 }
-"""For each command: the module it lives in, and one line of help."""
+"""Command -> (module, one-line help)."""
 
 SHORT_OPTIONS = {"-n": "samples"}
-"""The options of one letter, and what each sets."""
+"""One-letter options and the setting behind each."""
 
 EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
-"""The exit codes that shells expect: sysexits' EX_IOERR, and 128 + the number of the signal."""
+"""Exit codes: usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
 
 
 def program() -> NoReturn:
-    """What the `normscope` command runs: `main`, and no traceback if a signal comes while Python starts or ends."""
-    _on_interrupt(signal.SIG_DFL)  # ends the process at once: an import that is broken off is no use
+    """Entry point of the `normscope` command: `main`, without a traceback if Ctrl-C comes during startup or exit."""
+    _on_interrupt(signal.SIG_DFL)  # during imports, exit immediately
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command in COMMANDS:
-        with suppress(ImportError):  # told by `main`
+        with suppress(ImportError):  # `main` reports it
             importlib.import_module(COMMANDS[command][0])
     _on_interrupt(signal.default_int_handler)
     try:
         code = main()
-    except KeyboardInterrupt:  # a second one, while the first was told of
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first is being handled
         code = EXIT_INTERRUPTED
     _on_interrupt(signal.SIG_DFL)
     sys.exit(code)
@@ -70,17 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with guarded_streams() as out:
         code = _run_safely(given)
         with suppress(BrokenPipeError):
-            out.flush()  # here, where it can still be told that this failed
+            out.flush()  # here, where a failure can still be reported
         if isinstance(out.failure, BrokenPipeError):
             return EXIT_BROKEN_PIPE
         if out.failure is not None:
-            print(f"error: the output could not be written: {_reason(out.failure)}", file=sys.stderr)
+            print(f"error: could not write to standard output: {_reason(out.failure)}", file=sys.stderr)
             return code or EXIT_IO_ERROR
         return code
 
 
 def _run_safely(given: Sequence[str]) -> int:
-    """Run a command; what a user or the system did wrong becomes a message and an exit code."""
+    """Run a command; turn errors of the user or the system into a message and an exit code."""
     try:
         return _run(given)
     except NormscopeError as error:
@@ -88,25 +90,25 @@ def _run_safely(given: Sequence[str]) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():
-            print()  # after the ^C, where the shell goes on
+            print()  # start the shell prompt on a new line after ^C
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
-    except SystemExit as end:  # after the help
+    except SystemExit as end:  # after --help
         return end.code if isinstance(end.code, int) else 0
-    except (OSError, MemoryError) as error:  # of the machine, at a place where nothing better can be said
+    except (OSError, MemoryError) as error:  # system errors without a more specific message
         print(f"error: {_reason(error)}", file=sys.stderr)
         return EXIT_IO_ERROR
 
 
 def _reason(error: OSError | MemoryError) -> str:
-    """The system's error as a sentence.
+    """Format an error of the operating system.
 
     >>> _reason(OSError(36, "File name too long", "x" * 300))[:60]
     'File name too long: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'
     """
     if isinstance(error, MemoryError):
-        return f"there is not enough memory{f': {error}' if str(error) else ''}"
+        return f"out of memory{f': {error}' if str(error) else ''}"
     name = f": {error.filename!s:.200}" if error.filename is not None else ""
     return f"{error.strerror or error or type(error).__name__}{name}"
 
@@ -117,20 +119,20 @@ def _run(arguments: Sequence[str]) -> int:
         return _run([rest[0], "--help"])
     if command in ("-h", "--help", "help"):
         print(_help())
-    elif command == "--version":
+    elif command in ("-V", "--version"):
         print(f"normscope {__version__}")
     elif command in COMMANDS:
         return importlib.import_module(COMMANDS[command][0]).main(rest) or 0
     else:
         close = difflib.get_close_matches(command, [*COMMANDS, "--version", "--help"], n=1)
         fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"
-        print(f"error: there is no command {command!r}\nfix: {fix}", file=sys.stderr)
+        print(f"error: unrecognized command {command!r}\nfix: {fix}", file=sys.stderr)
         return EXIT_USAGE
     return 0
 
 
 def _as_typed(message: str, arguments: Sequence[str]) -> str:
-    """The message with settings as the user typed them, and not as Python has them.
+    """Rewrite Python parameter names in a message as the options that the user typed.
 
     >>> _as_typed("top_p=2.0 must be at most 1", ["sample", "runs/tale", "--top-p", "2"])
     '--top-p 2.0 must be at most 1'
@@ -143,15 +145,17 @@ def _as_typed(message: str, arguments: Sequence[str]) -> str:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {words}" for name, (_, words) in COMMANDS.items())
+    commands = "\n".join(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
     return f"""\
-usage: normscope COMMAND ...
+Usage: normscope COMMAND [OPTIONS]
 
-Transformer blocks that you can read, train and see through.
+Train, generate from and inspect transformers built from readable blocks.
 
-commands:
+Commands:
 {commands}
 
-options:
-  -h, --help  this text, as `normscope help`; after a command, its own
-  --version   the version"""
+Options:
+  -h, --help     Show this help
+  -V, --version  Show the version
+
+Use `normscope COMMAND --help` for the options of a command."""

@@ -1,53 +1,58 @@
-"""What tyro says of arguments that it cannot read, as an error of normscope's own.
+"""Turn tyro's argument errors into normscope errors.
 
-tyro draws a box and ends the program; it has no other way to tell what was wrong. So the words in the box are read, and
-where they are not known they are passed on as they are.
+tyro prints a box and exits; it has no API for the error. So the text of the box is parsed, and unknown text is passed
+on unchanged.
 """
 
 import re
 
 from normscope.errors import ConfigError
 
-_KNOWN = {
-    r"Error parsing (?P<name>\S+): .*(?:INT|int\(\)).*'(?P<got>.*?)'": "{name} '{got}' is not a whole number",
-    r"Error parsing (?P<name>\S+): .*(?:FLOAT|float).*'(?P<got>.*?)'": "{name} '{got}' is not a number",
+_PATTERNS = {
+    r"Error parsing (?P<name>\S+): .*(?:INT|int\(\)).*'(?P<got>.*?)'": (
+        "invalid value '{got}' for {name}: expected an integer"
+    ),
+    r"Error parsing (?P<name>\S+): .*(?:FLOAT|float).*'(?P<got>.*?)'": (
+        "invalid value '{got}' for {name}: expected a number"
+    ),
     r"Unrecognized options: (?P<got>-[^\s,]+).*(?:meant|similar to (?P=got)): +(?P<close>--\S+)": (
-        "there is no option {got}\nfix: did you mean {close}?"
+        "unexpected argument '{got}'\nfix: did you mean '{close}'?"
     ),
-    r"Unrecognized options: (?P<got>-[^\s,]+)": "there is no option {got}",
-    r"Unrecognized options: (?P<got>\S+)": "'{got}' is one word too many",
+    r"Unrecognized options: (?P<got>-[^\s,]+)": "unexpected argument '{got}'",
+    r"Unrecognized options: (?P<got>\S+)": "unexpected argument '{got}'",
     r"invalid choice '(?P<got>.*?)' for argument '(?P<name>.*?)'\. Expected one of \((?P<choices>.*?)\)": (
-        "{name} '{got}' cannot be chosen\nfix: one of {choices}"
+        "invalid value '{got}' for {name}\nfix: use one of {choices}"
     ),
-    r"Missing value for argument '(?P<name>\S+)'": "{name} needs a value",
-    r"Missing from .*?: (?P<name>--\S+ \S+|\S+)": "{name} is missing",
-    r"Expected one of {(?P<choices>.*?)}": "a word is missing\nfix: one of {choices}",
+    r"Missing value for argument '(?P<name>\S+)'": "a value is required for {name}",
+    r"Missing from .*?: (?P<name>--\S+ \S+|\S+)": "missing required argument {name}",
+    r"Expected one of {(?P<choices>.*?)}": "missing subcommand\nfix: use one of {choices}",
 }
-"""tyro's words, and ours."""
+"""Patterns of tyro's messages, and the message to raise."""
 
 
 def argument_error(box: str) -> ConfigError:
-    """The error that tyro drew as a box.
+    """Parse the error box that tyro printed.
 
     >>> print(argument_error("│ Missing value for argument '--steps'. Expected 1 values. │"))
-    --steps needs a value
+    a value is required for --steps
     fix: normscope help
     """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip().removeprefix("│").removesuffix("│").strip() for line in plain.splitlines()]
-    words = " ".join(line for line in lines if line and line[0] not in "╭╰─")
-    words, _, after = words.partition(" For full helptext")
-    told = next(
-        (ours.format(**_parts(found)) for known, ours in _KNOWN.items() if (found := re.search(known, words))), words
+    text = " ".join(line for line in lines if line and line[0] not in "╭╰─")
+    text, _, after = text.partition(" For full helptext")
+    message = next(
+        (ours.format(**_parts(match)) for pattern, ours in _PATTERNS.items() if (match := re.search(pattern, text))),
+        text,
     )
-    if "\nfix: " in told:
-        return ConfigError(told)
+    if "\nfix: " in message:
+        return ConfigError(message)
     help_ = re.search(r"normscope.* --help", after)
-    return ConfigError(f"{told}\nfix: {help_[0] if help_ else 'normscope help'}")
+    return ConfigError(f"{message}\nfix: {help_[0] if help_ else 'normscope help'}")
 
 
-def _parts(found: re.Match[str]) -> dict[str, str]:
-    parts = found.groupdict()
-    if "choices" in parts:  # as Python writes them, in any order, and with a None for what may be left out
+def _parts(match: re.Match[str]) -> dict[str, str]:
+    parts = match.groupdict()
+    if "choices" in parts:  # as Python prints them: unordered, and with None for optional values
         parts["choices"] = ", ".join(sorted({*re.findall(r"[\w-]+", parts["choices"])} - {"None"}))
     return parts

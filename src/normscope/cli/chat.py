@@ -1,4 +1,4 @@
-"""`normscope chat`: write with a trained model, turn by turn."""
+"""`normscope chat`: chat with a trained model."""
 
 import io
 import sys
@@ -15,26 +15,27 @@ from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.chat import Conversation
 from normscope.generate.text import TextSettings
 
-GREETING = "/help lists the commands, /quit or Ctrl-D ends"
+GREETING = "Type /help for commands, /quit or Ctrl-D to exit."
 
 
 @dataclass(frozen=True)
 class Chat(GenerationOptions):
-    """Write with a trained model: what you type is continued, and all of it is remembered.
+    """Chat with a trained model.
 
-    A model that was trained on stories continues stories. Lines that begin with / are for the program: see /help.
+    The model continues the whole conversation. A model trained on stories continues stories. Lines that start with /
+    are commands: see /help.
     """
 
     tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 100
-    """How many tokens an answer gets at most."""
+    """Maximum number of tokens per reply."""
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Chat, "chat", arguments)
     model, tokenizer = command.load()
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # bytes that are no text become '?', not a traceback
-    talk = Conversation(model, tokenizer, command.settings())
+        sys.stdin.reconfigure(errors="replace")  # invalid UTF-8 becomes '?', not a traceback
+    conversation = Conversation(model, tokenizer, command.settings())
     print(GREETING)
     while True:
         try:
@@ -45,53 +46,53 @@ def main(arguments: Sequence[str]) -> None:
         if line in ("/quit", "/exit"):
             return
         try:
-            _turn(talk, line)
-        except KeyboardInterrupt:  # stops the answer, not the conversation
+            _handle_line(conversation, line)
+        except KeyboardInterrupt:  # stops the reply, not the chat
             print()
-        except NormscopeError as error:  # nothing that is typed ends a conversation
+        except NormscopeError as error:  # invalid input does not end the chat
             print(f"error: {error}", file=sys.stderr)
 
 
-def _turn(talk: Conversation, line: str) -> None:
+def _handle_line(conversation: Conversation, line: str) -> None:
     if line.startswith("/"):
         command, _, value = line.partition(" ")
-        _obey(talk, command, value.strip())
+        _run_command(conversation, command, value.strip())
         return
-    answer, display = talk.send(line), StreamDisplay()
+    reply, display = conversation.send(line), StreamDisplay()
     try:
-        for piece in answer:
+        for piece in reply:
             display.show(piece)
-    finally:  # also what was said before an interruption
+    finally:  # also after an interruption
         display.flush()
     print()
-    for notice in talk.messages[-1].notices:
+    for notice in conversation.messages[-1].notices:
         print(f"note: {notice}", file=sys.stderr)
 
 
-def _obey(talk: Conversation, command: str, value: str) -> None:
+def _run_command(conversation: Conversation, command: str, value: str) -> None:
     if command in SETTINGS:
         setting = SETTINGS[command]
         if value:
-            talk.settings = setting.changed(talk.settings, value)
-        print(f"{setting.name} {setting.value(talk.settings)}")
+            conversation.settings = setting.changed(conversation.settings, value)
+        print(f"{setting.name} {setting.value(conversation.settings)}")
         return
     if command not in _COMMANDS:
-        raise ConfigError(f"there is no command {command!r}\nfix: /help lists them")
+        raise ConfigError(f"unrecognized command {command!r}\nfix: type /help for a list")
     if value:
-        raise ConfigError(f"{command} takes no value, but got {value!r}\nfix: {command} alone")
-    _COMMANDS[command](talk)
+        raise ConfigError(f"unexpected argument {value!r} for {command}\nfix: {command}")
+    _COMMANDS[command](conversation)
 
 
-def _undo(talk: Conversation) -> None:
-    print(f"took back {talk.undo().prompt!r}")
+def _undo(conversation: Conversation) -> None:
+    print(f"removed {conversation.undo().prompt!r}")
 
 
-def _show_text(talk: Conversation) -> None:
-    print_text(talk.text or "nothing was said yet")
+def _show_text(conversation: Conversation) -> None:
+    print_text(conversation.text or "(empty)")
 
 
-def _help(talk: Conversation) -> None:
-    print(help_text(talk.settings))
+def _help(conversation: Conversation) -> None:
+    print(help_text(conversation.settings))
 
 
 _COMMANDS: dict[str, Callable[[Conversation], None]] = {
@@ -103,13 +104,13 @@ _COMMANDS: dict[str, Callable[[Conversation], None]] = {
 
 
 def help_text(settings: TextSettings) -> str:
-    """All commands, and the settings as they are."""
+    """List the commands and the current settings."""
     lines = [
-        ("/undo", "take the last turn back"),
-        ("/reset", "begin anew"),
-        ("/text", "show all that was said"),
-        *((f"{name} {one.metavar}", f"{one.help}; now {one.value(settings)}") for name, one in SETTINGS.items()),
-        ("/help", "show this"),
-        ("/quit", "end, as Ctrl-D does"),
+        ("/undo", "remove the last message and its reply"),
+        ("/reset", "start a new conversation"),
+        ("/text", "show the whole conversation"),
+        *((f"{name} {one.metavar}", f"{one.help} (now {one.value(settings)})") for name, one in SETTINGS.items()),
+        ("/help", "show this help"),
+        ("/quit", "exit (or Ctrl-D)"),
     ]
-    return "\n".join(f"{command:15} {words}" for command, words in lines)
+    return "\n".join(f"{command:15} {text}" for command, text in lines)

@@ -1,4 +1,4 @@
-"""What can be changed in the middle of a chat: /temperature, /seed and the like."""
+"""Settings that can be changed during a chat: /temperature, /seed and so on."""
 
 from dataclasses import dataclass, replace
 
@@ -10,13 +10,13 @@ OFF = "off"
 
 @dataclass(frozen=True)
 class ChatSetting:
-    """One of the settings by which answers are written.
+    """A generation setting.
 
     Args:
-        name: its field, in `SamplingConfig` or `TextSettings`.
-        help: what it does.
+        name: field of `SamplingConfig` or `TextSettings`.
+        help: help text.
         kind: int or float.
-        optional: whether it may be off.
+        optional: whether it can be turned off.
     """
 
     name: str
@@ -29,12 +29,12 @@ class ChatSetting:
         return "N" if self.kind is int else "X"
 
     def value(self, settings: TextSettings) -> str:
-        """What it is now."""
+        """Format the current value."""
         value = getattr(settings if hasattr(settings, self.name) else settings.sampling, self.name)
         return OFF if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     def changed(self, settings: TextSettings, text: str) -> TextSettings:
-        """The settings with what was typed; what cannot be is refused.
+        """Return the settings with a new value, parsed from text.
 
         >>> temperature = ChatSetting("temperature", "")
         >>> temperature.value(temperature.changed(TextSettings(), "0.5"))
@@ -51,17 +51,17 @@ class ChatSetting:
         try:
             return self.kind(text)
         except ValueError:
-            what, example = ("a whole number", "40") if self.kind is int else ("a number", "0.8")
+            what, example = ("an integer", "40") if self.kind is int else ("a number", "0.8")
             off = f" or {OFF}" if self.optional else ""
             raise ConfigError(f"{self.name} must be {what}{off}, but got {text!r}\nfix: {example}{off}") from None
 
 
 SETTINGS = {
-    "/temperature": ChatSetting("temperature", "below 1 likely tokens become likelier, 0 takes the likeliest"),
-    "/top-k": ChatSetting("top_k", "choose among so many of the likeliest tokens, or off", int, optional=True),
-    "/top-p": ChatSetting("top_p", "choose among the likeliest with this probability together, or off", optional=True),
-    "/min-p": ChatSetting("min_p", "choose among those of this share of the likeliest one's, or off", optional=True),
-    "/seed": ChatSetting("seed", "another seed gives other answers", int),
-    "/tokens": ChatSetting("max_new_tokens", "how many tokens an answer gets at most", int),
+    "/temperature": ChatSetting("temperature", "sampling temperature, 0 for greedy decoding"),
+    "/top-k": ChatSetting("top_k", "sample from the N most likely tokens, or off", int, optional=True),
+    "/top-p": ChatSetting("top_p", "sample from the top tokens with this total probability, or off", optional=True),
+    "/min-p": ChatSetting("min_p", "minimum probability relative to the most likely token, or off", optional=True),
+    "/seed": ChatSetting("seed", "random seed", int),
+    "/tokens": ChatSetting("max_new_tokens", "maximum number of tokens per reply", int),
 }
-"""By the command that shows it, or changes it."""
+"""Chat command -> setting that it shows or changes."""

@@ -1,4 +1,4 @@
-"""`normscope compare`: which of several models is better on your text, in the time that you have."""
+"""`normscope compare`: find out which model variant is better on your text."""
 
 import sys
 import time
@@ -40,10 +40,10 @@ _NUMBERS = ("depth", "width", "heads", "context")
 
 @dataclass(frozen=True)
 class Compare:
-    """Train small GPTs on your text and say which is better, by how much, and how sure that is.
+    """Train small GPT variants on your text, and report which is better, by how much, and with what confidence.
 
-    Give several values, with commas between, to whatever is to be compared; every combination is tried, each with the
-    learning rate that suits it. For instance:
+    Give comma-separated values to the options to compare; every combination is trained, each with its best learning
+    rate. Example:
 
       normscope compare --norm rms,layer --wiring pre,post --data my.txt --minutes 10
     """
@@ -64,40 +64,40 @@ class Compare:
     """learned, rotary, none."""
 
     depth: Listed = None
-    """How many blocks; 2 unless told otherwise."""
+    """Number of blocks (default: 2)."""
 
     width: Listed = None
-    """The size of the residual stream; 48 unless told otherwise."""
+    """Embedding width (default: 48)."""
 
     heads: Listed = None
-    """4 unless told otherwise."""
+    """Number of attention heads (default: 4)."""
 
     context: Listed = None
-    """How many bytes the model sees at most; 64 unless told otherwise."""
+    """Context length in bytes (default: 64)."""
 
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "llama"
-    """What all of them start from: gpt2, nanochat or llama."""
+    """Preset that all variants are based on: gpt2, nanochat or llama."""
 
     lr: Annotated[str, tyro.conf.arg(metavar="auto|X,...")] = "auto"
-    """Learning rates to try for each; auto tries 0.001, 0.003, 0.01 and 0.03, then one more near or beyond the best."""
+    """Learning rates to try; auto tries 0.001, 0.003, 0.01 and 0.03, then one more near or beyond the best."""
 
     data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """The text to learn from; the built-in stories unless told otherwise."""
+    """Text file to train on (default: the built-in stories)."""
 
     minutes: Annotated[float, tyro.conf.arg(metavar="X")] = 10.0
-    """How long it may take, about."""
+    """Approximate time budget in minutes."""
 
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 5
-    """With how many seeds each is trained, at least 2."""
+    """Number of seeds per variant, at least 2."""
 
     workers: OptionalInt = None
-    """How many are trained at once; one for each core unless told otherwise."""
+    """Number of parallel workers (default: one per core)."""
 
     ray: Flag = False
-    """Let Ray do it."""
+    """Run the workers on Ray."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("comparison")
-    """Where figures and the page go; the same command goes on where it was interrupted."""
+    """Output folder. Run the same command again to continue an interrupted comparison."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,25 +116,23 @@ def main(arguments: Sequence[str]) -> int:
         print(paragraph(f"note: {notice}"))
     path = command.out / "report.html"
     write_atomically(path, comparison_page(found))
-    print(
-        f"wrote {path}; it took {format_duration(time.monotonic() - start)} of {format_duration(60 * command.minutes)}"
-    )
+    print(f"wrote {path}; took {format_duration(time.monotonic() - start)} of {format_duration(60 * command.minutes)}")
     return 0
 
 
 def _plan(command: Compare) -> ComparisonPlan:
     check_positive_number(minutes=command.minutes)
     if command.seeds < 2:
-        raise ConfigError(f"seeds={command.seeds}: one run says nothing of chance\nfix: --seeds 2 or more; 5 is usual")
+        raise ConfigError(f"seeds={command.seeds}: a single seed gives no confidence interval\nfix: --seeds 5")
     refuse_many_seeds(command.seeds)
     workers = cores() if command.workers is None else command.workers
     check_positive_int(workers=workers)
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
     given = {name: getattr(command, name) for name in names}
     choices = {name: _values(name, text) for name, text in given.items() if text is not None}
-    base, lrs = {"preset": command.preset}, _rates(command.lr)
+    base, lrs = {"preset": command.preset}, _learning_rates(command.lr)
     variants = combinations(choices, base, STORIES)
-    check_buildable(variants)  # before a folder is made
+    check_buildable(variants)  # before creating the folder
     plan = ComparisonPlan(variants, lrs, command.lr == AUTO, command.seeds, command.minutes, workers)
     check_time_budget(list(variants.values()), plan.stages, 60 * command.minutes, workers)
     make_folder(command.out)
@@ -144,24 +142,24 @@ def _plan(command: Compare) -> ComparisonPlan:
 
 
 def _values(name: str, text: str) -> list[Any]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise ConfigError(f"--{name} needs a value or more")
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    if not values:
+        raise ConfigError(f"a value is required for --{name}")
     if name not in _NUMBERS:
-        return words
+        return values
     try:
-        return [int(word) for word in words]
+        return [int(value) for value in values]
     except ValueError:
-        raise ConfigError(f"--{name} {text!r} must be whole numbers with commas between") from None
+        raise ConfigError(f"invalid value {text!r} for --{name}: expected comma-separated integers") from None
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def _learning_rates(text: str) -> tuple[float, ...]:
     if text == AUTO:
         return AUTO_LRS
     try:
         lrs = tuple(sorted({float(word) for word in text.split(",")}))
     except ValueError:
-        raise ConfigError(f"--lr {text!r} must be auto, or numbers with commas between") from None
+        raise ConfigError(f"invalid value {text!r} for --lr: expected auto or comma-separated numbers") from None
     for lr in lrs:
         check_positive_number(lr=lr)
     return lrs
@@ -172,20 +170,20 @@ def _compare(command: Compare, plan: ComparisonPlan) -> Comparison:
     workers = WorkerConfig(plan.workers, command.ray).gather(store.texts)
     try:
         with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
-            schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _Planned(watch))
+            schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _PlannedProgress(watch))
             found = schedule.run({"comparison": comparison(plan)})
     finally:
         workers.close()
     for error in schedule.errors.values():
-        if isinstance(error, TimeBudgetError):  # the machine may have more time for it the next time
+        if isinstance(error, TimeBudgetError):  # the machine may be less busy next time
             for trial in timing_trials(plan):
                 store.forget(trial)
         raise error
     return found["comparison"]
 
 
-class _Planned:
-    """Tells of what the plan counts: the runs, as the work of one step each, and not what is timed before them."""
+class _PlannedProgress:
+    """Report only the planned runs, each as the work of one step, not the timing trials before them."""
 
     def __init__(self, watch: StudyObserver) -> None:
         self._watch = watch

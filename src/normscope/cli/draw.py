@@ -1,4 +1,4 @@
-"""`normscope draw`: pictures of scopes, of blocks and of models, in the terminal or as SVG files."""
+"""`normscope draw`: draw scopes, blocks and models in the terminal or as SVG."""
 
 import difflib
 import re
@@ -21,31 +21,31 @@ from normscope.storage.files import write_atomically
 if TYPE_CHECKING:
     from normscope.drawing.draw_model import Drawing
 
-_MOST_DIGITS = 15
-"""Of a size: a tensor of 10^15 numbers has petabytes."""
+_MAX_DIGITS = 15
+"""Maximum digits of a size: a tensor of 10^15 elements takes petabytes."""
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
 class DrawScope:
-    """Draw which cells of a tensor share one mean.
+    """Draw which elements of a tensor share statistics.
 
-    For instance: normscope draw scope "n (g [c]) [h w]" g=2 --shape 2,4,3,3
+    Example: normscope draw scope "n (g [c]) [h w]" g=2 --shape 2,4,3,3
     """
 
     scope: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SCOPE")]
-    """The axes of the tensor, those that share statistics in brackets."""
+    """Axes of the tensor, with those that share statistics in brackets."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="SIZE,SIZE,...")]
-    """The shape of the tensor, for instance 2,4,3,3; one that was printed, "(2, 4, 3, 3)", will do."""
+    """Shape of the tensor: 2,4,3,3 or "(2, 4, 3, 3)"."""
 
     sizes: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]", help_behavior_hint="")
     ] = ()
-    """Sizes that the shape alone does not tell, for instance g=2."""
+    """Sizes that the shape does not determine, such as g=2."""
 
     svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write an SVG image to this file instead."""
+    """Write an SVG image to this file."""
 
 
 @dataclass(frozen=True)
@@ -53,61 +53,61 @@ class DrawGallery:
     """Draw the named norms side by side, as an SVG image."""
 
     svg: Annotated[Path, tyro.conf.arg(metavar="FILE")]
-    """The file to write."""
+    """Output file."""
 
 
 @dataclass(frozen=True)
 class DrawBlock:
-    """Draw one block: the residual stream as a straight line, its branches, and the shape at every arrow.
+    """Draw one transformer block: the residual stream, its branches, and the shape at every arrow.
 
-    For instance: normscope draw block --preset nanochat --shape 8,1024,768 --wiring sandwich
+    Example: normscope draw block --preset nanochat --shape 8,1024,768 --wiring sandwich
     """
 
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "nanochat"
-    """Whose block: nanochat, gpt2, llama, encoder or vit."""
+    """Preset: nanochat, gpt2, llama, encoder or vit."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
-    """The shape of what it is given: batch, tokens, width."""
+    """Input shape: batch, sequence length, width."""
 
     wiring: OptionalStr = None
-    """How branches join the stream: pre, post, sandwich, parallel, single or none."""
+    """Residual wiring: pre, post, sandwich, parallel, single or none."""
 
     model: Settings = ()
-    """Any other setting, for instance activation=swiglu kv_heads=2 qk_norm=rms."""
+    """Other model settings, such as activation=swiglu kv_heads=2 qk_norm=rms."""
 
     svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write an SVG image to this file instead."""
+    """Write an SVG image to this file."""
 
 
 @dataclass(frozen=True)
 class DrawModel:
-    """Draw a whole model, blocks that are alike once, with shapes and numbers of parameters.
+    """Draw a whole model, with identical blocks folded, shapes and parameter counts.
 
-    For instance: normscope draw model --preset gpt2, or of a folder: normscope draw model runs/stories
+    Examples: normscope draw model --preset gpt2, normscope draw model runs/stories
     """
 
     folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[FOLDER]", help_behavior_hint="")] = (
         None
     )
-    """The folder of a run, or of a Hugging Face checkpoint of GPT-2 or Llama."""
+    """Run folder, or folder of a Hugging Face checkpoint (GPT-2 or Llama)."""
 
     preset: OptionalStr = None
-    """Without a folder: nanochat, which is drawn unless told, gpt2, llama, encoder, vit or convnet."""
+    """Preset: nanochat (default), gpt2, llama, encoder, vit or convnet."""
 
     shape: Annotated[str | None, tyro.conf.arg(metavar="SIZE,SIZE,...", help_behavior_hint="")] = None
-    """The shape of what it is given: batch and tokens, or images."""
+    """Input shape: batch and sequence length, or a batch of images."""
 
     wiring: OptionalStr = None
-    """How branches join the stream: pre, post, sandwich, parallel, single or none."""
+    """Residual wiring: pre, post, sandwich, parallel, single or none."""
 
     model: Settings = ()
-    """Any other setting, for instance depth=4 activation=swiglu."""
+    """Other model settings, such as depth=4 activation=swiglu."""
 
     inside: Flag = False
-    """Draw what is in attention and MLP, too."""
+    """Also draw the inside of attention and MLP."""
 
     svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write an SVG image to this file instead."""
+    """Write an SVG image to this file."""
 
 
 Command = (
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> None:
         cast(Any, Command),
         "draw",
         arguments,
-        "Draw which cells of a tensor share one mean, or how a block or a model is wired.",
+        "Draw a scope, a block or a whole model.",
     )
     if isinstance(command, DrawGallery):
         _save(command.svg, gallery_svg())
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
-    from normscope.cli import draw_models  # brings torch, which scopes do without
+    from normscope.cli import draw_models  # imports torch, which drawing a scope does not need
 
     settings = draw_models.parse_settings(command.model, wiring=command.wiring)
     if isinstance(command, DrawBlock):
@@ -145,13 +145,12 @@ def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
         return draw_models.draw_preset(command.preset or "nanochat", shape, settings, command.inside)
     if command.preset is not None:
         raise ConfigError(
-            f"there is one model to draw, but got the folder {command.folder} and --preset {command.preset}\n"
-            f"fix: leave one of them out"
+            f"the folder {command.folder} cannot be used with --preset {command.preset}\nfix: remove one of them"
         )
     if settings:
         raise ConfigError(
-            f"the model in {command.folder} has its settings already, but got {', '.join(settings)}\n"
-            f"fix: leave them out, or name a preset in place of the folder"
+            f"the settings of the model in {command.folder} are fixed, but got {', '.join(settings)}\n"
+            f"fix: remove them, or use --preset instead of the folder"
         )
     return draw_models.draw_folder(command.folder, shape, command.inside)
 
@@ -168,7 +167,7 @@ def _show(drawing: "Drawing", svg: Path | None) -> None:
 
 
 def _check_drawing(arguments: Sequence[str]) -> None:
-    """Name the drawing that was meant: tyro would only list what it does not know."""
+    """Suggest the closest subcommand: tyro would only list all of them."""
     drawings = ("scope", "block", "model", "gallery")
     if not arguments or arguments[0].startswith("-") or arguments[0] in drawings:
         return
@@ -177,7 +176,7 @@ def _check_drawing(arguments: Sequence[str]) -> None:
     fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(drawings)}"
     if "[" in first:
         fix = f"normscope draw scope {shlex.join(arguments)}"
-    raise ConfigError(f"there is no drawing {first!r}\nfix: {fix}")
+    raise ConfigError(f"unrecognized subcommand {first!r}\nfix: {fix}")
 
 
 def _scope(command: DrawScope) -> None:
@@ -185,7 +184,7 @@ def _scope(command: DrawScope) -> None:
     if alone:
         joined = ",".join(text.strip(",") for text in (command.shape, *alone))
         apart = " and ".join(repr(text) for text in alone)
-        raise ConfigError(f"a shape is one word, but got {apart} apart from it\nfix: --shape {joined}")
+        raise ConfigError(f"unexpected argument {apart}: a shape contains no spaces\nfix: --shape {joined}")
     shape, sizes = _shape(command.shape), _sizes(command.sizes)
     if command.svg is not None:
         _save(command.svg, draw_svg(command.scope, shape, **sizes))
@@ -209,10 +208,10 @@ def _shape(text: str) -> tuple[int, ...]:
             inner = inner.removeprefix(before).removesuffix(after).strip().removesuffix(",")
             break
     if not re.fullmatch(r"\s*\d+(\s*[,x]\s*\d+)*\s*", inner, re.ASCII):
-        raise ConfigError(f"a shape is whole numbers with commas between them, but got {text!r}\nfix: --shape 2,4,3,3")
+        raise ConfigError(f"invalid shape {text!r}: expected comma-separated integers\nfix: --shape 2,4,3,3")
     sizes = re.findall(r"\d+", inner)
-    if max(map(len, sizes)) > _MOST_DIGITS:
-        raise ConfigError(f"a size of {max(map(len, sizes))} digits is no tensor's\nfix: --shape 2,4,3,3")
+    if max(map(len, sizes)) > _MAX_DIGITS:
+        raise ConfigError(f"a size of {max(map(len, sizes))} digits is too large\nfix: --shape 2,4,3,3")
     return tuple(map(int, sizes))
 
 
@@ -220,10 +219,10 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, _, size = text.partition("=")
-        if not re.fullmatch(rf"-?\d{{1,{_MOST_DIGITS}}}", size, re.ASCII):
-            problem = f"a size is the name of an axis, '=' and a whole number, but got {short_repr(text)}"
+        if not re.fullmatch(rf"-?\d{{1,{_MAX_DIGITS}}}", size, re.ASCII):
+            problem = f"expected AXIS=SIZE with an integer size, but got {short_repr(text)}"
             raise ConfigError(f"{problem}\nfix: {short_repr(name)[1:-1] or 'g'}=2")
         if name in sizes:
-            raise ConfigError(f"the size of axis {name!r} is given twice\nfix: give it once")
+            raise ConfigError(f"duplicate size for axis {name!r}\nfix: give it once")
         sizes[name] = int(size)
     return sizes

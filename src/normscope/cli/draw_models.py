@@ -1,4 +1,4 @@
-"""`normscope draw block` and `normscope draw model`: which module is meant, and what it is run on."""
+"""`normscope draw block` and `draw model`: build the module and its input."""
 
 import dataclasses
 import difflib
@@ -35,24 +35,24 @@ AXIS_NAMES = {
     "s": "tokens",
     "d": "width",
     "h": "heads",
-    "k": "heads of keys",
-    "e": "size of a head",
-    "f": "in the MLP",
+    "k": "key/value heads",
+    "e": "head dimension",
+    "f": "MLP hidden size",
     "v": "vocabulary",
 }
-"""What the letters at the arrows stand for."""
+"""Meaning of the axis letters in a drawing."""
 IMAGE_AXIS_NAMES = {"n": "batch", "c": "channels", "h": "height", "w": "width"}
 PATCH_AXIS_NAMES = {**AXIS_NAMES, "c": "channels", "y": "rows", "x": "columns", "s": "patches"}
-"""The same where the input is images, and where these are cut into patches."""
+"""Axis letters for images, and for images split into patches."""
 
 
 def _encoder(**settings: Any) -> EncoderConfig:
-    """As large as BERT's smaller one."""
+    """The size of BERT-base."""
     return EncoderConfig(**{"vocab_size": 30522, "context": 512, "width": 768, "heads": 12, "depth": 12, **settings})
 
 
 def _vit(**settings: Any) -> ViTConfig:
-    """As large as the paper's ViT-B/16."""
+    """The size of ViT-B/16."""
     sizes = {"image_size": 224, "patch": 16, "classes": 1000, "width": 768, "heads": 12, "depth": 12}
     return ViTConfig(**{**sizes, **settings})
 
@@ -62,7 +62,7 @@ def _convnet(**settings: Any) -> ConvNetConfig:
 
 
 CONFIGS: Mapping[str, Callable[..., Any]] = {**PRESETS, "encoder": _encoder, "vit": _vit, "convnet": _convnet}
-"""What can be drawn by name: the presets of the GPT, and the other models at a usual size."""
+"""Models that can be drawn by name: the GPT presets, and the other models at a common size."""
 
 _MODELS: Mapping[type, Callable[[Any], nn.Module]] = {
     GPTConfig: GPT,
@@ -73,18 +73,18 @@ _MODELS: Mapping[type, Callable[[Any], nn.Module]] = {
 
 
 def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
-    """One block of a preset, on a batch of this shape: b, s, d."""
+    """Draw one block of a preset for an input of shape (b, s, d)."""
     names = [name for name in CONFIGS if name != "convnet"]
     _choose("preset", name, names)
     if len(shape) != 3:
         sizes = ",".join(map(str, shape))
         raise ConfigError(
-            f"a block takes three sizes, of the batch, of the tokens and of the width, but got {len(shape)}: {sizes}\n"
+            f"the input shape of a block is batch,length,width, but got {len(shape)} sizes: {sizes}\n"
             f"fix: --shape 8,1024,768"
         )
-    _refuse_empty(shape)
+    _check_not_empty(shape)
     config = _config(name, {**settings, "width": shape[2], "depth": 1}, tokens=shape[1])
-    with torch.device("meta"):  # sizes are all that a drawing needs
+    with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
         if isinstance(config, GPTConfig) and config.positions == "rotary":
             rotary = Rotary(_sizes(config)[2], config.context, config.rotary_base)
@@ -99,7 +99,7 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
 
 
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
-    """A model of a preset, with its blocks folded."""
+    """Draw a preset, with its blocks folded."""
     _choose("preset", name, CONFIGS)
     config = _config(name, settings)
     with torch.device("meta"):
@@ -108,12 +108,12 @@ def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], ins
 
 
 def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
-    """The model in the folder of a run, or of a Hugging Face checkpoint."""
-    fix = "name the folder of a run, or of a Hugging Face checkpoint"
+    """Draw the model in a run folder or the folder of a Hugging Face checkpoint."""
+    fix = "use a run folder or the folder of a Hugging Face checkpoint"
     if folder.is_dir() and not (folder / "config.json").exists():
-        raise ConfigError(f"{folder} is no model's folder: it has no config.json\nfix: {fix}")
+        raise ConfigError(f"{folder} contains no model: config.json is missing\nfix: {fix}")
     if not folder.is_dir():
-        what = "is a file, and no model's folder" if folder.exists() else "is not there"
+        what = "is not a folder" if folder.exists() else "does not exist"
         close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
         raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
     settings = read_json(folder / "config.json", dict[str, Any], fix=fix, error=ConfigError)
@@ -132,25 +132,25 @@ def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_
 
 
 def _input(model: nn.Module, shape: Shape | None, is_preset: bool) -> tuple[Tensor, Mapping[Shape, str]]:
-    """What a model is run on, of this shape or of a usual one, and the letters of the axes."""
+    """The input of a model, of the given or a default shape, and its axis letters."""
     config: Any = model.config
     is_text = isinstance(config, GPTConfig | EncoderConfig)
     usual = (8, min(config.context, 1024)) if is_text else (8, config.channels, config.image_size, config.image_size)
     shape = usual if shape is None else shape
     fits = len(shape) == 2 if is_text else shape[1:] == usual[1:]
-    _refuse_empty(shape)
+    _check_not_empty(shape)
     if not fits or (is_text and shape[1] > config.context):
         wanted = f"batch and up to {config.context} tokens" if is_text else f"(batch, {', '.join(map(str, usual[1:]))})"
         got, good = ",".join(map(str, shape)), ",".join(map(str, usual))
         more = f" --model context={shape[1]}" if is_text and len(shape) == 2 and is_preset else ""
         fix = f"--shape {got}{more}, or --shape {good}" if more else f"--shape {good}"
-        raise ConfigError(f"this model takes {wanted}, but got the shape {got}\nfix: {fix}")
+        raise ConfigError(f"this model expects {wanted}, but got the shape {got}\nfix: {fix}")
     x = torch.empty(shape, dtype=torch.int64 if is_text else torch.float32, device="meta")
     return x, _unambiguous(_axes(config, shape))
 
 
 def _axes(config: Any, shape: Shape) -> Iterator[tuple[Shape, str]]:
-    """The letters of the shapes that are seen in a model whose input has this one."""
+    """Axis letters of the shapes in a model, given the shape of its input."""
     batch = shape[0]
     if isinstance(config, ConvNetConfig):
         yield shape, "n c h w"
@@ -175,7 +175,7 @@ def _sizes(config: BlockConfig) -> tuple[int, int, int]:
 
 
 def _letters(config: BlockConfig, shape: Shape) -> dict[Shape, str]:
-    """The letters of every shape in a block, but for those that could be read in two ways."""
+    """Axis letters of every shape in a block, without ambiguous ones."""
     b, s, d = shape
     heads, kv_heads, head_dim = _sizes(config)
     hidden = config.hidden or default_hidden(d, config.activation)
@@ -198,7 +198,7 @@ def _unambiguous(shapes: Iterable[tuple[Shape, str]]) -> dict[Shape, str]:
 
 
 def _config(name: str, settings: Mapping[str, Any], tokens: int = 0) -> Any:
-    """The config of a preset with these settings, with room for so many tokens at least."""
+    """Config of a preset with these settings, and a context of at least `tokens`."""
     if "wiring" in settings:
         _choose("wiring", settings["wiring"], WIRINGS)
     try:
@@ -208,13 +208,13 @@ def _config(name: str, settings: Mapping[str, Any], tokens: int = 0) -> Any:
         if tokens and hasattr(usual, "context"):
             settings = {"context": max(tokens, usual.context), **settings}
         config = preset(name, **settings) if name in PRESETS else CONFIGS[name](**settings)
-    except TypeError as error:  # a setting that the config does not have
+    except TypeError as error:  # an unknown setting
         reason = str(error).replace("EncoderConfig.__init__() ", "").replace("ViTConfig.__init__() ", "")
-        raise ConfigError(f"{name}: {reason}\nfix: leave it out") from None
+        raise ConfigError(f"{name}: {reason}\nfix: remove it") from None
     except NormscopeError as error:
         if "fix: " in str(error):
             raise
-        raise ConfigError(f"{error}\nfix: give other sizes, or other settings after --model") from error
+        raise ConfigError(f"{error}\nfix: change the sizes, or the settings after --model") from error
     return config
 
 
@@ -222,9 +222,9 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
     width, heads = settings["width"], settings["heads"]
     check_positive_int(width=width, heads=heads)
     if settings["head_dim"] is None and width % heads:
-        some = range(1, min(width, 4096) + 1)  # more heads than any model has need no advice
+        some = range(1, min(width, 4096) + 1)  # suggest only plausible numbers of heads
         near = min((n for n in some if width % n == 0), key=lambda n: abs(n - heads))
-        raise ConfigError(f"a width of {width} cannot be shared among {heads} heads\nfix: --model heads={near}")
+        raise ConfigError(f"width={width} is not divisible by heads={heads}\nfix: --model heads={near}")
 
 
 def _choose(kind: str, name: str, names: Iterable[str]) -> None:
@@ -232,16 +232,16 @@ def _choose(kind: str, name: str, names: Iterable[str]) -> None:
         return
     close = difflib.get_close_matches(name, list(names), n=1)
     fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
-    raise ConfigError(f"there is no {kind} {name!r}\nfix: {fix}")
+    raise ConfigError(f"unknown {kind} {name!r}\nfix: {fix}")
 
 
-def _refuse_empty(shape: Shape) -> None:
+def _check_not_empty(shape: Shape) -> None:
     if 0 in shape:
-        raise ConfigError(f"a shape of {','.join(map(str, shape))} holds nothing\nfix: give sizes above zero")
+        raise ConfigError(f"a shape of {','.join(map(str, shape))} has a size of zero\nfix: use positive sizes")
 
 
 def parse_settings(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
-    """The settings that were typed as NAME=VALUE, and those that have an option of their own."""
+    """Parse NAME=VALUE settings, and add those with their own option."""
     return {
         **parse_model_settings(ModelOptions(model=texts)),
         **{name: value for name, value in more.items() if value is not None},

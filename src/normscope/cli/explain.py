@@ -1,4 +1,4 @@
-"""`normscope explain`: a layer worked through step by step, on numbers that can be checked."""
+"""`normscope explain`: explain a layer step by step, with numbers."""
 
 import sys
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from normscope.learning.explain import TOPICS, explanation
 from normscope.learning.terminal import WIDTH, render, render_rich
 from normscope.learning.user_numbers import read_tensor
 
-NARROWEST = 40
+MIN_WIDTH = 40
 
 
 @dataclass(frozen=True)
 class Explain:
-    """Work a layer through, step by step: words, the code that runs, the numbers, and how far they are from torch's.
+    """Explain a layer step by step: text, the code that runs, the numbers, and the difference from torch.
 
-    For instance: normscope explain rmsnorm --input 3,-4,0
+    Example: normscope explain rmsnorm --input 3,-4,0
 
-    Without a topic they are listed.
+    Without a topic, list the topics.
     """
 
     topic: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TOPIC", help_behavior_hint="")] = ""
@@ -29,21 +29,20 @@ class Explain:
     attention, block, residual or requires-grad."""
 
     input: Annotated[str | None, tyro.conf.arg(metavar="NUMBERS", help_behavior_hint="")] = None
-    """Your own numbers instead of the example: 3,-4,0 or "[[1, 2, 3], [4, 5, 6]]" or FILE.npy. For embedding they are
-    tokens, for init the sizes d_in,d_out."""
+    """Input tensor: 3,-4,0 or "[[1, 2, 3], [4, 5, 6]]" or FILE.npy. For embedding: token ids; for init: d_in,d_out."""
 
     eps: OptionalFloat = None
-    """What norms add under the root."""
+    """eps of the norm."""
 
     groups: OptionalInt = None
-    """How many groups of channels, for groupnorm."""
+    """Number of groups (groupnorm)."""
 
     heads: OptionalInt = None
-    """How many heads, for attention, block and residual."""
+    """Number of heads (attention, block, residual)."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = read_arguments(Explain, "explain", _joined(arguments))
+    command = read_arguments(Explain, "explain", _join_input(arguments))
     if not command.topic:
         print(_topics())
         return
@@ -55,14 +54,14 @@ def main(arguments: Sequence[str]) -> None:
         from normscope.render.console import SafeConsole
 
         console = SafeConsole(highlight=False)
-        width = max(NARROWEST, min(console.width, WIDTH))
+        width = max(MIN_WIDTH, min(console.width, WIDTH))
         console.print(render_rich(worked, width), soft_wrap=True)
     else:
         print(render(worked))
 
 
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--input -3,4` as `--input=-3,4`: numbers may begin with a minus, which else would look like an option."""
+def _join_input(arguments: Sequence[str]) -> list[str]:
+    """Rewrite `--input -3,4` as `--input=-3,4`: a leading minus would look like an option."""
     joined: list[str] = []
     for argument in arguments:
         if joined and joined[-1] == "--input":
@@ -75,4 +74,4 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 def _topics() -> str:
     width = max(map(len, TOPICS))
     lines = "\n".join(f"  {name:{width}}  {topic.words}" for name, topic in TOPICS.items())
-    return f"usage: normscope explain TOPIC [--input NUMBERS] ...\n\ntopics:\n{lines}\n\n`--help` tells the options."
+    return f"Usage: normscope explain TOPIC [--input NUMBERS] ...\n\nTopics:\n{lines}\n\nUse --help for the options."

@@ -1,4 +1,4 @@
-"""What `sample` and `chat` share: which model, and how its tokens are chosen."""
+"""Options that `sample` and `chat` share, and the display of streamed text."""
 
 import shutil
 import sys
@@ -24,40 +24,40 @@ from normscope.runs.run import Run
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Which run's model writes, and how."""
+    """The model, and how to sample from it."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    """Run folder."""
 
     checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "best"
-    """best, last, or the number of a step."""
+    """Checkpoint: best, last or a step number."""
 
     tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 256
-    """How many tokens a text gets at most."""
+    """Maximum number of tokens to generate."""
 
     temperature: Annotated[float, tyro.conf.arg(metavar="X")] = 0.8
-    """Below 1 likely tokens become likelier; 0 always takes the likeliest."""
+    """Sampling temperature; 0 for greedy decoding."""
 
     top_k: OptionalInt = None
-    """Choose among so many of the likeliest tokens."""
+    """Sample from the N most likely tokens."""
 
     top_p: OptionalFloat = None
-    """Choose among the likeliest that together have this probability."""
+    """Sample from the most likely tokens with this total probability (nucleus sampling)."""
 
     min_p: OptionalFloat = None
-    """Choose among those of at least this share of the likeliest one's probability."""
+    """Drop tokens less likely than this fraction of the most likely one."""
 
     repetition_penalty: Annotated[float, tyro.conf.arg(metavar="X")] = 1.0
-    """Above 1 what is there already becomes less likely."""
+    """Penalize tokens that already occur (1 disables the penalty)."""
 
     stop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")] = ()
-    r"""A text ends before any of these; \n is a line break."""
+    r"""Stop strings: end the text before the first match. \n is a newline."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Another seed gives other texts."""
+    """Random seed."""
 
     weights: WeightFormat = "float32"
-    """Rounded to bfloat16 or int8 the weights of a large model are read in less time."""
+    """Weight format: bfloat16 and int8 decode large models faster, from rounded weights."""
 
     def settings(self) -> TextSettings:
         check_positive_int(tokens=self.tokens)
@@ -81,15 +81,15 @@ class GenerationOptions:
 
 
 def warn_unfinished_checkpoint(run: Run) -> None:
-    """Say that a later checkpoint than the last whole one is passed over, unless it is being written right now."""
+    """Warn that an incomplete checkpoint is ignored, unless a training process is writing it."""
     steps = run.checkpoints.unfinished()
     if steps and not is_locked(run.folder):
         which = " and ".join(map(str, steps))
-        print(f"note: the checkpoint of step {which} is not whole (no manifest), and is passed over", file=sys.stderr)
+        print(f"note: ignoring the incomplete checkpoint of step {which} (no manifest)", file=sys.stderr)
 
 
 class StreamDisplay:
-    """Prints what a model writes, piece by piece: wrapped between words on a terminal, as it is into a file or pipe."""
+    """Print streamed text: wrapped at word boundaries on a terminal, unchanged to a file or pipe."""
 
     def __init__(self) -> None:
         self._wrap = WordWrap(shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
@@ -99,12 +99,12 @@ class StreamDisplay:
         print(text if self._wrap is None else self._wrap.feed(text), end="", flush=True)
 
     def flush(self) -> None:
-        """Print what was held back."""
+        """Print the text held back for word wrapping."""
         print("" if self._wrap is None else self._wrap.flush(), end="", flush=True)
 
 
 def print_text(text: str) -> None:
-    """Print a text that is there already."""
+    """Print a complete text."""
     display = StreamDisplay()
     display.show(text)
     display.flush()
@@ -112,5 +112,5 @@ def print_text(text: str) -> None:
 
 
 def shown(text: str) -> str:
-    """What a model wrote, fit to be printed: a terminal would obey the control characters in it, a file keeps them."""
+    """Generated text, with control characters replaced if it goes to a terminal."""
     return printable(text, keep="\n\t") if sys.stdout.isatty() else text

@@ -1,11 +1,12 @@
-"""`normscope lab`: the field's claims, put to the test."""
+"""`normscope lab`: test published claims about norms, initialization and residuals."""
 
+import json
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -16,6 +17,7 @@ from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
+from normscope.lab.report.sentences import standing
 from normscope.lab.report.terminal import format_claims, format_outcomes, paragraph
 from normscope.lab.run_claims import WorkerConfig, run_claims
 from normscope.lab.study import trial_count
@@ -30,69 +32,73 @@ _FOLDER = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 
 @dataclass(frozen=True)
 class LabRun:
-    """Put claims to the test.
+    """Test claims.
 
-    What is finished is kept: the same command goes on where it was interrupted.
+    Finished trials are kept: run the same command again to continue.
 
-    For instance: normscope lab run rmsnorm-vs-layernorm 15 --seeds 8
+    Example: normscope lab run rmsnorm-vs-layernorm 15 --seeds 8
     """
 
     names: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")
     ] = ()
-    """Names or numbers of claims; `normscope lab list` has them."""
+    """Names or numbers of claims (see `normscope lab list`)."""
 
     all: Flag = False
-    """All of them."""
+    """Test all claims."""
 
     budget: Literal["quick", "full"] = "quick"
-    """quick: all claims in a quarter of an hour on two cores; full: a night."""
+    """quick: all claims in about 15 minutes on two cores; full: overnight."""
 
     seeds: OptionalInt = None
-    """With how many seeds each variant is run; 5 for quick and 12 for full unless told otherwise."""
+    """Number of seeds per variant (default: 5 for quick, 12 for full)."""
 
     workers: OptionalInt = None
-    """How many trials run at once; one for each core unless told otherwise."""
+    """Number of parallel workers (default: one per core)."""
 
     ray: Flag = False
-    """Let Ray run them, on the cluster of RAY_ADDRESS or on this machine."""
+    """Run the workers on Ray, on the cluster at RAY_ADDRESS or on this machine."""
 
-    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """A text to learn from, in the place of the built-in stories."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Text file to train on (default: the built-in stories)."""
 
     out: _FOLDER = DEFAULT_FOLDER
-    """Where figures and outcomes are kept."""
+    """Output folder."""
 
 
 @dataclass(frozen=True)
 class LabReport:
-    """Make one page of all outcomes: a table of verdicts, and a section for each."""
+    """Write an HTML report of all results: a table of verdicts, and a section for each claim."""
 
     out: _FOLDER = DEFAULT_FOLDER
-    """The folder that `lab run` kept its outcomes in; the page goes there too."""
+    """Output folder of `lab run`; the report is written there."""
 
     markdown: Flag = False
-    """Write README.md and its figures as well."""
+    """Also write README.md and its figures."""
 
 
 @dataclass(frozen=True)
 class LabList:
-    """List the claims, and the verdicts that are known."""
+    """List the claims and their verdicts."""
 
     out: _FOLDER = DEFAULT_FOLDER
-    """The folder that `lab run` kept its outcomes in."""
+    """Output folder of `lab run`."""
+
+    json: Flag = False
+    """Print a JSON array."""
 
 
 _HELP = """\
-usage: normscope lab list | run | report ...
+Usage: normscope lab COMMAND [OPTIONS]
 
-The field's claims about norms, initialisation and residuals, put to the test.
+Test published claims about norms, initialization and residuals.
 
-  list    the claims, and the verdicts that are known
-  run     run some or all of them: normscope lab run --all
-  report  make one page of all outcomes
+Commands:
+  list    List the claims and their verdicts
+  run     Test some or all claims
+  report  Write an HTML report of all results
 
-`normscope lab run --help` tells the options."""
+Use `normscope lab COMMAND --help` for the options of a command."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -106,46 +112,62 @@ def main(arguments: Sequence[str]) -> int:
     if word in ("-h", "--help", "help"):
         print(_HELP)
         return 0
-    raise ConfigError(f"lab has no {word!r}\nfix: one of list, run, report")
+    raise ConfigError(f"unrecognized subcommand {word!r}\nfix: use one of list, run, report")
 
 
 def _list(command: LabList) -> int:
-    print(format_claims(_found(all_claims(), command.out)))
+    found = _found(all_claims(), command.out)
+    print(json.dumps([_as_json(*one) for one in found], indent=1) if command.json else format_claims(found))
     return 0
+
+
+def _as_json(claim: Claim, outcome: Outcome | FileError | None) -> dict[str, Any]:
+    known = outcome if isinstance(outcome, Outcome) else None
+    return {
+        "number": claim.number,
+        "name": claim.name,
+        "kind": claim.kind,
+        "statement": claim.statement,
+        "verdict": None if known is None else standing(claim, known),
+        "budget": None if known is None else known.budget.name,
+        "seeds": None if known is None else known.budget.seeds,
+        "outdated": known is not None and is_outdated(known, claim),
+        "damaged": isinstance(outcome, FileError),
+    }
 
 
 def _run(command: LabRun) -> int:
     if command.all == bool(command.names):
-        raise ConfigError("which claims?\nfix: name some, as `normscope lab list` has them, or say --all, not both")
+        raise ConfigError("name the claims to test, or use --all, but not both\nfix: normscope lab run --all")
     claims = list(all_claims()) if command.all else choose_claims(command.names)
     budget = get_budget(command.budget, command.seeds)
-    hands = WorkerConfig(command.workers, command.ray)
+    worker_config = WorkerConfig(command.workers, command.ray)
     for note in _notes(command, claims, budget):
         print(paragraph(f"note: {note}"), file=sys.stderr)
     trials = {claim.name: trial_count(claim, budget) for claim in claims}
     with lab_progress(trials, {claim.name: claim_work(claim, budget) for claim in claims}) as watch:
-        results = run_claims(claims, budget, command.out, watch, hands, command.text)
-    # Of this run alone: a claim that failed now may have a verdict of before on the disk.
+        results = run_claims(claims, budget, command.out, watch, worker_config, command.data)
+    # Only of this run: a claim that failed now may have an older result on disk.
     became = {outcome.claim: outcome for outcome in results.outcomes} | results.errors
     print(format_outcomes([(claim, became[claim.name]) for claim in claims]))
     if results.outcomes:
-        print(f"every figure is in {command.out / 'claims'}")
-        print(f"for a page of it: normscope lab report{out_option(command.out)}")
+        print(f"results: {command.out / 'claims'}")
+        print(f"report:  normscope lab report{out_option(command.out)}")
     for name, error in results.errors.items():
-        # A fault of ours is told with the place that it comes from.
+        # Show the traceback of an internal error.
         where = "" if isinstance(error, NormscopeError) else "".join(traceback.format_exception(error))
         print(f"{where}error: {name}: {error}", file=sys.stderr)
     return FAILED if results.errors else 0
 
 
 def _notes(command: LabRun, claims: Sequence[Claim], budget: Budget) -> list[str]:
-    """What is to be known before it begins."""
+    """Notes to print before the run."""
     notes: list[str] = []
-    if command.text is not None:
-        notes += filter(None, [non_utf8_notice(command.text)])
+    if command.data is not None:
+        notes += filter(None, [non_utf8_notice(command.data)])
         others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
         if others:
-            notes.append(f"learning from no text, and so not from {command.text} either: {', '.join(others)}")
+            notes.append(f"these claims do not train on text and ignore --data: {', '.join(others)}")
     known = [outcome for claim in claims if isinstance(outcome := _outcome(claim, command.out), Outcome)]
     more = [
         outcome
@@ -154,7 +176,7 @@ def _notes(command: LabRun, claims: Sequence[Claim], budget: Budget) -> list[str
     ]
     if more:
         those = (f"{one.claim} ({one.budget.name}, {pluralize(one.budget.seeds, 'seed')})" for one in more)
-        notes.append(f"this replaces results that had more work put in: {', '.join(those)}")
+        notes.append(f"this replaces results with a larger budget: {', '.join(those)}")
     return notes
 
 
@@ -170,7 +192,7 @@ def _report(command: LabReport) -> int:
     found = [(claim, outcome) for claim, outcome in known if isinstance(outcome, Outcome)]
     if not found:
         fix = f"normscope lab run --all{out_option(command.out)}"
-        raise ConfigError(f"there is no outcome in {command.out}\nfix: {fix}")
+        raise ConfigError(f"no results in {command.out}\nfix: {fix}")
     path = command.out / "report.html"
     write_atomically(path, lab_page(found, command.out))
     print(f"wrote {path}")
@@ -182,16 +204,16 @@ def _report(command: LabReport) -> int:
     older = " ".join(claim.name for claim, outcome in found if is_outdated(outcome, claim))
     if older:
         fix = f"normscope lab run {older}{out_option(command.out)}"
-        print(f"note: these claims have changed since\nfix: {fix}", file=sys.stderr)
+        print(f"note: these claims have changed since their results\nfix: {fix}", file=sys.stderr)
     return 0
 
 
 def _found(claims: Sequence[Claim], folder: Path) -> list[tuple[Claim, Outcome | FileError | None]]:
-    """What is there of each claim. An outcome that is damaged is told of, and keeps nobody from the others."""
+    """Load the result of each claim. A damaged one is reported, and does not hide the others."""
     found = [(claim, _outcome(claim, folder)) for claim in claims]
     for _, outcome in found:
         if isinstance(outcome, FileError):
-            print(f"note: left out: {outcome}", file=sys.stderr)
+            print(f"note: skipping: {outcome}", file=sys.stderr)
     return found
 
 

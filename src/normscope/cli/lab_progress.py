@@ -1,4 +1,4 @@
-"""How a lab's run goes: a bar with the time left on a terminal, a line now and then elsewhere."""
+"""Progress of lab runs: a bar with the remaining time on a terminal, occasional lines elsewhere."""
 
 import signal
 import sys
@@ -16,7 +16,7 @@ from normscope.render.formatting import format_duration
 
 
 class LogProgress:
-    """A line for every tenth of the work, and one for every study that is done, if there are several."""
+    """Print a line for every tenth of the trials, and for every finished study if there are several."""
 
     def __init__(self, remaining: TimeLeft, several: bool) -> None:
         self.remaining, self.several = remaining, several
@@ -25,7 +25,7 @@ class LogProgress:
 
     def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         if not cached and not self._begun and self.remaining.finished:
-            self.say(f"{self._counted()} are there already")
+            self.print_line(f"{self._counted()} already done")
         self._begun = self._begun or not cached
         self.remaining.done(study, work_of(trial.settings), done.seconds, cached)
         tenths = 10 * self.remaining.finished // self.remaining.total
@@ -45,15 +45,15 @@ class LogProgress:
 
     def study_done(self, study: str, error: Exception | None) -> None:
         self.remaining.ended(study)
-        if self.several and error is None:  # errors are told in the end, where they are seen
-            self.say(f"{study}: done")
+        if self.several and error is None:  # errors are printed at the end
+            self.print_line(f"{study}: done")
 
-    def say(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
+    def print_line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
 
 
 class BarProgress(LogProgress):
-    """A bar over all trials."""
+    """Show a progress bar over all trials."""
 
     def __init__(self, remaining: TimeLeft, several: bool, progress: Progress) -> None:
         super().__init__(remaining, several)
@@ -73,8 +73,8 @@ class BarProgress(LogProgress):
             left=self.left(),
         )
 
-    def say(self, words: str) -> None:
-        self._progress.console.print(words, highlight=False)
+    def print_line(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False)
 
 
 def format_trial_count(remaining: TimeLeft) -> str:
@@ -83,23 +83,29 @@ def format_trial_count(remaining: TimeLeft) -> str:
 
 @contextmanager
 def lab_progress(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[StudyObserver]:
-    """Who watches over so many trials of each study, which are so much work together if that is known."""
+    """Show the progress of a lab run.
+
+    Args:
+        trials: number of trials of each study.
+        work: estimated work of each study, if known.
+    """
     remaining = TimeLeft(trials, work)
     try:
-        with _ended_as_if_interrupted(), _shown(remaining, len(trials) > 1) as watch:
+        with _sigterm_as_interrupt(), _shown(remaining, len(trials) > 1) as watch:
             yield watch
     except KeyboardInterrupt:
-        after = "\n" if sys.stderr.isatty() else ""  # the ^C
+        after = "\n" if sys.stderr.isatty() else ""  # after ^C
         print(
-            f"{after}interrupted; {format_trial_count(remaining)} are kept, the same command goes on", file=sys.stderr
+            f"{after}interrupted; {format_trial_count(remaining)} done; run the same command to continue",
+            file=sys.stderr,
         )
         raise
 
 
 @contextmanager
-def _ended_as_if_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: the processes below are ended and leave nothing behind."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be taken
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C, so that worker processes are ended and cleaned up."""
+    if threading.current_thread() is not threading.main_thread():  # signal handlers need the main thread
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""How every command reads its arguments, and how options that may be left out look in the help."""
+"""Argument parsing shared by all commands, and the types of optional options."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from normscope.cli.argument_errors import argument_error
 
 Command = TypeVar("Command")
 
-# What is left out has no value of its own, so the help shows none.
+# Options without a default value show none in the help.
 OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
 OptionalFloat = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
 OptionalStr = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
@@ -22,17 +22,17 @@ Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 
 
 def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], description: str | None = None) -> Command:
-    """The command that was meant. What cannot be read is refused; help ends the program, as tyro does it."""
+    """Parse the arguments of a command. Raises ConfigError for invalid ones; --help prints and exits."""
     box = io.StringIO()
     try:
-        styled = getattr(sys.stdout, "rich_proxied_file", sys.stdout)  # the help has colors of its own
-        with contextlib.redirect_stderr(box), contextlib.redirect_stdout(styled), _room_for_help():
+        styled = getattr(sys.stdout, "rich_proxied_file", sys.stdout)  # the help has colors
+        with contextlib.redirect_stderr(box), contextlib.redirect_stdout(styled), _minimum_help_width():
             return tyro.cli(
                 kind,
                 prog=f"normscope {name}",
                 description=description,
                 args=list(arguments),
-                # One word for an option: no --no-compile beside --compile, no "None" as a value, no group before it.
+                # One spelling per option: no --no-compile, no "None" as a value, no group prefix.
                 config=(tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
             )
     except SystemExit as end:
@@ -42,8 +42,8 @@ def read_arguments(kind: type[Command], name: str, arguments: Sequence[str], des
 
 
 @contextlib.contextmanager
-def _room_for_help() -> Iterator[None]:
-    """Let tyro lay its help out for 40 columns at least: in fewer than 10 it never comes to an end."""
+def _minimum_help_width() -> Iterator[None]:
+    """Format the help for at least 40 columns: below 10, tyro loops forever."""
     before, columns = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
     os.environ["COLUMNS"] = str(max(columns, 40))
     try:

@@ -1,5 +1,6 @@
-"""`normscope sample`: let a trained model write."""
+"""`normscope sample`: generate text from a trained model."""
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +15,25 @@ from normscope.generate.text import TextGeneration
 
 @dataclass(frozen=True)
 class Sample(GenerationOptions):
-    """Let a trained model write: from nothing, or on from a prompt.
+    """Generate text from a trained model.
 
-    For instance: normscope sample runs/stories --prompt "Once upon a time" -n 3
+    Example: normscope sample runs/stories --prompt "Once upon a time" -n 3
     """
 
     prompt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")] = ("",)
-    """What the texts begin with; several prompts are written at once."""
+    """One or more prompts. Without one, start a new document."""
 
     samples: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 1
-    """How many texts for each prompt."""
+    """Number of samples per prompt."""
 
     allow_special: Flag = False
-    """Let <|endoftext|> and the names of other special tokens in a prompt stand for these tokens."""
+    """Parse special tokens such as <|endoftext|> in prompts."""
+
+    json: Flag = False
+    """Print a JSON array with prompt, text, token ids and finish reason of each sample."""
+
+    quiet: Annotated[bool, tyro.conf.arg(aliases=["-q"], help_behavior_hint="")] = False
+    """Print only the text: no headings, no notes."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -35,27 +42,52 @@ def main(arguments: Sequence[str]) -> None:
     settings = command.settings()
     model, tokenizer = command.load()
     encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
-    writer = TextGeneration(model, tokenizer, encoded, settings, samples=command.samples)
-    rows = writer.generation.sequences
-    if len(rows) == 1:
-        _show_as_it_comes(prompts[0], writer)
+    generation = TextGeneration(model, tokenizer, encoded, settings, samples=command.samples)
+    sequences = generation.generation.sequences
+    if command.json:
+        _print_json(prompts, generation)
+        return
+    if len(sequences) == 1:
+        _stream(prompts[0], generation)
     else:
-        for _ in writer:
-            pass
-        for number, (row, text) in enumerate(zip(rows, writer.texts, strict=True), 1):
-            print(f"--- {number} of {len(rows)} ---")
-            print_text(prompts[row.prompt] + text)
+        _finish(generation)
+        for number, (sequence, text) in enumerate(zip(sequences, generation.texts, strict=True), 1):
+            if not command.quiet:
+                print(f"--- {number} of {len(sequences)} ---")
+            print_text(prompts[sequence.prompt] + text)
             print()
-    for notice in dict.fromkeys(notice for row in rows for notice in row.notices):
-        print(f"note: {notice}", file=sys.stderr)
+    if not command.quiet:
+        for notice in dict.fromkeys(notice for sequence in sequences for notice in sequence.notices):
+            print(f"note: {notice}", file=sys.stderr)
 
 
-def _show_as_it_comes(prompt: str, writer: TextGeneration) -> None:
+def _finish(generation: TextGeneration) -> None:
+    for _ in generation:
+        pass
+
+
+def _print_json(prompts: Sequence[str], generation: TextGeneration) -> None:
+    _finish(generation)
+    samples = [
+        {
+            "prompt": prompts[sequence.prompt],
+            "sample": sequence.sample,
+            "text": text,
+            "tokens": sequence.generated_tokens,
+            "finish_reason": sequence.finish_reason,
+            "notices": sequence.notices,
+        }
+        for sequence, text in zip(generation.generation.sequences, generation.texts, strict=True)
+    ]
+    print(json.dumps(samples, indent=1))
+
+
+def _stream(prompt: str, generation: TextGeneration) -> None:
     display = StreamDisplay()
     display.show(prompt)
     try:
-        for _, piece in writer:
+        for _, piece in generation:
             display.show(piece)
-    finally:  # also what was written before an interruption
+    finally:  # also after an interruption
         display.flush()
     print()

@@ -1,8 +1,7 @@
-"""Standard output and standard error as every command has them: they never raise a traceback, and never obey a file.
+"""Guarded standard streams: write errors never cause a traceback, and untrusted text cannot control the terminal.
 
-What is printed may come from anyone's files: a name, a sample, a tokenizer's string. A terminal would obey the control
-characters in it, so on a terminal they are replaced, here, whatever printed them. Rich's own sequences for colors and
-cursor pass by another way, `rich_proxied_file`, which rich asks for.
+Printed text may come from untrusted files: a name, a sample, a string of a tokenizer. On a terminal, control characters
+are therefore replaced here, whoever prints them. rich writes its own escape sequences through `rich_proxied_file`.
 """
 
 import errno
@@ -16,42 +15,41 @@ from typing import TextIO, cast
 
 from normscope.render.formatting import printable
 
-_OWN_SEQUENCES = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*[ABCDGJK]|\?25[lh]|H)|\r")
-"""What rich writes by itself: colors, cursor movements, erased lines. Not titles, clipboards, reports or modes."""
+_RICH_SEQUENCES = re.compile(r"\x1b\[(?:[0-9;]*m|[0-9]*[ABCDGJK]|\?25[lh]|H)|\r")
+"""The escape sequences rich uses: colors, cursor movement, erasing. Not titles, clipboard access, reports or modes."""
 
 
 class GuardedStream(io.TextIOBase):
-    """A text stream that remembers its first failure, and from then on takes everything and writes nothing.
+    """A text stream that records its first failure and discards everything after it.
 
-    Only a closed pipe is raised, once: whoever writes should stop, since nobody reads.
+    Only a broken pipe is raised, once, so that the writer stops.
 
     Args:
-        stream: what is written to; None if the process was started without it.
-        for_errors: raise nothing, since nobody is left to tell, and replace control characters also where no terminal
-            is written to: what is said there is for people.
+        stream: the underlying stream; None if the process was started without it.
+        for_errors: never raise, and replace control characters even if the stream is not a terminal.
     """
 
     def __init__(self, stream: TextIO | None, *, for_errors: bool = False) -> None:
         self._stream, self._for_errors = stream, for_errors
         self.failure: OSError | None = None
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError, ValueError):  # it flushes first, and a stream that is broken is told of later
-                stream.reconfigure(errors="replace")  # what the terminal's encoding lacks becomes '?'
+            with suppress(OSError, ValueError):  # it flushes first; a broken stream is reported later
+                stream.reconfigure(errors="replace")  # unencodable characters become '?'
 
     def write(self, text: str) -> int:
         self._write(printable(text, keep="\n\t") if self._for_errors or self.isatty() else text)
         return len(text)
 
     def write_styled(self, text: str) -> int:
-        """Write with colors and cursor movements; other sequences are replaced."""
-        parts = _OWN_SEQUENCES.split(text)
-        marks = [*_OWN_SEQUENCES.findall(text), ""]
+        """Write text with colors and cursor movement; replace other escape sequences."""
+        parts = _RICH_SEQUENCES.split(text)
+        marks = [*_RICH_SEQUENCES.findall(text), ""]
         self._write("".join(printable(part, keep="\n\t") + mark for part, mark in zip(parts, marks, strict=True)))
         return len(text)
 
     def _write(self, text: str) -> None:
         if self._stream is None:
-            self._fail(OSError(errno.EBADF, "it is closed"))
+            self._fail(OSError(errno.EBADF, "stream is closed"))
         elif self.failure is None:
             with self._guard():
                 self._stream.write(text)
@@ -69,16 +67,16 @@ class GuardedStream(io.TextIOBase):
             self._fail(error)
             if isinstance(error, BrokenPipeError) and not self._for_errors:
                 raise
-        except ValueError:  # of a stream that was closed from inside
-            self._fail(OSError(errno.EBADF, "it is closed"))
+        except ValueError:  # the stream was closed by this process
+            self._fail(OSError(errno.EBADF, "stream is closed"))
 
     def _fail(self, error: OSError) -> None:
         self.failure = self.failure or error
         with suppress(OSError, ValueError):
-            # Python flushes what is left when it ends, and that must not fail in its turn.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
+            # Python flushes the rest at exit, which must not fail again.
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, self.fileno())
+            os.close(devnull)
 
     def isatty(self) -> bool:
         return self._stream is not None and self.failure is None and not self._stream.closed and self._stream.isatty()
@@ -101,7 +99,7 @@ class GuardedStream(io.TextIOBase):
 
 
 class StyledStream(io.TextIOBase):
-    """The way by which rich writes its own sequences."""
+    """The stream that rich writes its escape sequences to."""
 
     def __init__(self, guarded: GuardedStream) -> None:
         self._guarded = guarded
@@ -127,7 +125,7 @@ class StyledStream(io.TextIOBase):
 
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream]:
-    """Guard sys.stdout, which is given, and sys.stderr; a sys.stdin that is not there becomes an empty one."""
+    """Guard sys.stdout and sys.stderr, and replace a missing sys.stdin by an empty one; yields the guarded stdout."""
     before = sys.stdin, sys.stdout, sys.stderr
     if None in before:
         _open_missing_descriptors()
@@ -145,9 +143,9 @@ def guarded_streams() -> Iterator[GuardedStream]:
 
 
 def _open_missing_descriptors() -> None:
-    """Without this the next file that is opened would be number 1, and whoever prints would write into it."""
+    """Open missing descriptors 0 to 2, so that no other file gets their number and receives what is printed."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one

@@ -1,4 +1,4 @@
-"""`normscope xray`: look into a model, in the terminal or as a page; `normscope xray diff`: compare two looks."""
+"""`normscope xray`: show what is wrong in a model; `normscope xray diff`: compare two x-rays."""
 
 import dataclasses
 import difflib
@@ -34,90 +34,91 @@ from normscope.models.presets import PRESETS
 from normscope.storage.files import write_atomically
 from normscope.storage.json_files import read_json
 
-FAULTY = 1
-"""The exit code if an error was found, or a difference."""
+EXIT_FINDINGS = 1
+"""Exit code if there is a finding of severity error, or a difference."""
 _TARGET = tyro.conf.arg(metavar="TARGET")
 _FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """What of the target is taken."""
+    """Options of the target."""
 
-    checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "last"
-    """Of a run: last, best, or the number of a step."""
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "best"
+    """Checkpoint of a run: best, last or a step number."""
 
     depth: OptionalInt = None
-    """Of a preset: how many blocks. Width, heads and context follow from it, as in `normscope train`."""
+    """Depth of a preset; sets width, heads and context as in `normscope train`."""
 
     sizes: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
 @dataclass(frozen=True)
 class XrayCommand:
-    """Look into a model: the signal in every layer, forward and backward, and what is wrong with it.
+    """Show what is wrong in any model: signal and gradients per layer.
 
-    TARGET is one of these:
-      runs/stories             a run: its last checkpoint, on its own validation text
-      nanochat, gpt2, llama    a preset, as `normscope train --preset` begins with it, on random tokens
-      path/to/folder           a Hugging Face model: config.json and safetensors; nothing is downloaded
-      package.module:function  or path/to/file.py:function, which returns a model and a batch (a tensor, or a tuple or
-                               a dictionary of arguments), and a loss, a function of the output, if there is one
-      look.json, RUN/xray      an x-ray that was saved, or a folder of them
+    TARGET is one of:
+      runs/stories             a run: its best checkpoint, on its validation data
+      nanochat, gpt2, llama    a preset at initialization, on random tokens
+      path/to/folder           a Hugging Face model (config.json and safetensors; nothing is downloaded)
+      package.module:function  a function that returns (model, batch) or (model, batch, loss); the batch is a tensor,
+                               a tuple or a dict of arguments, and the loss a function of the output.
+                               Also path/to/file.py:function
+      xray.json, RUN/xray      a saved x-ray, or a folder of them
 
-    Ends with exit code 1 if a finding is an error. `normscope xray diff A B` compares two.
+    Exits with code 1 if a finding is an error. `normscope xray diff A B` compares two x-rays.
     """
 
     target: Annotated[tyro.conf.Positional[str], _TARGET]
-    """What to look into."""
+    """Model to inspect."""
 
     html: Annotated[Path | None, _FILE] = None
-    """Write a page for a browser too."""
+    """Also write an HTML report."""
 
     json: Annotated[Path | None, _FILE] = None
-    """Save the x-ray, for `normscope xray FILE` and `normscope xray diff`."""
+    """Save the x-ray as JSON, for `normscope xray FILE` and `normscope xray diff`."""
 
     source: TargetOptions = field(default_factory=TargetOptions)
     passes: PassOptions = field(default_factory=PassOptions)
-    form: ExecutionOptions = field(default_factory=ExecutionOptions)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 @dataclass(frozen=True)
 class XrayDiffCommand:
-    """Compare two x-rays, module by module, and name the module in which a difference begins.
+    """Compare two x-rays module by module, and find the first module that diverges.
 
-    For instance:
+    Examples:
       normscope xray diff before.json after.json
       normscope xray diff runs/one runs/two
-      normscope xray diff runs/one --dtype bfloat16     with itself, in another form
+      normscope xray diff runs/one --dtype bfloat16     float32 against bfloat16
       normscope xray diff runs/one --cached
 
-    Ends with exit code 1 if they differ by more than rounding.
+    Exits with code 1 if they differ by more than rounding.
     """
 
     one: Annotated[tyro.conf.Positional[str], _TARGET]
-    """A saved x-ray, or whatever `normscope xray` takes."""
+    """Saved x-ray, or any target of `normscope xray`."""
 
     other: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")] = ""
-    """Another one; the same in another form if it is left out."""
+    """Target to compare with (default: the same target, run with the options below)."""
 
     tolerance: OptionalFloat = None
-    """How far apart counts as rounding, as a share of the size; half of the digits of the type unless told."""
+    """Relative tolerance (default: half of the digits of the dtype)."""
 
     source: TargetOptions = field(default_factory=TargetOptions)
     passes: PassOptions = field(default_factory=PassOptions)
-    form: ExecutionOptions = field(default_factory=ExecutionOptions)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
 
 def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "diff":
         return _diff(read_arguments(XrayDiffCommand, "xray diff", arguments[1:]))
-    return _look(read_arguments(XrayCommand, "xray", arguments))
+    return _xray(read_arguments(XrayCommand, "xray", arguments))
 
 
-def _look(command: XrayCommand) -> int:
-    options = _given(command.source, command.passes, command.form)
-    records = _records(command.target, command.source, command.passes, command.form, options)
+def _xray(command: XrayCommand) -> int:
+    options = _given(command.source, command.passes, command.execution)
+    records = _records(command.target, command.source, command.passes, command.execution, options)
     findings = find(records[-1])
     if command.json is not None:
         save_record(records[-1], command.json)
@@ -125,48 +126,48 @@ def _look(command: XrayCommand) -> int:
         write_atomically(command.html, render_page(records, findings))
     print_record(records[-1], findings)
     if len(records) > 1:
-        print(f"the last of {len(records)} x-rays in {command.target}; --html FILE shows how it went")
+        print(f"last of {len(records)} x-rays in {command.target}; use --html FILE to see all of them")
     for path in (command.json, command.html):
         if path is not None:
             print(f"wrote {path}")
-    return FAULTY if any(finding.severity == "error" for finding in findings) else 0
+    return EXIT_FINDINGS if any(finding.severity == "error" for finding in findings) else 0
 
 
 def _diff(command: XrayDiffCommand) -> int:
-    form = command.form
-    if not command.other and form == ExecutionOptions():
+    execution = command.execution
+    if not command.other and execution == ExecutionOptions():
         raise ConfigError(
-            f"there is nothing to compare {command.one} with\n"
-            f"fix: name another target, or another form: --dtype bfloat16, --compile or --cached"
+            f"nothing to compare {command.one} with\n"
+            f"fix: add a second target, or --dtype bfloat16, --compile or --cached"
         )
-    # What has no way back has no use for the other's.
-    passes = dataclasses.replace(command.passes, forward_only=command.passes.forward_only or form.cached)
+    # A cached pass has no backward pass, so skip it on both sides.
+    passes = dataclasses.replace(command.passes, forward_only=command.passes.forward_only or execution.cached)
     before = _records(command.one, command.source, passes, ExecutionOptions(), [])[-1]
-    after = _records(command.other or command.one, command.source, passes, form, _given(form))[-1]
+    after = _records(command.other or command.one, command.source, passes, execution, _given(execution))[-1]
     difference = compare(before, after, tolerance=command.tolerance)
     print_text(render_difference(difference, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
-    return FAULTY if difference.diverges else 0
+    return EXIT_FINDINGS if difference.diverges else 0
 
 
 def _records(
-    target: str, source: TargetOptions, passes: PassOptions, form: ExecutionOptions, options: Sequence[str]
+    target: str, source: TargetOptions, passes: PassOptions, execution: ExecutionOptions, options: Sequence[str]
 ) -> list[XrayRecord]:
-    """The x-rays that are saved under a name, for which there are no options; or the one that is taken now."""
+    """Load saved x-rays, or take one now. Saved ones accept no options."""
     path = Path(target)
     saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
     if not saved:
-        return [take_xray(_subject(target, source, passes.seed), passes, form)]
+        return [take_xray(_load_target(target, source, passes.seed), passes, execution)]
     if options:
-        raise ConfigError(f"{target} was taken already, and {options[0]} would change nothing\nfix: leave it out")
+        raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
     return [load_record(one) for one in saved]
 
 
-def _subject(target: str, source: TargetOptions, seed: int) -> XrayTarget:
-    of_presets = [name for name in _given(source) if name != "--checkpoint"]
+def _load_target(target: str, source: TargetOptions, seed: int) -> XrayTarget:
+    preset_options = [name for name in _given(source) if name != "--checkpoint"]
     if target in PRESETS:
         return target_from_preset(target, source.depth, parse_model_settings(source.sizes), seed)
-    if of_presets:
-        raise ConfigError(f"{of_presets[0]} is for presets, and {target} is as it is\nfix: leave it out")
+    if preset_options:
+        raise ConfigError(f"{preset_options[0]} applies only to presets, not to {target}\nfix: remove it")
     if is_function(target):
         return target_from_function(target, seed)
     path = Path(target)
@@ -177,13 +178,13 @@ def _subject(target: str, source: TargetOptions, seed: int) -> XrayTarget:
 
 def _no_target(target: str) -> ConfigError:
     if Path(target).is_file():
-        fix = "name a function of yours that returns a model and a batch: path/to/file.py:function"
+        fix = "use a function that returns a model and a batch: path/to/file.py:function"
         if target.endswith(".py"):
-            fix = f"name a function in it that returns a model and a batch: {target}:FUNCTION"
-        return ConfigError(f"{target} is a file, and an x-ray is taken of a model\nfix: {fix}")
+            fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
+        return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
     close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
-    kinds = f"a run's folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
-    return ConfigError(f"there is no {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
+    kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
+    return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
 
 
 def _is_huggingface(folder: Path) -> bool:
@@ -194,7 +195,7 @@ def _is_huggingface(folder: Path) -> bool:
 
 
 def _given(*groups: TargetOptions | PassOptions | ExecutionOptions | ModelSizeOptions) -> list[str]:
-    """The names of the options that were given."""
+    """Names of the options that differ from their defaults."""
     names = []
     for group in groups:
         for own in dataclasses.fields(group):

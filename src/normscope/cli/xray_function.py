@@ -1,4 +1,4 @@
-"""A function of the user's own that makes a model and a batch: found by its name, called, and what it gave checked."""
+"""Import and call a user function that returns a model and a batch, and check the result."""
 
 import difflib
 import importlib
@@ -16,54 +16,54 @@ from torch import Tensor, nn
 
 from normscope.errors import ConfigError
 
-_WANTED = "return model, batch  (or model, batch, loss: a function of the output)"
-_NAMES = 12
-"""How many functions are named, of those that could have been meant."""
+_EXPECTED = "return model, batch  (or model, batch, loss: a function of the output)"
+_MAX_LISTED = 12
+"""How many functions to list in an error."""
 
-_FRAMES = 3
-"""How many lines of the user's own code are shown of an error."""
+_MAX_FRAMES = 3
+"""How many frames of user code to show."""
 
 
 def is_function(target: str) -> bool:
-    """Whether the target looks like package.module:function or file.py:function."""
+    """Whether the target has the form package.module:function or file.py:function."""
     place, colon, name = target.rpartition(":")
     return bool(colon and place) and name.isidentifier() and not Path(target).exists()
 
 
 def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
-    """The model, the batch and, if there is one, the loss that the function returns."""
+    """Call the function; return model, batch and loss function (None if it returns none)."""
     place, _, name = target.rpartition(":")
-    with user_code_errors(f"{place} cannot be imported: it"):
+    with user_code_errors(f"importing {place}"):
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     function = getattr(module, name, None)
     if not callable(function):
-        raise ConfigError(f"{place} has no function {name!r}\nfix: {_instead(name, list_functions(module))}")
+        raise ConfigError(f"{place} has no function {name!r}\nfix: {_suggestion(name, list_functions(module))}")
     with user_code_errors(target):
         given = function()
     return _checked(target, given)
 
 
 def list_functions(module: ModuleType) -> list[str]:
-    """The names of the functions that a module has of its own; a class makes a model, but no batch."""
+    """Names of the functions defined in a module. Classes are skipped: they make a model, but no batch."""
     own = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
     mine = {name: value for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
     return [name for name, value in mine.items() if not isinstance(value, type)]
 
 
-def _instead(name: str, there: list[str]) -> str:
-    close = difflib.get_close_matches(name, there, n=1)
+def _suggestion(name: str, available: list[str]) -> str:
+    close = difflib.get_close_matches(name, available, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    more = f", and {len(there) - _NAMES} more" if len(there) > _NAMES else ""
-    some = ", ".join(there[:_NAMES])
-    return f"these are there: {some}{more}" if there else "write one, which returns a model and a batch"
+    more = f", and {len(available) - _MAX_LISTED} more" if len(available) > _MAX_LISTED else ""
+    some = ", ".join(available[:_MAX_LISTED])
+    return f"use one of: {some}{more}" if available else "define one that returns a model and a batch"
 
 
 def check_call(target: str, model: nn.Module, batch: Any) -> None:
-    """Refuse a batch that the model's forward has no room for: most often it holds the labels too."""
+    """Refuse a batch that does not match the signature of forward: often it also contains the labels."""
     try:
         signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):  # one that is not written in Python
+    except (TypeError, ValueError):  # not a Python function
         return
     if isinstance(batch, Mapping):
         positional, named = (), dict(batch)
@@ -73,9 +73,9 @@ def check_call(target: str, model: nn.Module, batch: Any) -> None:
         signature.bind(*positional, **named)
     except TypeError as error:
         got = "a tensor" if isinstance(batch, Tensor) else f"a {type(batch).__name__} of {len(batch)}"
-        fix = "return model, inputs, lambda output: F.cross_entropy(output, labels)  (the loss has the labels)"
+        fix = "return model, inputs, lambda output: F.cross_entropy(output, labels)  (the loss uses the labels)"
         if len(positional) < 2:
-            fix = "a tensor for model(batch), a tuple for model(*batch), or a dictionary for model(**batch)"
+            fix = "return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
         raise ConfigError(
             f"the batch of {target} is {got}, and {type(model).__name__}.forward{signature} {_misfit(error)}\n"
             f"fix: {fix}"
@@ -83,32 +83,32 @@ def check_call(target: str, model: nn.Module, batch: Any) -> None:
 
 
 def _misfit(error: TypeError) -> str:
-    """What Python says of arguments that do not fit, as part of a sentence: it begins with "missing" or with "got"."""
-    words = str(error)
-    return f"is {words}" if words.startswith("missing") else words.replace("too many", "gets too many")
+    """Rephrase Python's TypeError about arguments as part of a sentence."""
+    message = str(error)
+    return f"is {message}" if message.startswith("missing") else message.replace("too many", "gets too many")
 
 
 def _import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{name!r} is not the name of a module\nfix: write package.module:function")
+        raise ConfigError(f"invalid module name {name!r}\nfix: use package.module:function")
     here = str(Path.cwd())
-    if here not in sys.path:  # a command that is installed does not look there
+    if here not in sys.path:  # an installed command does not search the current folder
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # something that it imports
+            raise  # a module that it imports
         raise ConfigError(
-            f"there is no module {name!r} to import\nfix: write package.module:function, or path/to/file.py:function"
+            f"no module named {name!r}\nfix: use package.module:function or path/to/file.py:function"
         ) from None
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}\nfix: write path/to/file.py:function")
+        raise ConfigError(f"no such file: {path}\nfix: use path/to/file.py:function")
     folder = str(path.resolve().parent)
-    if folder not in sys.path:  # for what lies beside it
+    if folder not in sys.path:  # for modules beside it
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert spec is not None
@@ -121,39 +121,39 @@ def _import_file(path: Path) -> ModuleType:
 
 def _checked(target: str, given: Any) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
     if isinstance(given, nn.Module):
-        raise ConfigError(f"{target} returned a model alone, and an x-ray needs a batch to give it\nfix: {_WANTED}")
+        raise ConfigError(f"{target} returned a model without a batch\nfix: {_EXPECTED}")
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
         many = f" of {len(given)}" if isinstance(given, tuple | list) else ""
-        raise ConfigError(f"{target} returned {type(given).__name__}{many}, not a model and a batch\nfix: {_WANTED}")
+        raise ConfigError(f"{target} returned {type(given).__name__}{many}, not a model and a batch\nfix: {_EXPECTED}")
     model, batch, loss = (*given, None)[:3]
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"{target} returned {type(model).__name__} where its model should be\nfix: {_WANTED}")
+        raise ConfigError(f"{target} must return a model first, but got {type(model).__name__}\nfix: {_EXPECTED}")
     if not isinstance(batch, Tensor | tuple | list | Mapping):
         raise ConfigError(
-            f"{target} returned {type(batch).__name__} where its batch should be\n"
-            f"fix: a tensor for model(batch), a tuple for model(*batch), or a dictionary for model(**batch)"
+            f"{target} must return a batch second, but got {type(batch).__name__}\n"
+            f"fix: return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
         )
     if loss is not None and not callable(loss):
-        raise ConfigError(f"{target} returned {type(loss).__name__} where its loss should be\nfix: {_WANTED}")
+        raise ConfigError(f"{target} must return a loss third, but got {type(loss).__name__}\nfix: {_EXPECTED}")
     return model, batch, loss
 
 
 @contextmanager
 def user_code_errors(what: str) -> Iterator[None]:
-    """Turn an error of the user's own code into one line that says it, and the lines of that code where it was."""
+    """Turn an error in user code into a ConfigError with the message and the frames of user code."""
     try:
         yield
     except (ConfigError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # also what ends the program, as a script without a main guard does
-        lines = [f"{what} raised {type(error).__name__}: {str(error) or 'it does not say why'}"]
-        for frame in _own(traceback.extract_tb(error.__traceback__)):
+    except BaseException as error:  # also SystemExit, from a script without a main guard
+        lines = [f"{what} raised {type(error).__name__}: {str(error) or 'no message'}"]
+        for frame in _user_frames(traceback.extract_tb(error.__traceback__)):
             lines += [f"  {frame.filename}, line {frame.lineno}, in {frame.name}", f"    {frame.line}"]
         raise ConfigError("\n".join(lines)) from error
 
 
-def _own(trace: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """The last lines that are neither ours nor Python's nor an installed library's."""
+def _user_frames(trace: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The innermost frames that are not in normscope, Python or an installed library."""
     ours = str(Path(__file__).parents[1])
     libraries = ("site-packages", "importlib")
     theirs = [
@@ -161,4 +161,4 @@ def _own(trace: traceback.StackSummary) -> list[traceback.FrameSummary]:
         for frame in trace
         if not frame.filename.startswith((ours, "<")) and not any(name in frame.filename for name in libraries)
     ]
-    return theirs[-_FRAMES:]
+    return theirs[-_MAX_FRAMES:]

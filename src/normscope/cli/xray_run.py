@@ -1,4 +1,4 @@
-"""How an x-ray is taken from the command line: which passes, in which type, compiled or not, cached or not."""
+"""Take an x-ray from the command line: passes, dtype, compiled or cached execution."""
 
 import dataclasses
 import warnings
@@ -24,111 +24,110 @@ Kind = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class PassOptions:
-    """What is run while the x-ray looks."""
+    """What to run."""
 
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """How many batches; of a function's batch, the same again."""
+    """Number of batches; a function's batch is repeated."""
 
     forward_only: Flag = False
-    """No way back: no gradients."""
+    """Skip the backward pass."""
 
     step: Flag = False
-    """Let an optimiser change the weights after each batch, in memory: a run's own, a recipe's for a preset, AdamW for
-    others. No file changes."""
+    """Take an optimizer step after each batch: with the optimizer of the run or preset, otherwise AdamW. Changes only
+    the weights in memory, no files."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Of weights and tokens that are random."""
+    """Random seed for weights and tokens."""
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """In which form; with `xray diff` this is the second one's."""
+    """How to execute the model; in `xray diff`, the second side."""
 
     dtype: Annotated[Kind, tyro.conf.arg(metavar="{float32,bfloat16}")] = "float32"
-    """The type of the products."""
+    """Autocast dtype."""
 
     compile: Flag = False
-    """Compile the model to one piece, which can only be looked at from outside: its output, its weights' gradients."""
+    """Compile the model with torch.compile; shows only its output and parameter gradients."""
 
     cached: Flag = False
-    """Give a GPT half of the text, then token by token with a cache; no way back."""
+    """Run a GPT with a KV cache: half of the sequence, then token by token, without backward pass."""
 
     @property
-    def words(self) -> str:
-        ways = [self.dtype if self.dtype != "float32" else "", "compiled" * self.compile, "cached" * self.cached]
-        return ", ".join(way for way in ways if way)
+    def description(self) -> str:
+        parts = [self.dtype if self.dtype != "float32" else "", "compiled" * self.compile, "cached" * self.cached]
+        return ", ".join(part for part in parts if part)
 
 
-def take_xray(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> XrayRecord:
-    """Take an x-ray. What the model raises is told with the module in which it happened."""
+def take_xray(target: XrayTarget, passes: PassOptions, execution: ExecutionOptions) -> XrayRecord:
+    """Take an x-ray. Errors of the model name the module in which they happened."""
     check_positive_int(batches=passes.batches)
     check_seed(seed=passes.seed)
-    _check_form(subject, passes, form)
-    model = subject.model
-    if form.compile:
+    _check_options(target, passes, execution)
+    model = target.model
+    if execution.compile:
         check_compile(True, torch.device("cpu"))
         model.forward = torch.compile(model.forward)
     torch.manual_seed(passes.seed)
-    label = f"{subject.label}, {form.words}" if form.words else subject.label
-    xray = Xray(model, label=label, inside=not form.compile)
-    begun = False
+    label = f"{target.label}, {execution.description}" if execution.description else target.label
+    xray = Xray(model, label=label, inside=not execution.compile)
+    started = False
     try:
         with ExitStack() as stack:
-            stack.enter_context(_in_type(form.dtype))
+            stack.enter_context(_autocast(execution.dtype))
             stack.enter_context(xray)
-            begun = True
-            _run(subject, passes, form)
+            started = True
+            _run(target, passes, execution)
     except NormscopeError:
         raise
     except Exception as error:
-        if not begun:  # then there is no record to ask
+        if not started:  # there is no record yet
             raise
         running = [module for module in xray.record.ran if module.output is None]
         inner = f"its module {running[-1].name!r}" if running and running[-1].name else "the model"
-        where = inner if running else "the loss or the way back"
-        with user_code_errors(f"{subject.label}: {where}"):
+        where = inner if running else "the loss or the backward pass"
+        with user_code_errors(f"{target.label}: {where}"):
             raise error
     finally:
         model.__dict__.pop("forward", None)
         model.zero_grad(set_to_none=True)
-    notices = (*xray.record.notices, *subject.notices)
-    return dataclasses.replace(xray.record, notices=notices, steps_before=subject.steps)
+    notices = (*xray.record.notices, *target.notices)
+    return dataclasses.replace(xray.record, notices=notices, steps_before=target.steps)
 
 
-def _check_form(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> None:
-    if form.cached and subject.cached is None:
-        raise ConfigError(f"{subject.label} is no GPT of normscope's, and has no cache here\nfix: leave --cached out")
-    if form.cached and (passes.step or passes.batches > 1):
-        raise ConfigError("with --cached one text is read, without a way back\nfix: leave --step and --batches out")
+def _check_options(target: XrayTarget, passes: PassOptions, execution: ExecutionOptions) -> None:
+    if execution.cached and target.cached is None:
+        raise ConfigError(f"--cached needs a GPT of normscope, but got {target.label}\nfix: remove --cached")
+    if execution.cached and (passes.step or passes.batches > 1):
+        raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
     if passes.step and passes.forward_only:
-        raise ConfigError("a step needs gradients\nfix: leave --step or --forward-only out")
+        raise ConfigError("--step needs gradients\nfix: remove --step or --forward-only")
 
 
-def _run(subject: XrayTarget, passes: PassOptions, form: ExecutionOptions) -> None:
-    if form.cached:
-        assert subject.cached is not None
-        subject.model.eval()
+def _run(target: XrayTarget, passes: PassOptions, execution: ExecutionOptions) -> None:
+    if execution.cached:
+        assert target.cached is not None
+        target.model.eval()
         with torch.no_grad():
-            subject.cached()
+            target.cached()
         return
     for number in range(passes.batches):
         if passes.forward_only:
             with torch.no_grad():
-                subject.loss(number)
+                target.loss(number)
             continue
-        subject.model.zero_grad(set_to_none=True)
-        loss = subject.loss(number)
+        target.model.zero_grad(set_to_none=True)
+        loss = target.loss(number)
         if not loss.requires_grad:
-            raise ConfigError(f"no weight of {subject.label} asks for a gradient\nfix: --forward-only")
+            raise ConfigError(f"no parameter of {target.label} requires a gradient\nfix: --forward-only")
         loss.backward()
         if passes.step:
-            subject.step()
+            target.step()
 
 
 @contextmanager
-def _in_type(kind: Kind) -> Iterator[None]:
-    """Products in this type. bfloat16 without oneDNN, which kills the process on some machines, and is not needed for
-    speed here."""
+def _autocast(kind: Kind) -> Iterator[None]:
+    """Autocast to this dtype. bfloat16 runs without oneDNN, which crashes on some machines and is not needed here."""
     if kind == "float32":
         yield
         return

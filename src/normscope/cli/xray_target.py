@@ -1,4 +1,4 @@
-"""What an x-ray is taken of: a model, the batches it is given, and what can be done with it."""
+"""Targets of `normscope xray`: a model, its batches, and an optimizer step."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -31,29 +31,29 @@ from normscope.training.optimizers.lazy_torch import AdamW
 from normscope.training.recipes import recipe
 
 BATCH_SIZE = 4
-"""How many windows of text a batch has."""
-_RATE = 1e-3
-_OWN_FUNCTION = "write a function that returns the model and a batch, and name it: path/to/file.py:function"
+"""Sequences per batch."""
+_LR = 1e-3
+_USE_FUNCTION = "use a function that returns the model and a batch: path/to/file.py:function"
 
 
 class _Settings(Struct):
-    """What is read here of a config.json of Hugging Face's."""
+    """The part of a Hugging Face config.json that is used here."""
 
     architectures: list[str] | None = None
 
 
 @dataclass(frozen=True)
 class XrayTarget:
-    """A model, ready to be looked at.
+    """A model to inspect.
 
     Args:
-        label: what it is.
-        model: the model itself.
-        loss: the loss of the batch with this number.
-        step: lets an optimiser change the weights.
-        cached: gives the model a text piece by piece, with a cache; None if it has none.
-        notices: what was made up for it, and has to be told with what is seen.
-        steps: how many an optimiser has made before; None if that is not known.
+        label: name shown in the report.
+        model: the model.
+        loss: compute the loss of a batch, by its index.
+        step: take an optimizer step.
+        cached: run the model with a KV cache; None if it has none.
+        notices: notes for the report, such as a substitute loss.
+        steps: number of optimizer steps taken before; None if unknown.
     """
 
     label: str
@@ -66,7 +66,7 @@ class XrayTarget:
 
 
 def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
-    """A checkpoint of a run, on the first windows of its validation text. The run's folder is only read."""
+    """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
     run = Run.open(folder)
     warn_unfinished_checkpoint(run)
     model, done = run.load_model(checkpoint)
@@ -81,14 +81,14 @@ def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
         inputs, targets = several[number % len(several)]
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
-    # After the last step the schedule is at nothing, and a step would show nothing: it is taken as the last one was.
+    # After the last step the schedule is at zero, so use the learning rate of the last step.
     lr_scale = train.lr_schedule().lr_scale(min(done, train.steps - 1))
     subject = _of_gpt(f"{folder} step {done}", model, batch, lambda: optimizer.step(lr_scale))
     return dataclasses.replace(subject, steps=done)
 
 
 def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> XrayTarget:
-    """The model that `normscope train --preset NAME` begins with, on random tokens."""
+    """A preset at initialization, as `normscope train --preset NAME` starts, on random tokens."""
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
     train = TrainConfig(**{**chosen.train, "batch": BATCH_SIZE, "device": "cpu"})
@@ -102,20 +102,20 @@ def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any]
 
 
 def target_from_huggingface(folder: Path, seed: int) -> XrayTarget:
-    """The model in a folder as Hugging Face writes it: as a GPT of normscope's, or else by transformers itself."""
+    """A Hugging Face model folder: loaded as a GPT of normscope if supported, otherwise with transformers."""
     try:
         model = load_huggingface(folder)
     except WeightsError as error:
         if isinstance(error.__cause__, SafetensorError) or not _has_safetensors(folder):
-            raise  # a damaged file is nothing that transformers could read, and neither is one that is not there
+            raise  # transformers cannot read a damaged or missing file either
         return _of_transformers(folder, seed, error)
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
-    return _of_gpt(str(folder), model, tokens, _adam(model))
+    return _of_gpt(str(folder), model, tokens, _adamw_step(model))
 
 
 def target_from_function(target: str, seed: int) -> XrayTarget:
-    """What a function of the user's own returns; a loss that it does not return is made from the output."""
-    torch.manual_seed(seed)  # so that it makes the same model and batch each time
+    """The model and batch that a user function returns; without a loss, one is derived from the output."""
+    torch.manual_seed(seed)  # the same model and batch each time
     model, batch, loss_of = call_function(target)
     check_call(target, model, batch)
     notices: dict[str, None] = {}
@@ -126,14 +126,14 @@ def target_from_function(target: str, seed: int) -> XrayTarget:
         else:
             output = model(*batch) if isinstance(batch, tuple | list) else model(batch)
         if loss_of is None:
-            return _some_loss(output, target, notices)
+            return _loss_from_output(output, target, notices)
         found = loss_of(output)
         if not isinstance(found, Tensor) or found.numel() != 1:
             got = f"a tensor of {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise ConfigError(f"the loss of {target} gave {got}\nfix: a tensor of one number, for instance its mean")
+            raise ConfigError(f"the loss of {target} returned {got}\nfix: return a scalar tensor")
         return found.reshape(())
 
-    return XrayTarget(target, model, loss, _adam(model), notices=notices)
+    return XrayTarget(target, model, loss, _adamw_step(model), notices=notices)
 
 
 def _of_gpt(
@@ -144,7 +144,7 @@ def _of_gpt(
         first = max(1, inputs.shape[1] // 2)
         cache = model.new_cache(len(inputs), inputs.shape[1])
         for part in inputs.split([first, *[1] * (inputs.shape[1] - first)], dim=1):
-            model(part, cache=cache, capped=False)  # as the loss has them
+            model(part, cache=cache, capped=False)  # as in the loss
 
     return XrayTarget(label, model, lambda number: model.loss(*batch(number)), step, cached)
 
@@ -154,59 +154,59 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> XrayTa
         import transformers
     except ImportError:
         why = str(refusal).partition("\nfix: ")[0]
-        raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]', and transformers will read it") from refusal
-    _refuse_absurd_sizes(folder)
+        raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]' to load it with transformers") from refusal
+    _check_plausible_sizes(folder)
     kind = _class_of(transformers, folder)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        # Neither a pickle of weights nor Python code in the folder is ever run.
+        # Never run pickles or Python code from the folder.
         model = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False)
-        batch = _made_up(model, seed)
+        batch = _random_batch(model, seed)
     except NormscopeError:
         raise
-    except Exception as error:  # whatever transformers raises of settings that it did not expect
+    except Exception as error:  # transformers raises anything for unexpected settings
         why, _, fix = str(refusal).partition("\nfix: ")
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WeightsError(
-            f"{why}. And transformers cannot read {folder} either: {reason}\nfix: {fix or _OWN_FUNCTION}"
+            f"{why}. transformers cannot load {folder} either: {reason}\nfix: {fix or _USE_FUNCTION}"
         ) from error
     if hasattr(model, "get_output_embeddings") and model.get_output_embeddings() is not None and "input_ids" in batch:
         batch["labels"] = batch["input_ids"]
     notices: dict[str, None] = {}
 
     def loss(_: int) -> Tensor:
-        return _some_loss(model(**batch), str(folder), notices)
+        return _loss_from_output(model(**batch), str(folder), notices)
 
-    return XrayTarget(str(folder), model, loss, _adam(model), notices=notices)
+    return XrayTarget(str(folder), model, loss, _adamw_step(model), notices=notices)
 
 
 def _class_of(transformers: Any, folder: Path) -> Any:
-    """The model's class, if config.json names one of transformers'; else transformers looks for one itself."""
-    names = read_json(folder / "config.json", _Settings, fix=_OWN_FUNCTION).architectures or [""]
+    """The transformers class that config.json names, or AutoModel."""
+    names = read_json(folder / "config.json", _Settings, fix=_USE_FUNCTION).architectures or [""]
     try:
         kind = getattr(transformers, names[0], None)
-    except Exception:  # one that cannot be imported here
+    except Exception:  # it cannot be imported here
         kind = None
     return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
 
 
-def _refuse_absurd_sizes(folder: Path) -> None:
-    """Transformers would build for hours, or ask for all the memory, before it found out that no weight fits."""
-    settings = read_json(folder / "config.json", dict[str, Any], fix=_OWN_FUNCTION)
+def _check_plausible_sizes(folder: Path) -> None:
+    """Refuse absurd sizes: transformers would allocate the model before comparing it with the weights."""
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_USE_FUNCTION)
     for name, value in settings.items():
         if isinstance(value, int) and value > (MAX_BLOCKS if "layer" in name else 2**31):
             raise WeightsError(
-                f"{folder}/config.json has {name}={value}, which no model has\nfix: download it again; {_OWN_FUNCTION}"
+                f"{folder}/config.json has {name}={value}, which is implausible\nfix: {_USE_FUNCTION}"
             )
 
 
 def _has_safetensors(folder: Path) -> bool:
-    """Whether there is a file of weights that can be read without running what is in it."""
+    """Whether there are weights that can be loaded without running code."""
     return any(path.suffix == ".safetensors" for path in folder.iterdir())
 
 
-def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
-    """A batch for a model of transformers: random tokens, or random images."""
+def _random_batch(model: Any, seed: int) -> dict[str, Tensor]:
+    """A random batch for a transformers model: tokens or images."""
     config, generator = model.config, torch.Generator().manual_seed(seed)
     if model.main_input_name == "input_ids":
         length = min(128, getattr(config, "max_position_embeddings", 128) // 2 or 1)
@@ -218,25 +218,25 @@ def _made_up(model: Any, seed: int) -> dict[str, Tensor]:
         height, width = size if isinstance(size, tuple | list) else (size, size)
         return {"pixel_values": torch.randn(BATCH_SIZE, config.num_channels, height, width, generator=generator)}
     raise ConfigError(
-        f"a {type(model).__name__} reads {model.main_input_name}, and no batch of that kind can be made up here\n"
-        f"fix: {_OWN_FUNCTION}"
+        f"cannot create a batch of {model.main_input_name} for {type(model).__name__}\nfix: {_USE_FUNCTION}"
     )
 
 
-def _some_loss(output: Any, target: str, notices: dict[str, None]) -> Tensor:
-    """The loss that the output has with it, the output itself if it is one number, or something to go back from.
+def _loss_from_output(output: Any, target: str, notices: dict[str, None]) -> Tensor:
+    """The loss in the output, the output itself if it is a scalar, or a randomly weighted mean of the output.
 
-    That is the output weighted by random numbers. Its mean or its mean square would not do: behind a norm they are
-    nearly constant, and hardly a gradient would come back.
+    A plain mean or mean square would not do: after a norm they are nearly constant, with almost no gradient.
     """
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = [own] if isinstance(own, Tensor) else [t for t in tensors_in(output) if t.is_floating_point()]
     if not found:
-        raise ConfigError(f"the model of {target} gives no tensor of floats\nfix: --forward-only, or return a loss too")
+        raise ConfigError(
+            f"the model of {target} returns no floating-point tensor\nfix: use --forward-only, or return a loss"
+        )
     if found[0].numel() == 1:
         return found[0].reshape(())
-    notices["no loss was given: the gradients are those of the output's mean, weighted by random numbers"] = None
-    # From a generator of its own, so that the model's dropout does not notice.
+    notices["no loss given: the gradients are of a randomly weighted mean of the output"] = None
+    # A separate generator, so that dropout is not affected.
     weights = torch.randn(found[0].shape, generator=torch.Generator().manual_seed(0))
     return (found[0].float() * weights.to(found[0].device)).mean()
 
@@ -250,20 +250,20 @@ def _random_tokens(vocab_size: int, length: int, seed: int) -> Callable[[int], t
     return batch
 
 
-def _first(items: Any, most: int) -> Any:
-    return (item for item, _ in zip(items, range(most), strict=False))
+def _first(items: Any, count: int) -> Any:
+    return (item for item, _ in zip(items, range(count), strict=False))
 
 
-def _adam(model: nn.Module) -> Callable[[], object]:
-    """A step of AdamW; it is made when it is first wanted, because a model may have no weights."""
-    made: list[AdamW] = []
+def _adamw_step(model: nn.Module) -> Callable[[], object]:
+    """An AdamW step. The optimizer is created at the first step: a model may have no parameters."""
+    optimizers: list[AdamW] = []
 
     def step() -> None:
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         if not weights:
-            raise ConfigError("the model has no weights that a step could change\nfix: leave --step out")
-        if not made:
-            made.append(AdamW(weights, lr=_RATE))
-        made[0].step()
+            raise ConfigError("the model has no trainable parameters\nfix: remove --step")
+        if not optimizers:
+            optimizers.append(AdamW(weights, lr=_LR))
+        optimizers[0].step()
 
     return step
