@@ -9,16 +9,16 @@ from tests.cli.running import refused
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("sample", "RUN is missing\nfix: normscope sample --help"),
-        ("sample a b", "'b' is one word too many\nfix: normscope sample --help"),
-        ("sample a --tokens x", "--tokens 'x' is not a whole number\nfix: normscope sample --help"),
-        ("doctor --seconds x", "--seconds 'x' is not a number\nfix: normscope doctor --help"),
-        ("resume a --tensorboar", "there is no option --tensorboar\nfix: did you mean --tensorboard?"),
-        ("resume a --untill 3 --from-stp 4", "there is no option --untill\nfix: did you mean --until?"),
-        ("draw", "a word is missing\nfix: one of block, gallery, model, scope"),
-        ("draw scope", "SCOPE is missing\nfix: normscope draw scope --help"),
-        ("draw gallery", "--svg FILE is missing\nfix: normscope draw gallery --help"),
-        ("train x --wandb 3", "--wandb '3' cannot be chosen\nfix: one of off, offline, online"),
+        ("sample", "missing required argument RUN\nfix: normscope sample --help"),
+        ("sample a b", "unexpected argument 'b'\nfix: normscope sample --help"),
+        ("sample a --tokens x", "invalid value 'x' for --tokens: expected an integer\nfix: normscope sample --help"),
+        ("doctor --seconds x", "invalid value 'x' for --seconds: expected a number\nfix: normscope doctor --help"),
+        ("resume a --tensorboar", "unexpected argument '--tensorboar'\nfix: did you mean '--tensorboard'?"),
+        ("resume a --untill 3 --from-stp 4", "unexpected argument '--untill'\nfix: did you mean '--until'?"),
+        ("draw", "missing subcommand\nfix: use one of block, gallery, model, scope"),
+        ("draw scope", "missing required argument SCOPE\nfix: normscope draw scope --help"),
+        ("draw gallery", "missing required argument --svg FILE\nfix: normscope draw gallery --help"),
+        ("train x --wandb 3", "invalid value '3' for --wandb\nfix: use one of off, offline, online"),
     ],
 )
 def test_what_cannot_be_read(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

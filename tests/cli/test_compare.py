@@ -50,7 +50,7 @@ def test_a_norm_against_another_on_ones_own_text(
     assert heading in page
     again = entered([*command, "--out", str(folder)], capsys)
     assert again[1].splitlines()[:-1] == out.splitlines()[:-1]  # from what was kept
-    assert out.splitlines()[-1].startswith(f"wrote {folder / 'report.html'}; it took ")
+    assert out.splitlines()[-1].startswith(f"wrote {folder / 'report.html'}; took ")
 
 
 def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,10 +66,10 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.Captur
         (["--norm", "rms"], "there is nothing to compare"),
         (["--norm", "rms,rms"], "'rms' is there twice"),
         (["--norm", "rms,nonsense"], "there is no norm 'nonsense'"),
-        (["--depth", "1,two"], "--depth '1,two' must be whole numbers"),
-        (["--norm", "rms,layer", "--lr", "fast"], "--lr 'fast' must be auto, or numbers"),
+        (["--depth", "1,two"], "invalid value '1,two' for --depth: expected comma-separated integers"),
+        (["--norm", "rms,layer", "--lr", "fast"], "invalid value 'fast' for --lr: expected auto or"),
         (["--norm", "rms,layer", "--lr", "-1"], "--lr -1.0 must be a finite number above zero"),
-        (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1: one run says nothing of chance"),
+        (["--norm", "rms,layer", "--seeds", "1"], "--seeds 1: a single seed gives no confidence interval"),
         (["--norm", "rms,layer", "--minutes", "0"], "--minutes 0.0 must be a finite number above zero"),
         (["--norm", "rms,layer", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--norm", "rms,layer", "--preset", "gpt9"], "gpt9"),

@@ -51,23 +51,23 @@ def test_gallery_is_written(tmp_path: Path) -> None:
         ),
         (
             ["n [c]", "--shape", "2,x"],
-            "error: a shape is whole numbers with commas between them, but got '2,x'\nfix: --shape 2,4,3,3\n",
+            "error: invalid shape '2,x': expected comma-separated integers\nfix: --shape 2,4,3,3\n",
         ),
         (
             ["n [c]", "--shape", "(2,3"],
-            "error: a shape is whole numbers with commas between them, but got '(2,3'\nfix: --shape 2,4,3,3\n",
+            "error: invalid shape '(2,3': expected comma-separated integers\nfix: --shape 2,4,3,3\n",
         ),
         (
             ["n [c] d", "--shape", "2", "3", "4"],
-            "error: a shape is one word, but got '3' and '4' apart from it\nfix: --shape 2,3,4\n",
+            "error: unexpected argument '3' and '4': a shape contains no spaces\nfix: --shape 2,3,4\n",
         ),
         (
             ["n [c]", "c", "--shape", "2,3"],
-            "error: a size is the name of an axis, '=' and a whole number, but got 'c'\nfix: c=2\n",
+            "error: expected AXIS=SIZE with an integer size, but got 'c'\nfix: c=2\n",
         ),
         (
             ["n [c]", "c=3", "c=4", "--shape", "2,3"],
-            "error: the size of axis 'c' is given twice\nfix: give it once\n",
+            "error: duplicate size for axis 'c'\nfix: give it once\n",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
 )
 def test_unknown_drawing(arguments: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", *arguments]) == 2
-    assert capsys.readouterr().err == f"error: there is no drawing {arguments[0]!r}\nfix: {fix}\n"
+    assert capsys.readouterr().err == f"error: unrecognized subcommand {arguments[0]!r}\nfix: {fix}\n"
 
 
 def test_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,38 +153,37 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (
             ["block", "--shape", "8,1024"],
-            "a block takes three sizes, of the batch, of the tokens and of the width, but got 2: 8,1024\n"
-            "fix: --shape 8,1024,768",
+            "the input shape of a block is batch,length,width, but got 2 sizes: 8,1024\nfix: --shape 8,1024,768",
         ),
         (
             ["block", "--shape", "8,16,770"],
-            "a width of 770 cannot be shared among 6 heads\nfix: --model heads=5",
+            "width=770 is not divisible by heads=6\nfix: --model heads=5",
         ),
-        (["block", "--shape", "8,0,768"], "a shape of 8,0,768 holds nothing\nfix: give sizes above zero"),
-        (["block", "--preset", "nanochatt"], "there is no preset 'nanochatt'\nfix: did you mean 'nanochat'?"),
-        (["model", "--preset", "gtp2"], "there is no preset 'gtp2'\nfix: did you mean 'gpt2'?"),
-        (["block", "--wiring", "sandwhich"], "there is no wiring 'sandwhich'\nfix: did you mean 'sandwich'?"),
+        (["block", "--shape", "8,0,768"], "a shape of 8,0,768 has a size of zero\nfix: use positive sizes"),
+        (["block", "--preset", "nanochatt"], "unknown preset 'nanochatt'\nfix: did you mean 'nanochat'?"),
+        (["model", "--preset", "gtp2"], "unknown preset 'gtp2'\nfix: did you mean 'gpt2'?"),
+        (["block", "--wiring", "sandwhich"], "unknown wiring 'sandwhich'\nfix: did you mean 'sandwich'?"),
         (
             ["block", "--wiring", "xyz"],
-            "there is no wiring 'xyz'\nfix: use one of: pre, post, sandwich, parallel, single, none",
+            "unknown wiring 'xyz'\nfix: use one of: pre, post, sandwich, parallel, single, none",
         ),
         (
             ["model", "--preset", "gpt2", "--shape", "8,16,768"],
-            "this model takes batch and up to 1024 tokens, but got the shape 8,16,768\nfix: --shape 8,1024",
+            "this model expects batch and up to 1024 tokens, but got the shape 8,16,768\nfix: --shape 8,1024",
         ),
         (
             ["model", "--preset", "gpt2", "--shape", "2,2000"],
-            "this model takes batch and up to 1024 tokens, but got the shape 2,2000\n"
+            "this model expects batch and up to 1024 tokens, but got the shape 2,2000\n"
             "fix: --shape 2,2000 --model context=2000, or --shape 8,1024",
         ),
         (
             ["model", "--preset", "vit", "--shape", "8,3,64,64"],
-            "this model takes (batch, 3, 224, 224), but got the shape 8,3,64,64\nfix: --shape 8,3,224,224",
+            "this model expects (batch, 3, 224, 224), but got the shape 8,3,64,64\nfix: --shape 8,3,224,224",
         ),
         (
             ["block", "--model", "activation=swigloo"],
             "there is no activation 'swigloo'; choose one of relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu\n"
-            "fix: give other sizes, or other settings after --model",
+            "fix: change the sizes, or the settings after --model",
         ),
     ],
 )
@@ -195,7 +194,7 @@ def test_blocks_that_cannot_be(arguments: list[str], message: str, capsys: pytes
 
 def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", "model", str(tmp_path)]) == 2
-    assert "is no model's folder: it has no config.json\nfix: " in capsys.readouterr().err
+    assert "contains no model: config.json is missing\nfix: " in capsys.readouterr().err
     assert main(["draw", "model", str(tmp_path), "--wiring", "post"]) == 2
     assert "has its settings already, but got wiring\nfix: " in capsys.readouterr().err
     assert main(["draw", "model", str(tmp_path), "--preset", "nanochat"]) == 2
@@ -208,9 +207,9 @@ def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nofolder", "nofolder is not there\nfix: name the folder of a run, or of a Hugging Face checkpoint\n"),
-        ("gtp2", "gtp2 is not there\nfix: --preset gpt2, or name the folder"),
-        ("a.txt", "a.txt is a file, and no model's folder\nfix: name the folder"),
+        ("nofolder", "nofolder does not exist\nfix: use a run folder or the folder of a Hugging Face checkpoint\n"),
+        ("gtp2", "gtp2 does not exist\nfix: --preset gpt2, or use a run folder"),
+        ("a.txt", "a.txt is not a folder\nfix: use a run folder"),
     ],
 )
 def test_a_folder_that_is_not_there(

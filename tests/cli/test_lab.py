@@ -57,8 +57,8 @@ def test_a_claim_is_run_listed_and_reported(one_claim: OneClaim, capsys: pytest.
     assert out.startswith("✓ supported      1  variance-by-depth\n")
     *lines, where, page = out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert where == f"every figure is in {folder / 'claims'}"
-    assert page == f"for a page of it: normscope lab report --out {folder}"
+    assert where == f"results: {folder / 'claims'}"
+    assert page == f"report:  normscope lab report --out {folder}"
     assert errors.splitlines()[-1] == "6 of 6 trials"
     outcome = load_outcome(folder, "variance-by-depth")
     assert outcome is not None
@@ -117,7 +117,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
     assert out.count("seeds, ") == 1
     assert "harmonic-glorot          exact     ! damaged\n" in out
     assert "truncation-shrinks       exact     takes seconds\n" in out
-    assert errors.startswith(f"note: left out: {damaged} is not valid")
+    assert errors.startswith(f"note: skipping: {damaged} is not valid")
     assert f"fix: normscope lab run harmonic-glorot --out {lab}\n" in errors
     code, out, errors = entered(["lab", "report", "--out", str(lab)], capsys)
     assert code == 0
@@ -129,16 +129,16 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["lab", "run"], "which claims?"),
-        (["lab", "run", "1", "--all"], "which claims?"),
+        (["lab", "run"], "name the claims to test, or use --all"),
+        (["lab", "run", "1", "--all"], "name the claims to test, or use --all"),
         (["lab", "run", "variance-by-dept"], "did you mean 'variance-by-depth'?"),
         (["lab", "run", "31"], "there is no claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
-        (["lab", "run", "17", "--text", "nowhere.txt"], "nowhere.txt does not exist"),
-        (["lab", "report", "--out", "nowhere"], "there is no outcome in nowhere\nfix: normscope lab run --all --out"),
-        (["lab", "report"], "there is no outcome in lab\nfix: normscope lab run --all\n"),
-        (["lab", "walk"], "lab has no 'walk'"),
+        (["lab", "run", "17", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
+        (["lab", "report", "--out", "nowhere"], "no results in nowhere\nfix: normscope lab run --all --out"),
+        (["lab", "report"], "no results in lab\nfix: normscope lab run --all\n"),
+        (["lab", "walk"], "unrecognized subcommand 'walk'"),
     ],
 )
 def test_mistakes_are_told(
@@ -158,17 +158,17 @@ def test_fewer_seeds_do_not_replace_more_without_a_word(lab: Path, capsys: pytes
     assert "replaces" not in entered([*command, "2"], capsys)[2]
     code, _, errors = entered([*command, "1"], capsys)
     assert code == 0
-    assert "note: this replaces results that had more work put in: variance-by-depth (quick, 2 seeds)" in joined(errors)
+    assert "note: this replaces results with a larger budget: variance-by-depth (quick, 2 seeds)" in joined(errors)
 
 
 def test_who_does_not_look_at_the_text_is_told(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = lab / "my.txt"
     text.write_text("Once upon a time. " * 2000)
     code, _, errors = entered(
-        ["lab", "run", "1", "--seeds", "1", "--workers", "1", "--text", str(text), "--out", str(lab)], capsys
+        ["lab", "run", "1", "--seeds", "1", "--workers", "1", "--data", str(text), "--out", str(lab)], capsys
     )
     assert code == 0
-    assert f"note: learning from no text, and so not from {text} either: variance-by-depth" in joined(errors)
+    assert "note: these claims do not train on text and ignore --data: variance-by-depth" in joined(errors)
     assert not any("text" in settings for settings in choose_claims(["1"])[0].variants(get_budget("quick")).values())
 
 
@@ -185,4 +185,4 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert all(word in out for word in ("list", "run", "report"))
     code, out, _ = entered(["lab", "run", "--help"], capsys)
-    assert all(word in out for word in ("--all", "--budget", "--seeds", "--workers", "--ray", "--text"))
+    assert all(word in out for word in ("--all", "--budget", "--seeds", "--workers", "--ray", "--data"))

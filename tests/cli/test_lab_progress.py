@@ -1,4 +1,4 @@
-"""How a lab's run goes, told where there is no terminal: what was there already, and what an interruption leaves."""
+"""How a lab's run goes, told where there is no terminal: what was already done, and what an interruption leaves."""
 
 import signal
 from collections.abc import Callable
@@ -19,13 +19,13 @@ def tell(watch: StudyObserver, *cached: bool) -> None:
 def test_what_is_there_already_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     with lab_progress({"study": 20}) as watch:
         tell(watch, True, True, True, False, True, False)
-    assert capsys.readouterr().err.count("there already") == 1
+    assert capsys.readouterr().err.count("already done") == 1
     with lab_progress({"study": 20}) as watch:
         tell(watch, True, True, True, False)
-    assert capsys.readouterr().err.splitlines()[0] == "3 of 20 trials are there already"
+    assert capsys.readouterr().err.splitlines()[0] == "3 of 20 trials already done"
     with lab_progress({"study": 20}) as watch:
         tell(watch, False, True, False)
-    assert "there already" not in capsys.readouterr().err
+    assert "already done" not in capsys.readouterr().err
 
 
 def interrupted() -> None:
@@ -42,7 +42,7 @@ def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pyte
     with pytest.raises(KeyboardInterrupt):
         begun_and_ended()
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "interrupted; 2 of 20 trials are kept, the same command goes on"
+    assert last == "interrupted; 2 of 20 trials done; run the same command to continue"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

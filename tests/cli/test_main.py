@@ -32,7 +32,7 @@ def command(monkeypatch: pytest.MonkeyPatch, raises: BaseException | None = None
 def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 0
     out = capsys.readouterr().out
-    assert out.startswith("usage: normscope COMMAND ...\n")
+    assert out.startswith("Usage: normscope COMMAND [OPTIONS]\n")
     assert all(f"  {name}" in out and words in out for name, (_, words) in cli.COMMANDS.items())
 
 
@@ -57,10 +57,10 @@ def test_a_command_gets_the_arguments_after_it(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("onn", "error: there is no command 'onn'\nfix: did you mean 'one'?\n"),
-        ("xyz", "error: there is no command 'xyz'\nfix: use one of: one\n"),
-        ("--versoin", "error: there is no command '--versoin'\nfix: did you mean '--version'?\n"),
-        ("--svg", "error: there is no command '--svg'\nfix: use one of: one\n"),
+        ("onn", "error: unrecognized command 'onn'\nfix: did you mean 'one'?\n"),
+        ("xyz", "error: unrecognized command 'xyz'\nfix: use one of: one\n"),
+        ("--versoin", "error: unrecognized command '--versoin'\nfix: did you mean '--version'?\n"),
+        ("--svg", "error: unrecognized command '--svg'\nfix: use one of: one\n"),
     ],
 )
 def test_unknown_command(
@@ -147,7 +147,7 @@ def test_a_terminal_without_the_characters_gets_others() -> None:
 def test_python_m() -> None:
     done = subprocess.run([sys.executable, "-m", "normscope", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no command 'nothing'\n")
+    assert done.stderr.startswith("error: unrecognized command 'nothing'\n")
 
 
 def test_help_in_a_terminal_of_a_few_columns() -> None:

@@ -1,5 +1,6 @@
 """`normscope sample`: what is written, and what is refused before a word is."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -107,4 +108,18 @@ def test_a_checkpoint_without_its_manifest_is_told_of(
     arguments = [command, str(tmp_path / "run"), "--checkpoint", "last"]
     code, _, errors = entered(arguments, capsys)
     assert code in (0, 1)
-    assert "note: the checkpoint of step 4 is not whole (no manifest), and is passed over" in errors
+    assert "note: ignoring the incomplete checkpoint of step 4 (no manifest)" in errors
+
+
+def test_json_and_quiet(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"sample {trained_run} -n 2 --tokens 5"
+    _, out, errors = typed(f"{line} --json", capsys)
+    samples = json.loads(out)
+    assert errors == ""
+    assert [(one["prompt"], one["sample"], len(one["tokens"])) for one in samples] == [("", 0, 5), ("", 1, 5)]
+    assert {one["finish_reason"] for one in samples} == {"length"}
+    _, plain, _ = typed(line, capsys)
+    _, quiet, errors = typed(f"{line} --quiet", capsys)
+    assert errors == ""
+    assert plain.splitlines()[0] == "--- 1 of 2 ---"
+    assert quiet == "".join(f"{one['text']}\n\n" for one in samples)

@@ -36,9 +36,9 @@ def started(redirection: str, *arguments: str) -> Iterator[subprocess.CompletedP
 @pytest.mark.parametrize(
     ("redirection", "arguments", "code", "words"),
     [
-        (">&-", "--version", 74, "error: the output could not be written: it is closed\n"),
-        (">/dev/full", "--version", 74, "error: the output could not be written: No space left on device\n"),
-        (">/dev/full", "draw scope '[a] b' --shape 2,2", 74, "error: the output could not be written: No space"),
+        (">&-", "--version", 74, "error: could not write to standard output: stream is closed\n"),
+        (">/dev/full", "--version", 74, "error: could not write to standard output: No space left on device\n"),
+        (">/dev/full", "draw scope '[a] b' --shape 2,2", 74, "error: could not write to standard output: No space"),
         ("2>&-", "banana", 2, ""),
         ("2>/dev/full", "banana", 2, ""),
         (">/dev/full 2>&-", "--help", 74, ""),
@@ -132,7 +132,7 @@ def test_an_error_of_the_system_is_told_without_a_traceback(
 ) -> None:
     for error, words in (
         (OSError(5, "Input/output error", "a/file"), "error: Input/output error: a/file\n"),
-        (MemoryError(), "error: there is not enough memory\n"),
+        (MemoryError(), "error: out of memory\n"),
     ):
 
         def fail(_: object, error: Exception = error) -> int:

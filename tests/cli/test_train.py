@@ -119,12 +119,12 @@ WRONG = [
     ),
     ("--prompt é", "'é' (U+00E9"),
     ("--prompt \udcff", "lone surrogate"),
-    ("--column", "--column needs a value"),
-    ("--steps abc", "--steps 'abc' is not a whole number\nfix: normscope train --help"),
-    ("--lr abc", "--lr 'abc' is not a number\nfix: normscope train --help"),
-    ("--stepz 5", "there is no option --stepz\nfix: did you mean --steps?"),
-    ("--qqqqqq", "there is no option --qqqqqq\nfix: normscope train --help"),
-    ("--on-nan pray", "--on-nan 'pray' cannot be chosen\nfix: one of rollback, stop"),
+    ("--column", "a value is required for --column"),
+    ("--steps abc", "invalid value 'abc' for --steps: expected an integer\nfix: normscope train --help"),
+    ("--lr abc", "invalid value 'abc' for --lr: expected a number\nfix: normscope train --help"),
+    ("--stepz 5", "unexpected argument '--stepz'\nfix: did you mean '--steps'?"),
+    ("--qqqqqq", "unexpected argument '--qqqqqq'\nfix: normscope train --help"),
+    ("--on-nan pray", "invalid value 'pray' for --on-nan\nfix: use one of rollback, stop"),
     ("--batch 999999999999", "there is not enough memory: "),
 ]
 

@@ -67,7 +67,7 @@ def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pyte
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
     assert errors.startswith("error: bert/model.safetensors could not be read: ")
-    assert "And transformers cannot read bert either: " in errors
+    assert "transformers cannot load bert either: " in errors
     assert errors.count("\nfix: ") == 1
 
 
@@ -77,9 +77,9 @@ def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pyte
         ("theirs.py:with_labels", "is a tuple of 2, and Net.forward(input"),
         ("theirs.py:with_labels", "\nfix: return model, inputs, lambda output: F.cross_entropy(output, labels)"),
         ("theirs.py:too_few", "is a tensor, and Bilinear.forward(input1"),
-        ("theirs.py:too_few", "is missing a required argument: 'input2'\nfix: a tensor for model(batch)"),
+        ("theirs.py:too_few", "is missing a required argument: 'input2'\nfix: return a tensor for model(batch)"),
         ("theirs.py:other_names", "is a dict of 1, and Net.forward(input"),
-        ("notes.txt", "notes.txt is a file, and an x-ray is taken of a model\nfix: name a function of yours"),
+        ("notes.txt", "notes.txt is a file, not a model\nfix: use a function"),
         ("theirs.py:with_lables", "theirs.py has no function 'with_lables'\nfix: did you mean 'with_labels'?"),
         ("many.py:else", "make_10, make_11, and 28 more"),
         ("many.py:make_7", "did you mean 'make_"),
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said(theirs: Path, line: str, words: str, capsys: pyte
 
 
 def test_a_class_is_no_function_to_name(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "these are there: with_labels, too_few, other_names" in refused(["xray", "theirs.py:zzz"], capsys)
+    assert "use one of: with_labels, too_few, other_names" in refused(["xray", "theirs.py:zzz"], capsys)
 
 
 def test_a_step_of_a_run_that_is_done(trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,4 +109,4 @@ def test_a_series_says_which_of_them_is_shown(in_folder: Path, capsys: pytest.Ca
     (in_folder / "xray").mkdir()
     for step in (0, 10, 20):
         entered(["xray", "nanochat", "--depth", "1", "--json", f"xray/step-{step:06d}.json"], capsys)
-    assert "the last of 3 x-rays in xray; --html FILE shows" in entered(["xray", "xray"], capsys)[1]
+    assert "last of 3 x-rays in xray; use --html FILE" in entered(["xray", "xray"], capsys)[1]

@@ -38,11 +38,11 @@ def test_a_text_of_ones_own_is_named_and_takes_along_who_reads_none() -> None:
         made_outcome(claim="a", budget=QUICK, settings=LEARNT),
         made_outcome(claim="b", budget=QUICK, settings={"rms": {"width": 3}}),
     )
-    assert commands([reads, reads_none], "ab", LAB) == ["normscope lab run --all --text 'my tale.txt'"]
+    assert commands([reads, reads_none], "ab", LAB) == ["normscope lab run --all --data 'my tale.txt'"]
     assert commands([reads_none], "b", LAB) == ["normscope lab run --all"]
     usual = made_outcome(claim="c", budget=QUICK)
     assert commands([reads, reads_none, usual], "abc", LAB) == [
-        "normscope lab run a --text 'my tale.txt'",
+        "normscope lab run a --data 'my tale.txt'",
         "normscope lab run b c",
     ]
 

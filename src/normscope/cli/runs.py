@@ -13,7 +13,9 @@ import tyro
 from normscope.cli.options import Flag, read_arguments
 from normscope.errors import ConfigError, NormscopeError
 from normscope.render.formatting import format_bytes, format_count, printable
+from normscope.runs.events import ValidationEvent
 from normscope.runs.lock import is_locked
+from normscope.runs.metrics import read_metrics
 from normscope.runs.run import Run, is_run
 
 
@@ -85,10 +87,17 @@ def summarize(folder: Path) -> RunSummary:
         parameters=run.config.model.parameter_count(),
         step=last,
         steps=run.config.train.steps,
-        best_loss=None if last is None else run.checkpoints.state(last).best,
+        best_loss=_best_loss(run),
         bytes=sum(file.st_size for file in files),
         modified=datetime.fromtimestamp(max(file.st_mtime for file in files)).astimezone().isoformat("T", "seconds"),
     )
+
+
+def _best_loss(run: Run) -> float | None:
+    """The lowest validation loss in metrics.jsonl."""
+    events = read_metrics(run.metrics) if run.metrics.exists() else []
+    losses = [event["loss"] for event in events if event["kind"] == ValidationEvent.kind and event["loss"] is not None]
+    return min(losses, default=None)
 
 
 def format_table(summaries: Sequence[RunSummary]) -> str:

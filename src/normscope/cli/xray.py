@@ -66,7 +66,7 @@ class XrayCommand:
                                Also path/to/file.py:function
       xray.json, RUN/xray      a saved x-ray, or a folder of them
 
-    Exits with code 1 if a finding is an error. `normscope xray diff A B` compares two x-rays.
+    Returns exit code 1 if a finding is an error. `normscope xray diff A B` compares two x-rays.
     """
 
     target: Annotated[tyro.conf.Positional[str], _TARGET]
@@ -93,7 +93,7 @@ class XrayDiffCommand:
       normscope xray diff runs/one --dtype bfloat16     float32 against bfloat16
       normscope xray diff runs/one --cached
 
-    Exits with code 1 if they differ by more than rounding.
+    Returns exit code 1 if they differ by more than rounding.
     """
 
     one: Annotated[tyro.conf.Positional[str], _TARGET]

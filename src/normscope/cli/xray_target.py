@@ -195,9 +195,7 @@ def _check_plausible_sizes(folder: Path) -> None:
     settings = read_json(folder / "config.json", dict[str, Any], fix=_USE_FUNCTION)
     for name, value in settings.items():
         if isinstance(value, int) and value > (MAX_BLOCKS if "layer" in name else 2**31):
-            raise WeightsError(
-                f"{folder}/config.json has {name}={value}, which is implausible\nfix: {_USE_FUNCTION}"
-            )
+            raise WeightsError(f"{folder}/config.json has {name}={value}, which is implausible\nfix: {_USE_FUNCTION}")
 
 
 def _has_safetensors(folder: Path) -> bool:

@@ -39,7 +39,7 @@ def _text(outcome: Outcome, others: Sequence[Outcome]) -> str:
     if len(texts) != 1:
         return ""
     (name,) = texts
-    return f" --text {shlex.quote(name)}" if name else ""
+    return f" --data {shlex.quote(name)}" if name else ""
 
 
 def _texts(outcome: Outcome) -> set[str]:
