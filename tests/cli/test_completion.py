@@ -15,7 +15,11 @@ from tests.cli.running import refused, typed
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("draw", "lab")])
 def test_every_option_of_the_help_is_known(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = {"xray": ["xray", "xray diff"]}.get(command, [command])
-    shown = {option for line in lines for option in re.findall(r"(?m)^[│ ] (?:-\w(?: N)?, )?(--\w[\w-]*)", _help(line, capsys))}
+    shown = {
+        option
+        for line in lines
+        for option in re.findall(r"(?m)^[│ ] (?:-\w(?: N)?, )?(--\w[\w-]*)", _help(line, capsys))
+    }
     assert shown
     assert shown == {option.name for option in command_options(command)}
 

@@ -95,7 +95,7 @@ def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: py
         errors = refused(["sample", str(trained_run), "--checkpoint", "2"], capsys)
     finally:
         file.write_bytes(whole)
-    assert "model.safetensors was cut short" in errors
+    assert "model.safetensors is damaged" in errors
     assert "at step 4: go on from one with --from-step, or sample it with --checkpoint" in errors
 
 
