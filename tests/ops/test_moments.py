@@ -29,10 +29,10 @@ def exact(x: Tensor) -> dict[str, float]:
         "variance": float(variance),
         "rms": float(np.sqrt((real**2).mean())),
         "kurtosis": float((off**4).mean() / variance**2) if variance > 0 else 0.0,
-        "least": float(real.min()),
-        "greatest": float(real.max()),
+        "minimum": float(real.min()),
+        "maximum": float(real.max()),
         "zeros": int((numbers == 0).sum()),
-        "unreal": len(numbers) - len(real),
+        "non_finite": len(numbers) - len(real),
     }
 
 
@@ -71,18 +71,18 @@ def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
 def test_what_is_not_finite_is_counted_and_left_out() -> None:
     x = torch.tensor([1.0, -math.inf, math.nan, 3.0, 0.0, -0.0, math.inf, 1e-45])
     for found in (compute_moments(x), kernel._moments_reference(x)):
-        assert (found.count, found.unreal, found.zeros) == (5, 3, 2)
-        assert (found.least, found.greatest) == (0.0, 3.0)
+        assert (found.count, found.non_finite, found.zeros) == (5, 3, 2)
+        assert (found.minimum, found.maximum) == (0.0, 3.0)
         assert found.mean == pytest.approx(0.8)
     nothing = compute_moments(torch.tensor([math.nan, math.inf]))
-    assert (nothing.count, nothing.unreal, nothing.rms) == (0, 2, 0.0)
+    assert (nothing.count, nothing.non_finite, nothing.rms) == (0, 2, 0.0)
     assert compute_moments(torch.empty(0)) == Moments()
 
 
 @pytest.mark.parametrize("value", [-2.5, 0.0, 3.4e38, -3.4e38, 1e-40, -1e-40])
 def test_extremes_of_every_sign_and_size(value: float) -> None:
     found = compute_moments(torch.tensor([value]))
-    assert found.least == found.greatest == pytest.approx(value, rel=1e-6)
+    assert found.minimum == found.maximum == pytest.approx(value, rel=1e-6)
 
 
 def test_memory_in_any_order() -> None:
@@ -101,10 +101,10 @@ def test_two_halves_make_the_whole(a: list[float], b: list[float]) -> None:
     both = compute_moments(torch.tensor(a)).merge(compute_moments(torch.tensor(b)))
     whole = compute_moments(torch.tensor(a + b))
     size = max(map(abs, a + b)) + 1e-30
-    assert (both.count, both.least, both.greatest, both.zeros) == (
+    assert (both.count, both.minimum, both.maximum, both.zeros) == (
         whole.count,
-        whole.least,
-        whole.greatest,
+        whole.minimum,
+        whole.maximum,
         whole.zeros,
     )
     for power, name in enumerate(("mean", "second", "third", "fourth"), start=1):
@@ -123,6 +123,6 @@ def test_columns(d: int, dtype: torch.dtype) -> None:
     columns.add(second)
     both = torch.cat([first, second]).double()
     np.testing.assert_allclose(columns.squares, both.square().sum(0), rtol=1e-6)
-    np.testing.assert_allclose(columns.largest, both.abs().amax(0), rtol=1e-6)
-    np.testing.assert_array_equal(columns.active, (both != 0).sum(0))
+    np.testing.assert_allclose(columns.max_abs, both.abs().amax(0), rtol=1e-6)
+    np.testing.assert_array_equal(columns.nonzero, (both != 0).sum(0))
     assert columns.rows == 13

@@ -27,16 +27,16 @@ class Moments:
 
     >>> a, b = compute_moments(torch.tensor([1.0, 2.0])), compute_moments(torch.tensor([3.0, math.inf]))
     >>> both = a.merge(b)
-    >>> both.mean, both.variance, both.greatest, both.unreal
+    >>> both.mean, both.variance, both.maximum, both.non_finite
     (2.0, 0.6666666666666666, 3.0, 1)
 
     Args:
         count: number of finite values.
         mean: their mean.
         second, third, fourth: sums of powers of the deviations from the mean (M2, M3, M4).
-        least, greatest: minimum and maximum; inf and -inf if there are no values.
+        minimum, maximum: the extremes; inf and -inf if there are no values.
         zeros: number of zeros.
-        unreal: how many are infinite or not numbers.
+        non_finite: number of NaN and infinite values.
     """
 
     count: int = 0
@@ -44,10 +44,10 @@ class Moments:
     second: float = 0.0
     third: float = 0.0
     fourth: float = 0.0
-    least: float = math.inf
-    greatest: float = -math.inf
+    minimum: float = math.inf
+    maximum: float = -math.inf
     zeros: int = 0
-    unreal: int = 0
+    non_finite: int = 0
 
     @property
     def variance(self) -> float:
@@ -66,11 +66,19 @@ class Moments:
     def merge(self, other: "Moments") -> "Moments":
         """Return the moments of the union of both sets of values."""
         m, n, total = self.count, other.count, self.count + other.count
-        zeros, unreal = self.zeros + other.zeros, self.unreal + other.unreal
+        zeros, non_finite = self.zeros + other.zeros, self.non_finite + other.non_finite
         if not m or not n:
             some = self if m else other
             return Moments(
-                some.count, some.mean, some.second, some.third, some.fourth, some.least, some.greatest, zeros, unreal
+                some.count,
+                some.mean,
+                some.second,
+                some.third,
+                some.fourth,
+                some.minimum,
+                some.maximum,
+                zeros,
+                non_finite,
             )
         off = other.mean - self.mean
         step = off / total
@@ -87,10 +95,10 @@ class Moments:
             + off * step**3 * m * n * (m * m - m * n + n * n)
             + 6 * step * step * (m * m * other.second + n * n * self.second)
             + 4 * step * (m * other.third - n * self.third),
-            min(self.least, other.least),
-            max(self.greatest, other.greatest),
+            min(self.minimum, other.minimum),
+            max(self.maximum, other.maximum),
             zeros,
-            unreal,
+            non_finite,
         )
 
 
@@ -134,8 +142,8 @@ def _is_dense(x: Tensor) -> bool:
 
 
 def _from_row(row: list[float]) -> Moments:
-    count, mean, second, third, fourth, least, greatest, zeros, unreal = row
-    return Moments(int(count), mean, second, third, fourth, least, greatest, int(zeros), int(unreal))
+    count, mean, second, third, fourth, minimum, maximum, zeros, non_finite = row
+    return Moments(int(count), mean, second, third, fourth, minimum, maximum, int(zeros), int(non_finite))
 
 
 def _merge_all(parts: list[Moments]) -> Moments:
@@ -149,17 +157,17 @@ def _moments_reference(x: Tensor) -> Moments:
     """Reference implementation, for one chunk."""
     finite = torch.isfinite(x)
     count, zeros = int(finite.sum()), int((x == 0).sum())
-    unreal = x.numel() - count
+    non_finite = x.numel() - count
     if count == 0:
-        return Moments(unreal=unreal)
-    wide = x[finite] if unreal else x
+        return Moments(non_finite=non_finite)
+    wide = x[finite] if non_finite else x
     wide = wide.double() if wide.device.type != "mps" else wide.cpu().double()  # MPS has no float64
     mean = wide.mean()
     off = wide - mean
     square = off * off
     sums = [square.sum(), (square * off).sum(), (square * square).sum(), wide.min(), wide.max()]
-    second, third, fourth, least, greatest = (float(value) for value in sums)
-    return Moments(count, float(mean), second, third, fourth, least, greatest, zeros, unreal)
+    second, third, fourth, minimum, maximum = (float(value) for value in sums)
+    return Moments(count, float(mean), second, third, fourth, minimum, maximum, zeros, non_finite)
 
 
 class ColumnStatistics:
@@ -167,15 +175,15 @@ class ColumnStatistics:
 
     >>> columns = ColumnStatistics(3)
     >>> columns.add(torch.tensor([[1.0, 0.0, -4.0], [2.0, 0.0, 0.0]]))
-    >>> columns.rows, columns.active.tolist(), columns.largest.tolist()
+    >>> columns.rows, columns.nonzero.tolist(), columns.max_abs.tolist()
     (2, [2.0, 0.0, 1.0], [2.0, 0.0, 4.0])
     """
 
     def __init__(self, d: int) -> None:
         self.rows = 0
         self.squares = np.zeros(d, dtype=np.float64)
-        self.largest = np.zeros(d, dtype=np.float32)
-        self.active = np.zeros(d, dtype=np.float64)
+        self.max_abs = np.zeros(d, dtype=np.float32)
+        self.nonzero = np.zeros(d, dtype=np.float64)
 
     def add(self, x: Tensor) -> None:
         """Accumulate a matrix (rows, d)."""
@@ -185,15 +193,15 @@ class ColumnStatistics:
         if not x.numel():
             return
         if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
-            numbers, active = x.float().contiguous(), np.zeros(d, dtype=np.float32)
-            addresses = (array.ctypes.data for array in (self.squares, self.largest, active))
+            numbers, nonzero = x.float().contiguous(), np.zeros(d, dtype=np.float32)
+            addresses = (array.ctypes.data for array in (self.squares, self.max_abs, nonzero))
             if try_kernel(_run_columns, numbers.data_ptr(), rows, d, *addresses):
-                self.active += active
+                self.nonzero += nonzero
                 return
         sizes = x.abs().float()
         self.squares += sizes.double().square().sum(0).cpu().numpy()
-        self.largest = np.fmax(self.largest, sizes.amax(0).cpu().numpy())
-        self.active += (x != 0).sum(0).cpu().numpy()
+        self.max_abs = np.fmax(self.max_abs, sizes.amax(0).cpu().numpy())
+        self.nonzero += (x != 0).sum(0).cpu().numpy()
 
 
 def _run_columns(*arguments: Any) -> None:

@@ -28,25 +28,25 @@ class UnitAccumulator:
     def finish(self, after: str | None = None) -> record.UnitStats:
         rows = max(1, self.columns.rows)
         rms = np.sqrt(self.columns.squares / rows)
-        largest = np.argsort(-self.columns.largest, kind="stable")[:_OUTLIERS]
+        largest = np.argsort(-self.columns.max_abs, kind="stable")[:_OUTLIERS]
         stuck = None if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
         return record.UnitStats(
             count=len(rms),
             samples=self.columns.rows,
-            dead=int((self.columns.active == 0).sum()),
+            dead=int((self.columns.nonzero == 0).sum()),
             saturated=stuck,
             median_rms=float(np.median(rms)) if len(rms) else 0.0,
-            outliers=tuple((int(i), float(rms[i]), float(self.columns.largest[i])) for i in largest),
+            outliers=tuple((int(i), float(rms[i]), float(self.columns.max_abs[i])) for i in largest),
             input_module=after,
         )
 
     @property
     def idle(self) -> float:
         """How much it tells of units that do nothing: their share, less where little of them was seen."""
-        dead = int((self.columns.active == 0).sum())
+        dead = int((self.columns.nonzero == 0).sum())
         stuck = 0 if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
         rows = self.columns.rows
-        return max(dead, stuck) / max(1, len(self.columns.active)) * rows / (rows + _MANY_ROWS)
+        return max(dead, stuck) / max(1, len(self.columns.nonzero)) * rows / (rows + _MANY_ROWS)
 
 
 class UnitsBySource:
@@ -141,7 +141,7 @@ class ModuleAccumulator:
 
     def finish(self, batches: int, parameters: tuple[record.ParameterRecord, ...]) -> record.ModuleRecord:
         each = max(1, batches)
-        count = 0 if self.output is None else self.output.count + self.output.unreal
+        count = 0 if self.output is None else self.output.count + self.output.non_finite
         calls_a_batch = -(-self.calls // each)
         return record.ModuleRecord(
             name=self.name,
@@ -181,17 +181,17 @@ class ModuleAccumulator:
 def signal_of(moments: Moments | None) -> record.TensorStats | None:
     if moments is None:
         return None
-    total = max(1, moments.count + moments.unreal)
+    total = max(1, moments.count + moments.non_finite)
     return record.TensorStats(
         count=moments.count,
         mean=moments.mean,
         rms=moments.rms,
         variance=moments.variance,
-        min=moments.least if moments.count else 0.0,
-        max=moments.greatest if moments.count else 0.0,
+        min=moments.minimum if moments.count else 0.0,
+        max=moments.maximum if moments.count else 0.0,
         kurtosis=moments.kurtosis,
         zeros=moments.zeros / total,
-        non_finite=moments.unreal / total,
+        non_finite=moments.non_finite / total,
     )
 
 
@@ -223,6 +223,6 @@ def add_units(
 
 def is_saturated(values: Tensor, bounds: tuple[float, float]) -> Tensor:
     """Where a bounded function is at its flat ends: within 1% of its range, where it slopes 4% of its most or less."""
-    least, greatest = bounds
-    edge = 0.01 * (greatest - least)
-    return torch.logical_or(values < least + edge, values > greatest - edge)
+    minimum, maximum = bounds
+    edge = 0.01 * (maximum - minimum)
+    return torch.logical_or(values < minimum + edge, values > maximum - edge)

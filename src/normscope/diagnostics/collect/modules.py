@@ -114,7 +114,7 @@ class ModuleHooks:
             known.consumers.append(accumulator.name)
             accumulator.fed_by.update(dict.fromkeys(known.producers[:1]))
             found.append(session.moments(tensor))
-            if found[-1].unreal:
+            if found[-1].non_finite:
                 hides = is_only_masked(tensor)
                 frame.masked_inputs = frame.masked_inputs or hides
                 frame.finite_inputs = frame.finite_inputs and hides and tensor is not real[0]
@@ -164,7 +164,7 @@ class ModuleHooks:
             accumulator.outputs = tuple(shape_of(t) for t in given)
             accumulator.dtype = str(real[0].dtype).removeprefix("torch.") if real else None
         main = _main(real)
-        unreal = []
+        non_finite = []
         for tensor in real:
             known = session.registry.of(tensor)
             if not known.producers:  # the innermost one; else a module passes on what one inside of it has made
@@ -175,7 +175,7 @@ class ModuleHooks:
             if frame.after_join is not None:  # if the next addition has this as its stream, it is a post-norm
                 known.normalized_join = frame.after_join
             moments = session.moments(tensor)
-            unreal += [tensor] if moments.unreal else []
+            non_finite += [tensor] if moments.non_finite else []
             accumulator.bytes += tensor.nbytes
             if tensor is main:
                 kind = activation_of(module)
@@ -185,12 +185,12 @@ class ModuleHooks:
                     accumulator.add_output(moments, tensor)
                 accumulator.without_grad = not tensor.requires_grad
                 session.watch_gradient(tensor, accumulator)
-        if unreal:
-            self._take_unreal(module, frame, unreal)
+        if non_finite:
+            self._take_unreal(module, frame, non_finite)
 
-    def _take_unreal(self, module: nn.Module, frame: CallFrame, unreal: list[Tensor]) -> None:
+    def _take_unreal(self, module: nn.Module, frame: CallFrame, non_finite: list[Tensor]) -> None:
         """Outputs that are not finite. Minus infinity from minus infinity is a mask that is passed on."""
-        accumulator, hides = frame.accumulator, all(is_only_masked(tensor) for tensor in unreal)
+        accumulator, hides = frame.accumulator, all(is_only_masked(tensor) for tensor in non_finite)
         accumulator.only_hides = hides and (accumulator.only_hides or not accumulator.seen_unreal)
         accumulator.seen_unreal = True
         if not frame.finite_inputs or (hides and frame.masked_inputs):
@@ -207,7 +207,7 @@ class ModuleHooks:
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
             own = [p for p in module.parameters() if is_measurable(p)]
-            self._finite_weights[module] = all(self._session.moments(p).unreal == 0 for p in own)
+            self._finite_weights[module] = all(self._session.moments(p).non_finite == 0 for p in own)
         return self._finite_weights[module]
 
 

@@ -165,8 +165,8 @@ class ParameterTracker:
             update_ratio=tracked.updates / tracked.steps if tracked.steps else None,
             in_optimizer=tracked.optimised if self.steps else None,
             alias_of=None if full == tracked.name else tracked.name,
-            content_hash=_fingerprint(parameter) if values.least < values.greatest else None,
-            identical_rows=values.least < values.greatest and _rows_alike(parameter),
+            content_hash=_fingerprint(parameter) if values.minimum < values.maximum else None,
+            identical_rows=values.minimum < values.maximum and _rows_alike(parameter),
             predicted_gain=_predicted_gain(module, parameter, values) if name == "weight" else None,
             update_rms=tracked.changes / tracked.steps if tracked.steps else None,
         )
@@ -191,7 +191,7 @@ def _sparse_moments(gradient: Tensor) -> Moments:
     """Those of the rows that a table was asked for, and of zeros for all others."""
     numbers = gradient.coalesce().values()
     zeros = gradient.numel() - numbers.numel()
-    return compute_moments(numbers).merge(Moments(count=zeros, least=0.0, greatest=0.0, zeros=zeros))
+    return compute_moments(numbers).merge(Moments(count=zeros, minimum=0.0, maximum=0.0, zeros=zeros))
 
 
 def _sample(parameter: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class XraySession:
         def take(gradient: Tensor) -> None:
             found = self.registry.moments(gradient)
             accumulator.add_gradient(found, gradient)
-            if found.unreal and not self.unreal_gradient_found:
+            if found.non_finite and not self.unreal_gradient_found:
                 self._blame(accumulator, consumers)
 
         def hook(gradient: Tensor) -> None:
@@ -161,7 +161,7 @@ class XraySession:
         self.unreal_gradient_found = True
         for name in reversed(consumers):
             reader = self.accumulators[name]
-            if reader.gradient is None or not reader.gradient.unreal:
+            if reader.gradient is None or not reader.gradient.non_finite:
                 reader.made_unreal_gradient = True
                 return
         maker.made_unreal_gradient = True

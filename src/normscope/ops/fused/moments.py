@@ -1,9 +1,9 @@
-"""The moments of many numbers in one pass over memory, and what each column of a matrix has at most.
+"""Moments of many numbers in one pass over memory, and statistics of the columns of a matrix.
 
-Numbers are taken by the piece. A piece fits the cache, so it can be read twice: for its mean, and for the powers of the
-distances from it. Pieces are put together by the formulas for the moments of a union (Pébay 2008, "Formulas for Robust,
-One-Pass Parallel Computation of Covariances and Arbitrary-Order Statistical Moments"), in an order that does not
-depend on the number of threads.
+Numbers are processed in chunks that fit the cache, so that each can be read twice: for its mean, and for the powers of
+the deviations from it. Chunks are merged by the formulas of Pébay 2008, "Formulas for Robust, One-Pass Parallel
+Computation of Covariances and Arbitrary-Order Statistical Moments", in an order that does not depend on the number of
+threads.
 """
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int32_at, stack_buffer, vectorize
 from normscope.ops.fused.parallel import run_parallel
 
-(COUNT, MEAN, SECOND, THIRD, FOURTH, LEAST, GREATEST, ZEROS, UNREAL) = range(FIGURES := 9)
-"""What is found: how many numbers are finite, their mean, the sums of the powers of the distances from it, the least
-and the greatest, how many are zero, and how many are infinite or not numbers."""
+(COUNT, MEAN, SECOND, THIRD, FOURTH, MINIMUM, MAXIMUM, ZEROS, NON_FINITE) = range(NUM_FIELDS := 9)
+"""Fields of a result: count of finite values, mean, sums of powers of the deviations, minimum, maximum, count of zeros,
+count of non-finite values."""
 
 _CHUNK = 4096
 _EXPONENT, _MAGNITUDE = np.int32(0x7F800000), np.int32(0x7FFFFFFF)
@@ -25,14 +25,14 @@ _bits_of_two = stack_buffer(1)
 def _count(bits, count):
     """Count zeros and non-finite values; find the minimum and maximum, as ordered bit patterns."""
     vectorize()
-    zeros, unreal, least, greatest = np.int32(0), np.int32(0), _HIGHEST, _LOWEST
+    zeros, non_finite, minimum, maximum = np.int32(0), np.int32(0), _HIGHEST, _LOWEST
     for j in range(count):
         size = bits[j] & _MAGNITUDE
         zeros += np.int32(size == 0)
-        unreal += np.int32(size >= _EXPONENT)
+        non_finite += np.int32(size >= _EXPONENT)
         ordered = np.int32((size ^ (bits[j] >> _SIGN)) - (bits[j] >> _SIGN))  # minus the size where the sign is set
-        least, greatest = min(least, ordered), max(greatest, ordered)
-    return zeros, unreal, least, greatest
+        minimum, maximum = min(minimum, ordered), max(maximum, ordered)
+    return zeros, non_finite, minimum, maximum
 
 
 @compiled
@@ -66,14 +66,14 @@ def _powers(x, mean, count):
 
 
 @compiled
-def _finite_powers(x, bits, count, finite, into):
+def _finite_powers(x, bits, count, finite, result):
     """Compute the power sums and extremes of the finite values of a chunk that has non-finite ones."""
     total = 0.0
     for j in range(count):
         if bits[j] & _MAGNITUDE < _EXPONENT:
             value = np.float64(x[j])
             total += value
-            into[LEAST], into[GREATEST] = min(into[LEAST], value), max(into[GREATEST], value)
+            result[MINIMUM], result[MAXIMUM] = min(result[MINIMUM], value), max(result[MAXIMUM], value)
     mean = total / finite if finite else 0.0
     second, third, fourth = 0.0, 0.0, 0.0
     for j in range(count):
@@ -86,69 +86,69 @@ def _finite_powers(x, bits, count, finite, into):
 
 
 @compiled
-def _join(into, n, mean, second, third, fourth):
+def _merge(result, n, mean, second, third, fourth):
     """Merge the moments of n more values."""
-    m = into[COUNT]
+    m = result[COUNT]
     total = m + n
     if n == 0:
         return
-    off = mean - into[MEAN]
+    off = mean - result[MEAN]
     step = off / total
-    into[FOURTH] += (
+    result[FOURTH] += (
         fourth
         + off * step * step * step * m * n * (m * m - m * n + n * n)
-        + 6 * step * step * (m * m * second + n * n * into[SECOND])
-        + 4 * step * (m * third - n * into[THIRD])
+        + 6 * step * step * (m * m * second + n * n * result[SECOND])
+        + 4 * step * (m * third - n * result[THIRD])
     )
-    into[THIRD] += third + off * step * step * m * n * (m - n) + 3 * step * (m * second - n * into[SECOND])
-    into[SECOND] += second + off * step * m * n
-    into[MEAN] += n * step
-    into[COUNT] = total
+    result[THIRD] += third + off * step * step * m * n * (m - n) + 3 * step * (m * second - n * result[SECOND])
+    result[SECOND] += second + off * step * m * n
+    result[MEAN] += n * step
+    result[COUNT] = total
 
 
 @compiled
-def _measure_part(part, parts, x, count, blocks, into):
+def _measure_part(part, parts, x, count, blocks, result):
     """Compute the moments of each block of one thread; blocks do not depend on the number of threads."""
     chunks = (count + _CHUNK - 1) // _CHUNK
     for block in range(blocks * part // parts, blocks * (part + 1) // parts):
-        found = float64_at(into + 8 * FIGURES * block)
+        found = float64_at(result + 8 * NUM_FIELDS * block)
         for chunk in range(chunks * block // blocks, chunks * (block + 1) // blocks):
             n = min(_CHUNK, count - chunk * _CHUNK)
             at = x + 4 * chunk * _CHUNK
-            zeros, unreal, least, greatest = _count(int32_at(at), n)
+            zeros, non_finite, minimum, maximum = _count(int32_at(at), n)
             found[ZEROS] += zeros
-            found[UNREAL] += unreal
-            if unreal:
-                mean, second, third, fourth = _finite_powers(float32_at(at), int32_at(at), n, n - unreal, found)
+            found[NON_FINITE] += non_finite
+            if non_finite:
+                mean, second, third, fourth = _finite_powers(float32_at(at), int32_at(at), n, n - non_finite, found)
             else:
-                found[LEAST] = min(found[LEAST], _number(least))
-                found[GREATEST] = max(found[GREATEST], _number(greatest))
+                found[MINIMUM] = min(found[MINIMUM], _number(minimum))
+                found[MAXIMUM] = max(found[MAXIMUM], _number(maximum))
                 mean = _sum(float32_at(at), n) / n
                 second, third, fourth = _powers(float32_at(at), mean, n)
-            _join(found, n - unreal, mean, second, third, fourth)
+            _merge(found, n - non_finite, mean, second, third, fourth)
 
 
 @compiled
-def _unite(blocks, into):
+def _merge_blocks(blocks, result):
     """Merge the moments of all blocks into the first row."""
-    total = float64_at(into)
+    total = float64_at(result)
     for block in range(1, blocks):
-        found = float64_at(into + 8 * FIGURES * block)
+        found = float64_at(result + 8 * NUM_FIELDS * block)
         total[ZEROS] += found[ZEROS]
-        total[UNREAL] += found[UNREAL]
-        total[LEAST] = min(total[LEAST], found[LEAST])
-        total[GREATEST] = max(total[GREATEST], found[GREATEST])
-        _join(total, found[COUNT], found[MEAN], found[SECOND], found[THIRD], found[FOURTH])
+        total[NON_FINITE] += found[NON_FINITE]
+        total[MINIMUM] = min(total[MINIMUM], found[MINIMUM])
+        total[MAXIMUM] = max(total[MAXIMUM], found[MAXIMUM])
+        _merge(total, found[COUNT], found[MEAN], found[SECOND], found[THIRD], found[FOURTH])
 
 
 @compiled
-def measure(threads, fork, number, team, x, count, blocks, into):
-    """The figures of `count` float32 numbers at x, in the first of the rows that each block has one of.
+def measure(threads, fork, number, team, x, count, blocks, result):
+    """Compute the moments of `count` float32 numbers at x, into the first of one row of fields per block.
 
-    The caller has filled the rows before: the least of no numbers is infinite.
+    The caller initializes the rows: the minimum of no numbers is infinite.
     """
-    run_parallel(threads, fork, number, team, _measure_part, (x, count, blocks, into))
-    _unite(blocks, into)
+    run_parallel(threads, fork, number, team, _measure_part, (x, count, blocks, result))
+    _merge_blocks(blocks, result)
 
 
 @compiled
