@@ -1,4 +1,4 @@
-"""How well the x-ray tells faults from health: writes docs/xray-calibration.md from the cases in tests/diagnostics.
+"""Measure how well the x-ray separates faults from healthy models; writes docs/xray-calibration.md.
 
 python examples/xray_calibration.py
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE))  # the cases are the tests' own
+sys.path.insert(0, str(HERE))  # for the cases in tests/diagnostics
 
 from tests.diagnostics import faults, healthy  # noqa: E402, F401
 from tests.diagnostics.cases import REGISTER, Fault, Healthy, look, misses  # noqa: E402
@@ -21,48 +21,47 @@ from normscope.storage.files import write_atomically  # noqa: E402
 
 PAGE = HERE / "docs" / "xray-calibration.md"
 
-TEXT = """# What the x-ray finds, and what it leaves alone
+TEXT = """# X-ray calibration
 
-Every finding was tried on models with one planted fault each, and on models that are well, at the start and after some
-training. `python examples/xray_calibration.py` makes this page anew; `tests/diagnostics/test_calibration.py` holds it.
+Every check runs on models with one planted fault each and on healthy models, at initialization and after some training.
+`python examples/xray_calibration.py` regenerates this page; `tests/diagnostics/test_calibration.py` tests it.
 
-A fault counts as found if its finding is made in its module; if no other warning or error is made, but of the kinds
-that the case says follow from its fault (a layer that kills its units leaves those before it without a gradient); and
-if it is the first of its severity but for those. A healthy model may have notes, but no warning and no error, with any
-seed.
+A fault counts as found if its finding is reported for its module, if no other warning or error is reported except for
+kinds that the case declares as consequences (a layer with dead units leaves earlier layers without a gradient), and if
+it comes first among those of its severity. A healthy model may have notes, but no warnings or errors, for any seed.
 
-{found} of {faults} faults were found; {clean} of {healthy} healthy models, {runs} runs, are clean.
+{found} of {faults} faults were found; {clean} of {healthy} healthy models ({runs} runs) are clean.
 
 ## Margins
 
-The figure nearest to its threshold among all healthy models, and among the faults of its kind. Room is how many times
-nearer the healthy one could come before it is taken for a fault. Where a finding has two rows, both have to be passed,
-or one of two ways leads to it. Outliers are a note, which good models may have.
+For each threshold: the value closest to it among all healthy models, and among the faults of its kind. "Margin" is the
+factor by which the healthy value could move before it counts as a fault. A finding with two rows needs both thresholds,
+or either of two. Outlier features are a note, which good models may have.
 
-| finding | figure | healthy | threshold | faults | room |
+| finding | value | healthy | threshold | faults | margin |
 |---|---|---|---|---|---|
 {margin_rows}
 
-Other findings are a matter of yes or no, and have no threshold.
+Other findings are yes or no, and have no threshold.
 
 ## Faults
 
-| fault | finding | where | what it says | verdict |
+| fault | finding | module | title | result |
 |---|---|---|---|---|
 {fault_rows}
 
 ## Healthy models
 
-Of all figures and seeds, the one that comes nearest to its threshold.
+The value closest to its threshold over all checks and seeds.
 
-| model | seeds | nearest figure | its threshold | notes | verdict |
+| model | seeds | closest value | threshold | notes | result |
 |---|---|---|---|---|---|
 {healthy_rows}
 """
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # of torch and transformers, about half precision and the like
+    warnings.simplefilter("ignore")  # torch and transformers warn about half precision and the like
     torch.set_num_threads(1)
     beyond: dict[int, list[float]] = {i: [] for i in range(len(MEASURES))}
     within: dict[int, list[float]] = {i: [] for i in range(len(MEASURES))}
@@ -91,7 +90,7 @@ def _fault_row(case: Fault, beyond: dict[int, list[float]]) -> str:
     own = [finding for finding in found if finding.name == case.finding and finding.module == case.module]
     for i, measure in enumerate(MEASURES):
         value = measure.worst_of(own)
-        if value is not None and measure.nearness(value) >= 1:  # else another figure has led to the finding
+        if value is not None and measure.nearness(value) >= 1:  # otherwise another value led to the finding
             beyond[i].append(value)
     print(f"{'found ' if not wrong else 'MISSED'} {case.name}", flush=True)
     says = own[0].title if own else "; ".join(wrong)
@@ -112,22 +111,24 @@ def _healthy_row(case: Healthy, within: dict[int, list[float]]) -> str:
                 within[i].append(value)
                 figure = f"{measure.finding}: {measure.figure} {value:.3g}"
                 nearest = max(nearest, (measure.nearness(value), figure, _limit(measure, value)))
-    print(f"{'clean ' if clean else 'BLAMED'} {case.name}", flush=True)
+    print(f"{'clean ' if clean else 'FAILED'} {case.name}", flush=True)
     _, figure, limit = nearest
-    return f"| {case.name} | {len(case.seeds)} | {figure} | {limit} | {notes} | {'clean' if clean else 'blamed'} |"
+    return f"| {case.name} | {len(case.seeds)} | {figure} | {limit} | {notes} | {'clean' if clean else 'failed'} |"
 
 
 def _margin_row(measure: Measure, within: list[float], beyond: list[float]) -> str:
-    healthy_one = max(within, key=measure.nearness, default=None)
-    faulty = min(beyond, key=measure.nearness, default=None)
-    room = f"{1 / measure.nearness(healthy_one):.3g}" if healthy_one and measure.nearness(healthy_one) else ""
-    cells = [f"{value:.3g}" if value is not None else "" for value in (healthy_one, faulty)]
-    limit = _limit(measure, 1.0 if healthy_one is None else healthy_one)
-    return f"| {measure.finding} | {measure.figure} | {cells[0]} | {limit} | {cells[1]} | {room} |"
+    closest_healthy = max(within, key=measure.nearness, default=None)
+    closest_fault = min(beyond, key=measure.nearness, default=None)
+    margin = (
+        f"{1 / measure.nearness(closest_healthy):.3g}" if closest_healthy and measure.nearness(closest_healthy) else ""
+    )
+    cells = [f"{value:.3g}" if value is not None else "" for value in (closest_healthy, closest_fault)]
+    limit = _limit(measure, 1.0 if closest_healthy is None else closest_healthy)
+    return f"| {measure.finding} | {measure.figure} | {cells[0]} | {limit} | {cells[1]} | {margin} |"
 
 
 def _limit(measure: Measure, value: float) -> str:
-    """The threshold on the side on which the figure is."""
+    """The threshold on the value's side."""
     return f"{1 / measure.limit if measure.both_ways and value < 1 else measure.limit:.3g}"
 
 

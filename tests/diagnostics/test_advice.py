@@ -13,7 +13,7 @@ from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.report.diff import render_difference
+from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.finding_cards import draw_cards
 from normscope.diagnostics.report.summary import verdict
 from normscope.diagnostics.report.terminal import render_text
@@ -89,7 +89,7 @@ def test_without_a_pass_nothing_is_advised() -> None:
     with Xray(model) as look:
         pass
     assert look.findings == []
-    assert "Nothing was seen" in verdict(look.record, look.findings)
+    assert "The model did not run" in verdict(look.record, look.findings)
 
 
 def test_an_empty_batch_is_not_called_well() -> None:
@@ -97,7 +97,7 @@ def test_an_empty_batch_is_not_called_well() -> None:
     with Xray(model) as look:
         model(X[:0]).sum().backward()
     assert [finding.name for finding in look.findings] == ["empty-batch"]
-    assert "Nothing is wrong" not in verdict(look.record, look.findings)
+    assert "No problems found" not in verdict(look.record, look.findings)
     with Xray(model) as some:  # a last batch that is empty does no harm
         for x in (X, X[:0]):
             model(x).sum().backward()
@@ -126,7 +126,7 @@ def test_which_norm_it_is() -> None:
 
 
 def rendered(a: XrayRecord, b: XrayRecord, width: int = 80) -> list[str]:
-    lines = render_difference(compare(a, b), width=width).plain.splitlines()
+    lines = render_diff(compare(a, b), width=width).plain.splitlines()
     assert all(len(line) <= width for line in lines)
     assert not any("…" in line for line in lines)
     return lines
@@ -135,9 +135,9 @@ def rendered(a: XrayRecord, b: XrayRecord, width: int = 80) -> list[str]:
 def test_another_mode_is_said_first_and_whole() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4))
     lines = rendered(looked_at(model, "one"), looked_at(copy.deepcopy(model).eval(), "other"))
-    assert "the model was in training and eval mode" in lines
-    begins = next(i for i, line in enumerate(lines) if "forward: it begins in 1" in line)
-    assert lines[begins + 1].startswith("  training and eval mode; it was given the same numbers")
+    assert "the model was in training vs eval mode" in lines
+    begins = next(i for i, line in enumerate(lines) if "forward: first differs in 1" in line)
+    assert lines[begins + 1].startswith("  training vs eval mode; same input")
 
 
 def test_other_shapes_are_told_as_such() -> None:
@@ -145,9 +145,9 @@ def test_other_shapes_are_told_as_such() -> None:
     lines = rendered(looked_at(mlp(16, 64, 4), "a narrow one"), looked_at(mlp(16, 96, 4), "a wide one"))
     text = "\n".join(lines)
     assert "inf" not in text
-    assert "other size" in text
-    assert "    gives (64, 64) and (64, 96); weight (64, 16) and (96, 16)" in text
-    assert "  gives (64, 64) and (64, 96)" in next(
+    assert "shape" in text
+    assert "    output shape (64, 64) vs (64, 96); weight (64, 16) vs (96, 16)" in text
+    assert "  output shape (64, 64) vs (64, 96)" in next(
         after for line, after in itertools.pairwise(lines) if "forward" in line
     )
 
@@ -157,7 +157,7 @@ def test_the_modules_of_a_difference_add_up() -> None:
     inside = looked_at(model, "inside")
     with Xray(model, label="outside", inside=False) as look:
         F.cross_entropy(model(X), LABELS)
-    assert rendered(inside, look.record)[-1] == "6 modules: 1 alike, 5 seen in inside alone"
+    assert rendered(inside, look.record)[-1] == "6 modules: 1 equal, 5 recorded only in inside"
     model[2].weight.data.mul_(2)
     last = rendered(inside, looked_at(nn.Sequential(*model, nn.Identity()), "longer"))[-1]
-    assert last == "7 modules: 6 differ, 1 in one of the two alone"
+    assert last == "7 modules: 6 differ, 1 in only one"

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.fingerprints import Fingerprint
-from normscope.diagnostics.diff.diff import Difference, compare
+from normscope.diagnostics.diff.diff import RecordDiff, compare
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.report.diff import render_difference
+from normscope.diagnostics.report.diff import render_diff
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
@@ -46,7 +46,7 @@ def in_pieces(model: GPT) -> XrayRecord:
     return x.record
 
 
-def names(found: Difference) -> tuple[str | None, str | None]:
+def names(found: RecordDiff) -> tuple[str | None, str | None]:
     forward, backward = found.forward, found.backward
     return None if forward is None else forward.module, None if backward is None else backward.module
 
@@ -95,7 +95,7 @@ def test_a_weight_that_changed_is_named_first(name: str) -> None:
         weight[2] *= 1.2
     found = compare(before, whole(model))
     assert found.forward is not None
-    assert (found.forward.module, found.forward.why) == (name, "its weights are not the same")
+    assert (found.forward.module, found.forward.why) == (name, "its weights differ")
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -114,7 +114,7 @@ def test_a_module_that_computes_something_else_is_named_though_no_figure_tells(p
     found = compare(*records)
     assert found.forward is not None
     assert found.forward.module == f"{place}.1"
-    assert found.forward.why == "Straight and Reversed; it was given the same numbers and has the same weights"
+    assert found.forward.why == "Straight vs Reversed; same input and same weights"
     before = [module for module in found.modules if module.name and module.name < str(place)]
     assert all(module.output == 0 for module in before)
 
@@ -150,7 +150,7 @@ def test_a_gradient_of_weights_alone() -> None:
     found = compare(*records)
     assert names(found) == (None, "1")
     assert found.backward is not None
-    assert "its weights get another gradient" in found.backward.why
+    assert "the gradient of its weights differs" in found.backward.why
 
 
 def test_what_is_made_between_the_modules_is_said_to_be() -> None:
@@ -172,7 +172,7 @@ def test_what_is_made_between_the_modules_is_said_to_be() -> None:
         records.append(look.record)
     found = compare(*records)
     assert found.forward is not None
-    assert (found.forward.module, found.forward.why) == ("0.second", "it was given something else, made in 0 before it")
+    assert (found.forward.module, found.forward.why) == ("0.second", "the input of this module differs; it is computed earlier in 0")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -192,7 +192,7 @@ def test_with_a_cache_and_without_do_not_diverge(name: str) -> None:
     model = new_gpt(name)
     found = compare(whole(model), in_pieces(model))
     assert not found.diverges
-    assert "batches: 1 and 14" in found.remarks
+    assert "batches: 1 vs 14" in found.remarks
     by_name = {module.name: module for module in found.modules}
     assert "1 and 14 calls" in by_name["blocks.1.mlp"].remarks
 
@@ -245,7 +245,7 @@ def test_other_shapes_and_modules_of_one_alone() -> None:
     found = compare(chain(first, nn.Linear(4, 3)), chain(first, nn.Linear(4, 5), nn.ReLU()))
     assert found.forward is not None
     assert found.forward.module == "1"
-    assert "gives (2, 3) and (2, 5)" in found.forward.why
+    assert "output shape (2, 3) vs (2, 5)" in found.forward.why
     assert [module.name for module in found.modules if module.only_in == 1] == ["2"]
 
 
@@ -289,11 +289,11 @@ def test_it_is_rendered_in_the_room_there_is(width: int, change: Callable[[GPT],
     before = whole(model, "before")
     change(model)
     found = compare(before, whole(model, "after"))
-    text = render_difference(found, width=width).plain
+    text = render_diff(found, width=width).plain
     assert all(len(line) <= width for line in text.splitlines())
-    assert text.startswith("before and after\n")
+    assert text.startswith("before vs after\n")
     assert "half of float32's digits" in text.replace("\n", " ")
-    assert ("it begins in blocks.1.mlp.up" in text.replace("\n", " ")) == found.diverges
+    assert ("first differs in blocks.1.mlp.up" in text.replace("\n", " ")) == found.diverges
     assert ("no module computes anything else" in text) != found.diverges
 
 
@@ -313,7 +313,7 @@ def test_from_outside_only_the_whole_is_seen_and_compared() -> None:
     assert record.notices
     found = compare(inside, record)
     assert not found.diverges
-    assert "modules that ran only in the first" in "; ".join(found.remarks)
+    assert "recorded only in first" in "; ".join(found.remarks)
 
     def bend(_: nn.Module, given: Any, __: Any) -> tuple[Tensor]:
         return (given[0] * 1.5,)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.diff.diff import Beginning, compare
+from normscope.diagnostics.diff.diff import Divergence, compare
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from tests.support import randn
 
 X = randn(8, 16, dtype=torch.float32)
-SAME = "it was given the same numbers and has the same weights"
+SAME = "same input and same weights"
 
 
 def seen(model: nn.Module, x: Tensor = X) -> XrayRecord:
@@ -23,7 +23,7 @@ def seen(model: nn.Module, x: Tensor = X) -> XrayRecord:
     return look.record
 
 
-def begins(a: XrayRecord, b: XrayRecord) -> Beginning:
+def begins(a: XrayRecord, b: XrayRecord) -> Divergence:
     found = compare(a, b).forward
     assert found is not None
     return found
@@ -46,7 +46,7 @@ def test_a_layer_at_two_places_whose_weights_are_others() -> None:
     other = copy.deepcopy(model)
     other.layer.weight.data *= 1.1
     found = begins(seen(model), seen(other))
-    assert (found.module, found.why) == ("layer", "its weights are not the same")
+    assert (found.module, found.why) == ("layer", "its weights differ")
 
 
 class Blocks(nn.Module):
@@ -67,7 +67,7 @@ def test_what_is_made_between_blocks_is_not_laid_on_the_next_one() -> None:
     other.factor = 1.3
     found = begins(seen(model), seen(other))
     assert found.module == "blocks.2"
-    assert found.why == "it was given something else, made in the model itself before it"
+    assert found.why == "the input of this module differs; it is computed earlier in the model"
 
 
 @pytest.mark.parametrize("change", [lambda x: 1.1 * x, lambda x: x.flip(0)], ids=["another", "rows reversed"])
@@ -75,30 +75,30 @@ def test_another_input_of_the_model(change: Callable[[Tensor], Tensor]) -> None:
     """Also if all of its figures are the same."""
     model = nn.Sequential(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), nn.Linear(16, 4))
     found = begins(seen(model), seen(model, change(X)))
-    assert (found.module, found.why) == ("", "the model was given something else")
+    assert (found.module, found.why) == ("", "the input of the model differs")
 
 
 def test_other_tokens() -> None:
     model = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))
     tokens = torch.arange(8).reshape(2, 4)
     found = begins(seen(model, tokens), seen(model, tokens.flip(1)))
-    assert (found.module, found.why) == ("", "the model was given something else")
+    assert (found.module, found.why) == ("", "the input of the model differs")
 
 
 def test_what_is_known_of_the_module_is_said() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 4)).eval()
     trained = copy.deepcopy(model).train()
     found = begins(seen(model), seen(trained))
-    assert (found.module, found.why) == ("1", f"eval and training mode; {SAME}")
+    assert (found.module, found.why) == ("1", f"eval vs training mode; {SAME}")
     squashed = copy.deepcopy(model)
     squashed[2] = nn.Sigmoid().eval()
     found = begins(seen(model), seen(squashed))
-    assert (found.module, found.why) == ("2", f"Tanh and Sigmoid; {SAME}")
+    assert (found.module, found.why) == ("2", f"Tanh vs Sigmoid; {SAME}")
     moved = copy.deepcopy(model)
     moved.get_buffer("1.running_mean").add_(0.5)
     found = begins(seen(model), seen(moved))
     assert found.module == "1"
-    assert found.why == f"{SAME}: it computes something else, by its code, its buffers or random numbers"
+    assert found.why == f"{SAME}: its code, its buffers or random numbers differ"
 
 
 class Turned(nn.Module):
@@ -116,7 +116,7 @@ class Turned(nn.Module):
 def test_the_same_numbers_are_not_claimed_where_nobody_saw_them() -> None:
     found = begins(seen(Turned(False)), seen(Turned(True)))
     assert found.module == "second"
-    assert found.why.startswith("what it was given is of the same size")
+    assert found.why.startswith("input of the same scale")
 
 
 def test_figures_that_are_far_too_large_are_only_far_apart() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.page import render_page
-from normscope.diagnostics.report.signal_path import few, stations_of
+from normscope.diagnostics.report.signal_path import signal_path, subsample
 from normscope.errors import ConfigError
 from tests.diagnostics.made_records import findings, plain, seen, signal, strange_records, transformer, weight
 
@@ -95,13 +95,13 @@ def test_every_finding_is_there_and_leads_to_its_module() -> None:
 
 def test_the_verdict_is_one_sentence_on_top() -> None:
     text = Page(render_page(transformer(), findings())).text
-    assert "1 error and 2 warnings. First of all: makes numbers that are not finite." in text
-    assert text.index("First of all") < text.index("The signal by depth") < text.index("Modules")
-    assert "Nothing is wrong with Tiny" in Page(render_page(transformer(), [])).text
+    assert "1 error and 2 warnings. Most severe: makes numbers that are not finite." in text
+    assert text.index("Most severe") < text.index("Signal by depth") < text.index("Modules")
+    assert "No problems found" in Page(render_page(transformer(), [])).text
 
 
 def test_the_stations_of_a_residual_model_are_its_additions() -> None:
-    stations = stations_of(transformer(depth=2))
+    stations = signal_path(transformer(depth=2))
     assert [station.title for station in stations] == [
         "embedding",
         "blocks.0 + attention",
@@ -117,13 +117,13 @@ def test_the_stations_of_a_residual_model_are_its_additions() -> None:
 
 
 def test_the_stations_of_another_model_are_its_layers_in_order() -> None:
-    stations = stations_of(plain(1.0, 2.0, 3.0))
+    stations = signal_path(plain(1.0, 2.0, 3.0))
     assert [(station.title, station.rms) for station in stations] == [("0", 1.0), ("1", 2.0), ("2", 3.0)]
 
 
 def test_some_of_many_stations_have_both_ends_and_what_is_named() -> None:
-    stations = stations_of(plain(*(float(i + 1) for i in range(500))))
-    chosen = few(stations, 40, keep=[123.0])
+    stations = signal_path(plain(*(float(i + 1) for i in range(500))))
+    chosen = subsample(stations, 40, keep=[123.0])
     assert len(chosen) <= 40
     assert {"0", "123", "499"} <= {station.label for station in chosen}
     assert [station.order for station in chosen] == sorted(station.order for station in chosen)
@@ -148,8 +148,8 @@ def test_the_map_of_attention_has_a_cell_for_each_head_of_each_layer() -> None:
 
 def test_update_ratios_are_drawn_and_listed() -> None:
     text = Page(render_page(transformer(), [])).text
-    assert "blocks.0.mlp.weight update 0.0100 of its size" in text
-    assert "usual: 0.001" in text
+    assert "blocks.0.mlp.weight update 0.0100 of its rms" in text
+    assert "typical: 0.001" in text
     without = transformer()
     modules = tuple(replace(m, parameters=(weight(2, 2, update_ratio=None),)) for m in without.modules[1:2])
     assert "No step of an optimiser was seen" in render_page(replace(without, modules=modules), [])
@@ -197,24 +197,24 @@ def test_a_model_of_thousands_of_modules_makes_a_page_below_two_megabytes(alike:
     many = transformer(depth=400) if alike else plain(*(float(i % 7 + 1) for i in range(3_000)))
     html = render_page(many, [])
     assert len(html.encode()) < 2_000_000
-    assert ("more are built as 0 is" if alike else "more modules are in the record") in html
+    assert ("more with the same structure as 0" if alike else "more modules are in the record") in html
 
 
 def test_several_records_have_curves_over_the_steps() -> None:
     records = [transformer(label=f"step {10 * i}", gain=1.0 + i) for i in range(4)]
     html = render_page(records, findings())
     text = Page(html).text
-    assert "Over the steps" in text
+    assert "Training steps" in text
     assert "from step 0 to step 30" in text
-    assert "the last of 4 x-rays" in text
-    assert html.count('viewBox="0 0 180 78"') == 2 * len(stations_of(records[-1]))
-    assert "Over the steps" not in render_page(records[-1], findings())
+    assert "last of 4 x-rays" in text
+    assert html.count('viewBox="0 0 180 78"') == 2 * len(signal_path(records[-1]))
+    assert "Training steps" not in render_page(records[-1], findings())
     assert render_page(records[-1:], findings()) == render_page(records[-1], findings())
 
 
 @pytest.mark.parametrize("labels", [("", ""), ("9", "3"), ("warm", "cold")])
 def test_steps_without_numbers_stand_in_their_order(labels: tuple[str, str]) -> None:
-    assert "Over the steps" in render_page([transformer(label=label) for label in labels], [])
+    assert "Training steps" in render_page([transformer(label=label) for label in labels], [])
 
 
 def test_a_record_is_rendered_without_torch() -> None:
@@ -225,7 +225,7 @@ def test_a_record_is_rendered_without_torch() -> None:
 
 
 def test_no_records_are_refused() -> None:
-    with pytest.raises(ConfigError, match="one record at least"):
+    with pytest.raises(ConfigError, match="at least one record"):
         render_page([], [])
 
 

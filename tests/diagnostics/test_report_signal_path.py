@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import StepRecord, XrayRecord
 from normscope.diagnostics.report.page import render_page
-from normscope.diagnostics.report.signal_path import stations_of
-from normscope.diagnostics.report.summary import what_ran
+from normscope.diagnostics.report.signal_path import signal_path
+from normscope.diagnostics.report.summary import describe_passes
 from normscope.diagnostics.report.terminal import render_text
 
 
@@ -73,7 +73,7 @@ def tokens() -> Tensor:
 
 
 def test_parts_of_a_block_that_are_called_alike_are_told_apart() -> None:
-    titles = [station.title for station in stations_of(record_of(Tied(), tokens()))]
+    titles = [station.title for station in signal_path(record_of(Tied(), tokens()))]
     assert titles[1:5] == [
         "layers.0 + attention.output",
         "layers.0.attention.output.norm",
@@ -86,7 +86,7 @@ def test_parts_of_a_block_that_are_called_alike_are_told_apart() -> None:
 
 
 def test_the_way_ends_at_the_output() -> None:
-    last = stations_of(record_of(Tied(), tokens()))[-1]
+    last = signal_path(record_of(Tied(), tokens()))[-1]
     assert (last.title, last.name) == ("output", "")
     assert last.rms is not None
     assert last.gradient is not None
@@ -94,36 +94,36 @@ def test_the_way_ends_at_the_output() -> None:
 
 def test_an_output_that_a_module_made_is_there_once() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    assert [station.name for station in stations_of(record_of(net, torch.randn(5, 4)))] == ["0", "1", "2"]
+    assert [station.name for station in signal_path(record_of(net, torch.randn(5, 4)))] == ["0", "1", "2"]
     layer = Layer()
-    assert stations_of(record_of(layer, torch.randn(5, 8)))[-1].name == "output.norm"
+    assert signal_path(record_of(layer, torch.randn(5, 8)))[-1].name == "output.norm"
 
 
 def test_all_arithmetic_has_a_row() -> None:
     text = render_text(record_of(Tied(), tokens()), [])
-    rows = [line for line in text.splitlines() if "(itself)" in line]
+    rows = [line for line in text.splitlines() if "(own ops)" in line]
     assert [row.split()[-2:] for row in rows] == [["6.14", "k"]]  # 12 tokens of 8 features to 32 logits, twice
-    assert rows[0].startswith("└ (itself)")
+    assert rows[0].startswith("└ (own ops)")
     page = render_page([record_of(Tied(), tokens())], [])
-    assert page.count("itself, beside these") == 1
-    assert "(itself)" not in render_text(record_of(Layer(), torch.randn(5, 8)), [])
+    assert page.count("outside submodules") == 1
+    assert "(own ops)" not in render_text(record_of(Layer(), torch.randn(5, 8)), [])
 
 
 def test_a_shared_module_is_named_in_full() -> None:
     text = render_text(record_of(Tied(nn.Linear(8, 8)), tokens()), [])
     assert "turn Linear" in text
     assert any(line.rstrip().endswith("= layers.0.turn") for line in text.splitlines())
-    assert "(itself)" not in text  # whose work is whose cannot be told
+    assert "(own ops)" not in text  # whose work is whose cannot be told
 
 
 def test_steps_are_counted_for_each_optimiser() -> None:
     muon, adam = StepRecord("Muon", 0.02, 1, None), StepRecord("AdamW", 0.003, 1, None)
     said = {
         (): "0 steps",
-        (adam,): "1 step of AdamW (rate 0.003)",
-        (muon, adam): "1 step of Muon (rate 0.02) and AdamW (rate 0.003)",
-        (muon, adam, muon, adam): "2 steps of Muon (rate 0.02) and AdamW (rate 0.003)",
-        (muon, muon, adam): "2 steps of Muon (rate 0.02) and 1 step of AdamW (rate 0.003)",
+        (adam,): "1 step of AdamW (lr 0.003)",
+        (muon, adam): "1 step of Muon (lr 0.02) and AdamW (lr 0.003)",
+        (muon, adam, muon, adam): "2 steps of Muon (lr 0.02) and AdamW (lr 0.003)",
+        (muon, muon, adam): "2 steps of Muon (lr 0.02) and 1 step of AdamW (lr 0.003)",
     }
     for steps, words in said.items():
-        assert what_ran(XrayRecord("Net", (), 1, 1, steps)) == f"1 batch, 1 backward pass, {words}"
+        assert describe_passes(XrayRecord("Net", (), 1, 1, steps)) == f"1 batch, 1 backward pass, {words}"

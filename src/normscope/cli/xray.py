@@ -25,9 +25,9 @@ from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
-from normscope.diagnostics.report.diff import render_difference
+from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.page import render_page
-from normscope.diagnostics.report.print import print_record, print_text, width
+from normscope.diagnostics.report.print import print_record, print_text, terminal_width
 from normscope.diagnostics.report.text_columns import glyphs_for
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import PRESETS
@@ -145,7 +145,7 @@ def _diff(command: XrayDiffCommand) -> int:
     before = _records(command.one, command.source, passes, ExecutionOptions(), [])[-1]
     after = _records(command.other or command.one, command.source, passes, execution, _given(execution))[-1]
     difference = compare(before, after, tolerance=command.tolerance)
-    print_text(render_difference(difference, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    print_text(render_diff(difference, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
     return EXIT_FINDINGS if difference.diverges else 0
 
 

@@ -1,8 +1,9 @@
-"""What an x-ray keeps: plain figures, no tensors. Everything else (findings, pictures, comparisons) is made from this.
+"""The record of an x-ray: plain statistics, no tensors. Findings, reports and comparisons are derived from it.
 
-A record is a value: it can be saved as JSON, loaded on a machine without the model, and compared with another.
+A record can be saved as JSON, loaded on a machine without the model, and compared with another.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -19,33 +20,34 @@ __all__ = [
     "StepRecord",
     "TensorStats",
     "UnitStats",
+    "UnregisteredParameter",
     "XrayRecord",
 ]
 
 VERSION = 1
-"""Raised whenever a field changes its meaning; a record of a later version is refused by name."""
+"""Format version, incremented when a field changes its meaning. Newer versions are rejected."""
 
 FINGERPRINT_SIZE = 4
-"""How many numbers the prints of a tensor are; see `prints.py`."""
+"""Number of values in the fingerprint of a tensor; see `collect/fingerprints.py`."""
 
 
 @dataclass(frozen=True)
 class ParameterRecord:
-    """A weight of a module.
+    """A parameter of a module.
 
     Args:
-        name: its own, without the module's.
-        shape, dtype: as torch has them.
-        trained: whether it asks for a gradient.
-        values: its figures at the end.
-        gradient: those of its gradient; None if none came.
-        update: the rms of its change by one step over its own rms, 0 if that was zero; None if no step was seen.
-        optimised: whether an optimiser that stepped has it; None if none stepped.
-        same_as: the full name of the parameter that it is tied to (the same memory), if it comes later than that one.
-        fingerprint: of its bytes; equal for weights that are copies. None for constants such as zeros.
-        rows_alike: whether all its rows are the same, so that its units can never differ.
-        predicted_gain: sqrt(fan_in * mean of squares), by which a linear layer scales what is random to it.
-        change: the rms of its change by one step; None if no step was seen.
+        name: its name within the module.
+        shape, dtype: as in torch.
+        requires_grad: whether it is trainable.
+        values: statistics of its values at the end.
+        gradient: statistics of its gradient; None without one.
+        update_ratio: rms of an optimizer update over the rms of the parameter, 0 if that was zero; None without a step.
+        in_optimizer: whether an optimizer that stepped holds it; None if none stepped.
+        alias_of: full name of the parameter it is tied to (same storage), if that one comes first.
+        content_hash: hash of its bytes, equal for copies; None for constants such as zeros.
+        identical_rows: whether all its rows are equal, so that its units cannot differ.
+        predicted_gain: sqrt(fan_in * mean square), the factor by which a linear layer scales an uncorrelated input.
+        update_rms: rms of an optimizer update; None without a step.
     """
 
     name: str
@@ -65,34 +67,35 @@ class ParameterRecord:
 
 @dataclass(frozen=True)
 class ModuleRecord:
-    """One module of the model; or a function, such as relu, that is called inside of one.
+    """A module of the model, or a function called inside one, such as relu.
 
     Args:
-        name: as `named_modules` has it, "" for the model itself; of a function `blocks.0.mlp.relu()`.
-        kind: its class, or the function's name.
+        name: as in `named_modules`, "" for the model itself; for a function, `blocks.0.mlp.relu()`.
+        kind: class name, or name of the function.
         is_function: whether it is a function.
-        order: the place of its first call among all; None if it never ran.
-        calls: how often it was called, over all batches.
-        same_as: the first name of the same module, if it has several.
-        inputs, outputs: the shapes of its tensors at the first call.
+        order: index of its first call among all calls; None if it never ran.
+        calls: number of calls, over all batches.
+        alias_of: the first name of the same module, if it is registered under several.
+        input_shapes, output_shapes: shapes of its tensors in the first call.
         dtype: of its first output.
-        training: its mode at the first call.
-        flops: multiplications and additions of one batch, its children's included; None if not counted.
-        bytes: of its outputs, of one batch.
-        entering, output, gradient: what came in, what came out, and the loss's gradient of what came out.
-        saturated: the share of outputs at the flat ends of a bounded function; None for other modules.
-        made_unreal: whether it made infinite numbers, or none, of finite inputs and finite weights.
-        made_unreal_gradient: the same on the way back.
-        given_unreal: whether it was given NaN or plus infinity. (Minus infinity is what masks are made of.)
-        only_hides: whether all that was not finite in its outputs was minus infinity.
-        fed_by: the modules whose outputs it was given, as they were or seen from another side.
-        units, features: of its output if it is an activation; of its input if it is linear.
-        norm, attention, joins: what is particular to these.
-        parameters: its own, without its children's.
-        by_call: the rms of the output of each call in the first batch, if there were several.
-        prints, gradient_prints: of the output and of its gradient; see `prints.py`. The difference of two outputs'
-            prints, over their rms, is about the relative difference of the outputs.
-        entering_prints: of what came in, if it came from outside of the model.
+        training: training mode in the first call.
+        flops: multiplications and additions per batch, including submodules; None if not counted.
+        output_bytes: size of its outputs, per batch.
+        input, output, gradient: statistics of its input, of its output, and of the gradient of its output.
+        saturated: fraction of saturated outputs of a bounded function; None for other modules.
+        produced_non_finite: whether it produced NaN or Inf from finite inputs and weights.
+        produced_non_finite_gradient: the same in the backward pass.
+        received_non_finite: whether its input had NaN or +Inf. (-Inf is common in masks.)
+        only_negative_infinity: whether all non-finite outputs were -Inf.
+        fed_by: the modules that produced its inputs, directly or through a view.
+        units: statistics per output unit of an activation.
+        features: statistics per input feature of a linear layer.
+        norm, attention, joins: statistics of norms, attention and residual additions.
+        parameters: its own parameters, without those of submodules.
+        rms_by_call: output rms of each call in the first batch, if there were several.
+        fingerprint, gradient_fingerprint: fingerprints of the output and its gradient; see `collect/fingerprints.py`.
+            The difference of two fingerprints over the rms is about the relative difference of the tensors.
+        input_fingerprint: fingerprint of the input, if it came from outside the model.
     """
 
     name: str
@@ -129,25 +132,19 @@ class ModuleRecord:
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers its own parameters have; those that are tied to earlier ones do not count."""
-        total = 0
-        for parameter in self.parameters:
-            size = 1
-            for length in parameter.shape:
-                size *= length
-            total += 0 if parameter.alias_of else size
-        return total
+        """Number of elements in its own parameters, not counting those tied to earlier ones."""
+        return sum(math.prod(parameter.shape) for parameter in self.parameters if not parameter.alias_of)
 
 
 @dataclass(frozen=True)
 class LossRecord:
-    """A cross-entropy that was computed while the x-ray looked.
+    """A cross-entropy computed during the x-ray.
 
     Args:
-        value: the first one.
-        classes: how many classes there were to choose from.
-        given: the function, `softmax`, `log_softmax` or `sigmoid`, whose output it was given as logits; else None.
-        given_by: the innermost module that called that function; None if none did, but code after the model.
+        value: the loss.
+        num_classes: number of classes.
+        logits_function: the function (`softmax`, `log_softmax` or `sigmoid`) whose output was passed as logits, if any.
+        logits_module: the innermost module that called that function; None if it was called outside the model.
     """
 
     value: float
@@ -158,24 +155,30 @@ class LossRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step of an optimiser: its class, the largest learning rate, which step of its life it was, and warm-up."""
+    """A step of an optimizer.
+
+    Args:
+        optimizer: its class name.
+        lr: the largest learning rate of its parameter groups.
+        number: its step count; None if unknown.
+        peak_lr: the full learning rate of its schedule; None without a schedule.
+    """
 
     optimizer: str
     lr: float
     number: int | None
     peak_lr: float | None
-    """The rate that its schedule has as its full one, if there is a schedule."""
 
 
 @dataclass(frozen=True)
 class UnregisteredParameter:
-    """Weights that took part in the model's run, ask for a gradient, and are not the model's.
+    """Trainable weights that the model uses but does not register.
 
     Args:
-        module: where they were used.
-        function: what used them, such as `linear`.
-        shape: of each.
-        count: how many of this shape.
+        module: the module that used them.
+        function: the function that used them, such as `linear`.
+        shape: shape of each.
+        count: number of weights with this shape.
     """
 
     module: str
@@ -189,20 +192,22 @@ class XrayRecord:
     """An x-ray of a model.
 
     Args:
-        model: its class.
-        modules: all of them, in the order of `named_modules`, functions after the module that called them.
-        batches, backwards, steps: how many forward passes of the whole model, backward passes, and optimiser's steps.
-        skipped_steps: how many more a GradScaler left out, since a gradient was not finite.
-        strange_steps: how many more were made by optimisers that have none of the model's weights, but others of the
-            very same shapes, such as those of an older copy.
-        steps_before: how many steps the model had behind it before all these; None if nobody said.
-        piled_steps: how many were made with gradients that still had those of the step before in them.
-        strangers: weights that took part and are not the model's; without those that an optimiser was seen to have.
-        losses: the cross-entropies that were seen.
-        notices: what could not be seen, and why.
-        broken_off: whether the block ended with an error, so that what comes after it was not seen.
+        model: class name of the model.
+        modules: all modules, in the order of `named_modules`; functions follow the module that called them.
+        batches, backward_passes: number of forward passes of the whole model, and of backward passes.
+        steps: optimizer steps.
+        losses: cross-entropies.
+        notices: what could not be observed, and why.
         normscope, torch: versions.
-        version: of this format.
+        label: a name for the record, such as the training step.
+        interrupted: whether the block ended with an exception, so that later events are missing.
+        skipped_steps: steps that GradScaler skipped because of a non-finite gradient.
+        foreign_optimizer_steps: steps of optimizers that hold none of the model's parameters, but others of the same
+            shapes, such as those of an older copy.
+        steps_before: training steps before the x-ray; None if unknown.
+        steps_without_zero_grad: steps whose gradients still included those of the previous step.
+        unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
+        version: format version.
     """
 
     model: str
@@ -224,7 +229,7 @@ class XrayRecord:
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:
-        """The module of this name."""
+        """The module with this name."""
         for module in self.modules:
             if module.name == name:
                 return module
@@ -232,7 +237,7 @@ class XrayRecord:
 
     @property
     def ran(self) -> list[ModuleRecord]:
-        """Those that ran, in the order of their first call."""
+        """Modules that ran, in order of their first call."""
         return sorted((module for module in self.modules if module.order is not None), key=_order)
 
     @property

@@ -1,18 +1,18 @@
-"""The figures that a record is made of: of numbers, of units, of attention, of joins, of norms."""
+"""Statistics that a record stores: of tensors, units, attention, residual additions and norms."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TensorStats:
-    """The figures of some numbers, over all calls and batches. Those that are not finite are counted and left out.
+    """Statistics of a tensor over all calls and batches. Non-finite values are counted but otherwise excluded.
 
     Args:
-        count: how many finite numbers there were.
-        mean, rms, variance: theirs.
-        least, greatest: the extremes; 0 if there were no numbers.
-        kurtosis: 3 for a normal distribution, more where a few numbers stick out.
-        zeros, unreal: the share that is zero; the share that is infinite or not a number.
+        count: number of finite values.
+        mean, rms, variance: of the finite values.
+        min, max: extremes; 0 if there are no values.
+        kurtosis: 3 for a normal distribution, more with outliers.
+        zeros, non_finite: fraction of zeros, and of NaN and Inf.
     """
 
     count: int
@@ -27,23 +27,23 @@ class TensorStats:
 
     @property
     def abs_max(self) -> float:
-        """The largest size."""
+        """Largest absolute value."""
         return max(abs(self.min), abs(self.max))
 
 
 @dataclass(frozen=True)
 class UnitStats:
-    """The units of an activation, or the features that a linear layer reads: one for each place of an axis.
+    """Statistics per unit of an activation, or per input feature of a linear layer.
 
     Args:
-        count: how many there are.
-        seen: how many values of each.
-        dead: how many were zero all the time.
-        saturated: how many were at the flat ends of their function all the time; None if it has none.
-        median_rms: the middle one of their sizes.
-        outliers: the largest ones: their number, their rms and their largest size, the largest first.
-        after: where the activation stands at several places, the one that feeds it at the place these are from, which
-            is the one with the most units that do nothing; else None.
+        count: number of units.
+        samples: values seen per unit.
+        dead: units that were always zero.
+        saturated: units that were always saturated; None if the function does not saturate.
+        median_rms: median over the units of their rms.
+        outliers: the largest units as (index, rms, abs max), largest first.
+        input_module: if the activation is used in several places, the module that feeds it in the place these
+            statistics are from, the one with the most inactive units; otherwise None.
     """
 
     count: int
@@ -57,15 +57,15 @@ class UnitStats:
 
 @dataclass(frozen=True)
 class AttentionStats:
-    """How sharply tokens looked at others, over a sample of the queries.
+    """How concentrated attention is, over a sample of the queries.
 
     Args:
-        heads: how many.
-        keys: the most keys that a query could see.
-        entropy: of each head, the mean of entropy / ln(keys that are seen): 1 looks everywhere alike, 0 at one token.
-        sharpest: the share of queries that give more than 99% to one key, of each head.
-        spread: the standard deviation of the scores that softmax was given, where they could be seen.
-        future: the largest weight that a query gave to a later key; None where that cannot be told.
+        heads: number of heads.
+        keys: largest number of keys visible to a query.
+        entropy: for each head, the mean of entropy / ln(visible keys): 1 is uniform, 0 is a single key.
+        peaked: for each head, the fraction of queries that put more than 99% of their weight on one key.
+        score_std: standard deviation of the scores before softmax, if they could be observed.
+        future_weight: the largest weight on a later key; None if unknown.
     """
 
     heads: int
@@ -78,12 +78,12 @@ class AttentionStats:
 
 @dataclass(frozen=True)
 class ResidualJoin:
-    """A place where a branch is added to the stream that goes round it.
+    """The addition of a branch to the residual stream.
 
     Args:
-        stream, branch, total: the rms of what was there, of what was added, of the sum.
-        from_stream, from_branch: the modules that made the two, if known.
-        normalized: the norm that the sum goes into, and whose output is the stream from there on; None for none.
+        stream, branch, total: rms of the stream, of the branch, and of the sum.
+        stream_source, branch_source: the modules that produced the two, if known.
+        post_norm: the norm that reads the sum and whose output is the stream from there on; None without one.
     """
 
     stream: float
@@ -96,24 +96,23 @@ class ResidualJoin:
 
 @dataclass(frozen=True)
 class NormStats:
-    """What is particular to a normalization layer.
+    """Statistics of a normalization layer.
 
     Args:
-        eps: what it adds under the root; None if it is not known.
-        input_variance: the variance (or, if it does not centre, the mean square) that eps is added to: the median
-            over the groups that share a statistic, as far as it could be measured; else of the whole input.
-        shares: the axes of the input along which a change at one place moves the output at others, found by trying;
-            None where it was not tried.
-        removes_bias: whether a constant added to each channel leaves the output as it was, found by trying.
-        values: how many numbers share one statistic, in the middle one of the calls; None if not known.
-        drift: how far the running statistics are from those of the batches that were seen, in the middle one of its
-            channels: in standard deviations for the mean, as a ratio (1 or more) for the variance; None if it keeps
-            none.
-        tracked: how many batches its running statistics have seen; None if it keeps none.
-        padding: the share of places whose features are all alike at the end of texts of unequal length.
-        gain_mean, gain_spread: of its weight; None if it has none.
-        bears_silence: whether zeros come out finite, in the type of its input, found by trying: eps has not rounded
-            away.
+        eps: the eps under the root; None if unknown.
+        input_variance: the variance (without centering, the mean square) that eps is added to: the median over the
+            groups of the reduction, as far as it could be measured, otherwise of the whole input.
+        reduced_axes: input axes along which changing one position affects the output at others, found by experiment;
+            None if not tried.
+        removes_bias: whether adding a constant to each channel leaves the output unchanged, found by experiment.
+        reduction_size: number of values per mean, median over the calls; None if unknown.
+        drift: how far the running statistics are from those of the recorded batches, for the median channel: the mean
+            in standard deviations, the variance as a ratio (1 or more); None without running statistics.
+        batches_tracked: number of batches in the running statistics; None without them.
+        padding_fraction: fraction of positions at the ends of sequences of unequal length whose features are all equal.
+        weight_mean, weight_std: of its weight; None without one.
+        finite_for_zeros: whether an all-zero input gives a finite output in its dtype, found by experiment: eps does
+            not round to zero.
     """
 
     eps: float | None

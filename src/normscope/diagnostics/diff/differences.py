@@ -1,30 +1,30 @@
-"""What differs between two x-rays, as values: of each module, where it begins, and of the whole."""
+"""The result of comparing two records: per module, the first divergence, and overall."""
 
 import math
 from dataclasses import dataclass
 
-from normscope.diagnostics.diff.distance import COARSEST, EPS
+from normscope.diagnostics.diff.distance import EPS, LOW_PRECISION_EPS
 
 
 @dataclass(frozen=True)
-class ModuleDifference:
-    """How one module, or a function inside of one, differs between the two.
+class ModuleDiff:
+    """How one module, or a function inside one, differs between two records.
 
-    Each distance is a share of the size of what is compared: 0 for what is alike, infinite for what has another shape
-    or other places that are not finite; None if there is nothing to compare.
+    Distances are relative: 0 for equal tensors, infinite for tensors with different shapes or different non-finite
+    values; None if there is nothing to compare.
 
     Args:
-        name, kind: the module's.
-        order: when it ran, in the first one if it is there; None if it never did.
-        only_in: 0 or 1 if only the first or the second has it; else None.
+        name, kind: of the module.
+        order: execution order, in the first record if it ran there; None if it never ran.
+        only_in: 0 or 1 if only the first or second record has it; otherwise None.
         repeated: whether a batch calls it several times.
-        entering, output, gradient: the distances of what it was given, of what it gave, and of the gradient there.
-        weights, weight_gradients: the largest of its own parameters' distances.
-        other_weights: whether its own parameters, of the same type, are not the same to the bit.
-        other_sizes: whether what is infinitely far apart has another number of numbers; else some are not finite.
-        ran_only_in: 0 or 1 if both have it, and it ran, or was seen, in the first or the second alone; else None.
-        same_input: whether it is known that it was given the very same numbers, if those that gave them are alike.
-        remarks: what else is not the same: shapes, types, calls, mode.
+        input, output, gradient: distances of its input, of its output, and of the gradient of its output.
+        weights, weight_gradients: the largest distance of its own parameters.
+        weights_differ: whether its own parameters, of the same dtype, differ in any bit.
+        shapes_differ: whether an infinite distance is due to different shapes; otherwise to non-finite values.
+        ran_only_in: 0 or 1 if both records have it, but it ran only in the first or second; otherwise None.
+        same_input: whether its input is known to be identical, provided that the modules before it are.
+        remarks: other differences: shapes, dtypes, calls, mode.
     """
 
     name: str
@@ -37,16 +37,16 @@ class ModuleDifference:
     gradient: float | None = None
     weights: float | None = None
     weight_gradients: float | None = None
-    other_weights: bool = False
-    other_sizes: bool = False
+    weights_differ: bool = False
+    shapes_differ: bool = False
     ran_only_in: int | None = None
     same_input: bool = False
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """Where a difference begins: the module, how large it is there, and what is known of the reason."""
+class Divergence:
+    """The first divergence: its module, the distance there, and the likely reason."""
 
     module: str
     distance: float
@@ -54,36 +54,36 @@ class Beginning:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Two x-rays, compared.
+class RecordDiff:
+    """The differences between two records.
 
     Args:
-        labels: what the two are.
-        tolerance: the largest distance that is taken for rounding.
-        dtype: the coarsest type that was seen in the two.
-        modules: all of them, in the order in which they ran.
-        forward, backward: where a difference begins on the way forward, and on the way back; None if nowhere.
-        remarks: what is not the same of the whole: the number of batches, the losses.
+        labels: names of the two records.
+        tolerance: largest distance that counts as rounding.
+        dtype: coarsest dtype in the two.
+        modules: all modules, in execution order.
+        forward, backward: first divergence in the forward and in the backward pass; None without one.
+        remarks: overall differences, such as the number of batches or the loss.
     """
 
     labels: tuple[str, str]
     tolerance: float
     dtype: str
-    modules: tuple[ModuleDifference, ...]
-    forward: Beginning | None
-    backward: Beginning | None
+    modules: tuple[ModuleDiff, ...]
+    forward: Divergence | None
+    backward: Divergence | None
     remarks: tuple[str, ...] = ()
 
     def exceeds(self, *distances: float | None) -> bool:
-        """Whether one of the distances is more than rounding."""
+        """Whether one of the distances exceeds the tolerance."""
         return any(distance is not None and distance > self.tolerance for distance in distances)
 
     @property
-    def half_the_digits(self) -> bool:
-        """Whether the tolerance is the one that follows from the type."""
-        return self.tolerance == math.sqrt(EPS.get(self.dtype, COARSEST))
+    def is_default_tolerance(self) -> bool:
+        """Whether the tolerance is the default for the dtype."""
+        return self.tolerance == math.sqrt(EPS.get(self.dtype, LOW_PRECISION_EPS))
 
     @property
     def diverges(self) -> bool:
-        """Whether anything was computed differently; modules that only one of them has do not count."""
+        """Whether any module computes something different, ignoring modules that only one record has."""
         return self.forward is not None or self.backward is not None

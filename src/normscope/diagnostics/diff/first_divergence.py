@@ -1,79 +1,77 @@
-"""Where a difference of two x-rays begins: on the way forward, and on the way back."""
+"""Locate where two x-rays first diverge, in the forward and in the backward pass."""
 
 import math
 from collections.abc import Iterator, Sequence
 
-from normscope.diagnostics.diff.differences import Beginning, Difference, ModuleDifference
+from normscope.diagnostics.diff.differences import Divergence, ModuleDiff, RecordDiff
 from normscope.diagnostics.record import XrayRecord
 
-_GIVEN = "{} was given something else"
+_DIFFERENT_INPUT = "the input of {} differs"
 
 
 def _outer(name: str) -> Iterator[str]:
-    """The modules that one is inside of, the innermost first."""
+    """The modules that contain this one, innermost first."""
     while name:
         name = name.rpartition(".")[0]
         yield name
 
 
-def begins_forward(found: Difference) -> Beginning | None:
-    """The first one that gives something else, and has no other one inside of it that does.
+def first_forward_divergence(found: RecordDiff) -> Divergence | None:
+    """The first module whose output differs and that contains no other such module.
 
-    One that is called at several places may have been given something else only at a later one; unless its weights are
-    others.
+    A module called in several places may differ only because a later input does, unless its weights differ.
     """
     different = [module for module in found.modules if found.exceeds(module.output)]
     around = {outer for module in different for outer in _outer(module.name)}
     for module in different:
-        later = module.repeated and found.exceeds(module.input) and not _has_other_weights(found, module)
+        later = module.repeated and found.exceeds(module.input) and not _weights_differ(found, module)
         if module.name not in around and not later:
             assert module.output is not None
             place, why = _why(found, module)
-            return Beginning(place, module.output, why)
+            return Divergence(place, module.output, why)
     return None
 
 
-def _has_other_weights(found: Difference, module: ModuleDifference) -> bool:
-    return found.exceeds(module.weights) or module.other_weights
+def _weights_differ(found: RecordDiff, module: ModuleDiff) -> bool:
+    return found.exceeds(module.weights) or module.weights_differ
 
 
-def _why(found: Difference, module: ModuleDifference) -> tuple[str, str]:
-    """Which module is meant, and what is known of the reason."""
+def _why(found: RecordDiff, module: ModuleDiff) -> tuple[str, str]:
+    """The module to report, and the likely reason."""
     if math.isinf(module.output or 0) and module.remarks:
         return module.name, "; ".join(module.remarks)
-    if _has_other_weights(found, module):
-        return module.name, "its weights are not the same"
+    if _weights_differ(found, module):
+        return module.name, "its weights differ"
     ran = {other.name: other for other in found.modules if other.order is not None}
     if found.exceeds(module.input):
         return _given(found, module, ran)
     whole = [name for name in _outer(module.name) if name in ran][-1:]
-    if whole and not module.same_input and found.exceeds(ran[whole[0]].input):  # by its prints, with the same size
-        return whole[0], _GIVEN.format("it" if whole[0] else "the model")
-    given = "it was given the same numbers" if module.same_input else "what it was given is of the same size"
-    same = f"{given} and {'has' if module.same_input else 'it has'} the same weights"
+    if whole and not module.same_input and found.exceeds(ran[whole[0]].input):  # its fingerprint differs, not its scale
+        return whole[0], _DIFFERENT_INPUT.format("this module" if whole[0] else "the model")
+    same = f"{'same input' if module.same_input else 'input of the same scale'} and same weights"
     if module.remarks:
         return module.name, f"{'; '.join(module.remarks)}; {same}"
-    return module.name, f"{same}: it computes something else, by its code, its buffers or random numbers"
+    return module.name, f"{same}: its code, its buffers or random numbers differ"
 
 
-def _given(found: Difference, module: ModuleDifference, ran: dict[str, ModuleDifference]) -> tuple[str, str]:
-    """The outermost one that was given something else, from within the first one that was not."""
+def _given(found: RecordDiff, module: ModuleDiff, ran: dict[str, ModuleDiff]) -> tuple[str, str]:
+    """The outermost module whose input differs, inside the first one whose input does not."""
     place, inside = module.name, None
     for name in _outer(module.name):
-        if name in ran:  # lists of modules do not
+        if name in ran:  # containers such as nn.ModuleList do not run
             if not found.exceeds(ran[name].input):
-                inside = name or "the model itself"
+                inside = name or "the model"
                 break
             place = name
-    why = _GIVEN.format("it" if place else "the model")
-    return place, why if inside is None else f"{why}, made in {inside} before it"
+    why = _DIFFERENT_INPUT.format("this module" if place else "the model")
+    return place, why if inside is None else f"{why}; it is computed earlier in {inside}"
 
 
-def begins_backward(found: Difference, readers: dict[str, list[str]]) -> Beginning | None:
-    """The first one on the way back that got another gradient than before, or made one for its own weights.
+def first_backward_divergence(found: RecordDiff, readers: dict[str, list[str]]) -> Divergence | None:
+    """The first module in the backward pass whose output gradient or weight gradient differs.
 
-    Gradients come to outputs in the opposite order of that in which these were made; a module makes its output when
-    all of those inside of it have made theirs.
+    Gradients reach outputs in reverse order of their computation; a module's output is complete when those of all its
+    submodules are.
     """
     ends: dict[str, int] = {}
     for module in found.modules:
@@ -84,30 +82,34 @@ def begins_backward(found: Difference, readers: dict[str, list[str]]) -> Beginni
     for module in sorted(ran, key=lambda module: (ends[module.name], -(module.order or 0)), reverse=True):
         if found.exceeds(module.gradient):
             assert module.gradient is not None
-            maker = _innermost_maker(found, [by_name[name] for name in readers.get(module.name, []) if name in by_name])
-            if maker is None:
-                return Beginning(module.name, module.gradient, "the gradient that comes to its output is another")
-            return Beginning(maker, module.gradient, f"it makes another gradient for what {module.name} gives")
+            source = _innermost_source(
+                found, [by_name[name] for name in readers.get(module.name, []) if name in by_name]
+            )
+            if source is None:
+                return Divergence(module.name, module.gradient, "the gradient of its output differs")
+            return Divergence(
+                source, module.gradient, f"it computes a different gradient for the output of {module.name}"
+            )
         if found.exceeds(module.weight_gradients):
             assert module.weight_gradients is not None
-            same = "" if module.gradient is None else ", though the one that comes to its output is the same"
-            return Beginning(module.name, module.weight_gradients, f"its weights get another gradient{same}")
+            same = "" if module.gradient is None else ", although that of its output is the same"
+            return Divergence(module.name, module.weight_gradients, f"the gradient of its weights differs{same}")
     return None
 
 
-def _innermost_maker(found: Difference, readers: Sequence[ModuleDifference]) -> str | None:
-    """Of those that read a tensor, the first to which the gradient came as before; the innermost of its modules."""
+def _innermost_source(found: RecordDiff, readers: Sequence[ModuleDiff]) -> str | None:
+    """Among the readers of a tensor, the first with an unchanged gradient; its innermost module."""
     right = [reader.name for reader in readers if reader.gradient is not None and not found.exceeds(reader.gradient)]
-    maker = right[0] if right else None
+    source = right[0] if right else None
     for name in right:
-        maker = name if name.startswith(f"{maker}.") else maker
-    return maker
+        source = name if name.startswith(f"{source}.") else source
+    return source
 
 
-def readers_of(record: XrayRecord) -> dict[str, list[str]]:
-    """Of each module those that were given its output, in the order in which they ran."""
+def output_readers(record: XrayRecord) -> dict[str, list[str]]:
+    """For each module, the modules that read its output, in execution order."""
     readers: dict[str, list[str]] = {}
     for module in record.ran:
-        for maker in module.fed_by:
-            readers.setdefault(maker, []).append(module.name)
+        for source in module.fed_by:
+            readers.setdefault(source, []).append(module.name)
     return readers

@@ -19,12 +19,16 @@ def check_unregistered_parameters(view: RecordView) -> list[Finding]:
 def _finding(name: str, found: list[UnregisteredParameter]) -> Finding:
     first, count = found[0], sum(parameter.count for parameter in found)
     shape = " x ".join(map(str, first.shape))
-    weights = f"a weight ({shape}) that is" if count == 1 else f"{count} weights (the first {shape}) that are"
+    weights = (
+        f"a weight ({shape}) that is not a registered parameter"
+        if count == 1
+        else (f"{count} weights (the first {shape}) that are not registered parameters")
+    )
     return Finding(
         "unregistered-parameters",
         "warning",
         name,
-        f"{module_ref(name)} uses {weights} not registered as model parameters",
+        f"{module_ref(name)} uses {weights}",
         {
             "weights": count,
             "elements": sum(math.prod(parameter.shape) * parameter.count for parameter in found),

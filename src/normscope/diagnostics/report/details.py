@@ -1,4 +1,4 @@
-"""Everything that is known of one module, in a few lines of words."""
+"""All recorded details of a module as text."""
 
 from normscope.diagnostics.record import (
     AttentionStats,
@@ -9,17 +9,17 @@ from normscope.diagnostics.record import (
     TensorStats,
     UnitStats,
 )
-from normscope.diagnostics.report.summary import shape
+from normscope.diagnostics.report.summary import format_shape
 from normscope.render.formatting import format_number, one_line, pluralize
 
 
 def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
-    """The lines, each with its name. What was not seen has none."""
+    """The details as (label, text) pairs; what was not recorded is omitted."""
     lines = [("name", module.name)] if "." in module.name else []
     if module.alias_of is not None:
-        lines.append(("same as", module.alias_of))
+        lines.append(("alias of", module.alias_of))
     if module.input_shapes:
-        lines.append(("given", ", ".join(map(shape, module.input_shapes))))
+        lines.append(("input shape", ", ".join(map(format_shape, module.input_shapes))))
     if module.calls > 1:
         sizes = f"; rms of each {', '.join(map(format_number, module.rms_by_call[:8]))}" if module.rms_by_call else ""
         lines.append(("calls", f"{module.calls}{sizes}"))
@@ -29,17 +29,17 @@ def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
     lines += [(name, _units(known)) for name, known in _all_units(module) if known is not None]
     lines += [("norm", _norm(module.norm))] if module.norm is not None else []
     lines += [("attention", _attention(module.attention))] if module.attention is not None else []
-    lines += [("join", _join(join)) for join in module.joins]
+    lines += [("residual", _join(join)) for join in module.joins]
     if module.produced_non_finite:
-        lines.append(("not finite", "made of finite inputs and finite weights, here"))
+        lines.append(("non-finite", "produced here from finite inputs and weights"))
     if module.produced_non_finite_gradient:
-        lines.append(("not finite", "made on the way back, here"))
+        lines.append(("non-finite", "produced here in the backward pass"))
     lines += [(parameter.name, _parameter(parameter)) for parameter in module.parameters]
     return [(one_line(name), one_line(words)) for name, words in lines]
 
 
 def _signals(module: ModuleRecord) -> tuple[tuple[str, TensorStats | None], ...]:
-    return ("entering", module.input), ("output", module.output), ("gradient", module.gradient)
+    return ("input", module.input), ("output", module.output), ("gradient", module.gradient)
 
 
 def _all_units(module: ModuleRecord) -> tuple[tuple[str, UnitStats | None], ...]:
@@ -48,7 +48,7 @@ def _all_units(module: ModuleRecord) -> tuple[tuple[str, UnitStats | None], ...]
 
 def _signal(signal: TensorStats) -> str:
     if signal.count == 0:
-        return "no finite number"
+        return "no finite values"
     parts = [
         f"rms {format_number(signal.rms)}",
         f"mean {format_number(signal.mean)}",
@@ -56,33 +56,34 @@ def _signal(signal: TensorStats) -> str:
         f"kurtosis {format_number(signal.kurtosis)}",
     ]
     parts += [f"{signal.zeros:.1%} zeros"] if signal.zeros > 0 else []
-    parts += [f"{signal.non_finite:.2%} not finite"] if signal.non_finite > 0 else []
+    parts += [f"{signal.non_finite:.2%} non-finite"] if signal.non_finite > 0 else []
     return ", ".join(parts)
 
 
 def _units(units: UnitStats) -> str:
-    words = f"{units.count:,}, their middle rms {format_number(units.median_rms)}"
+    words = f"{units.count:,}, median rms {format_number(units.median_rms)}"
     if units.dead:
         words += f", {units.dead:,} dead"
     if units.saturated:
         words += f", {units.saturated:,} saturated"
     if units.outliers:
         number, rms, _ = units.outliers[0]
-        words += f", the largest is {number} with rms {format_number(rms)}"
+        words += f", largest: {number} with rms {format_number(rms)}"
     return words
 
 
 def _norm(norm: NormStats) -> str:
-    parts = [f"given a variance of {format_number(norm.input_variance)}"]
+    parts = [f"input variance {format_number(norm.input_variance)}"]
     parts += [f"eps {norm.eps:g}"] if norm.eps is not None else []
     if norm.reduced_axes is not None:
-        parts.append(f"statistics shared along axes {', '.join(map(str, norm.reduced_axes)) or 'of no size'}")
-    parts += [f"{norm.reduction_size:,} values each"] if norm.reduction_size is not None else []
+        parts.append(f"reduces over axes {', '.join(map(str, norm.reduced_axes)) or 'of size 1'}")
+    parts += [f"{norm.reduction_size:,} values per mean"] if norm.reduction_size is not None else []
     if norm.weight_mean is not None:
-        parts.append(f"gain {format_number(norm.weight_mean)} ± {format_number(norm.weight_std)}")
+        parts.append(f"weight {format_number(norm.weight_mean)} ± {format_number(norm.weight_std)}")
     if norm.drift is not None:
         parts.append(
-            f"memory off by {format_number(norm.drift[0])} deviations and a factor of {format_number(norm.drift[1])}"
+            f"running mean off by {format_number(norm.drift[0])} std, variance by a factor of "
+            f"{format_number(norm.drift[1])}"
         )
     return ", ".join(parts)
 
@@ -91,9 +92,9 @@ def _attention(attention: AttentionStats) -> str:
     parts = [pluralize(attention.heads, "head"), f"up to {pluralize(attention.keys, 'key')}"]
     if attention.entropy:
         parts.append(f"entropy {format_number(min(attention.entropy))} to {format_number(max(attention.entropy))}")
-    parts += [f"scores spread by {format_number(attention.score_std)}"] if attention.score_std is not None else []
+    parts += [f"score std {format_number(attention.score_std)}"] if attention.score_std is not None else []
     parts += (
-        [f"weight on later keys {format_number(attention.future_weight)}"]
+        [f"max weight on later keys {format_number(attention.future_weight)}"]
         if attention.future_weight is not None
         else []
     )
@@ -107,9 +108,9 @@ def _join(join: ResidualJoin) -> str:
 
 
 def _parameter(parameter: ParameterRecord) -> str:
-    parts = [shape(parameter.shape), parameter.dtype, f"rms {format_number(parameter.values.rms)}"]
+    parts = [format_shape(parameter.shape), parameter.dtype, f"rms {format_number(parameter.values.rms)}"]
     parts += [f"gradient {format_number(parameter.gradient.rms)}"] if parameter.gradient is not None else []
-    parts += [f"update {format_number(parameter.update_ratio)} of it"] if parameter.update_ratio is not None else []
+    parts += [f"relative update {format_number(parameter.update_ratio)}"] if parameter.update_ratio is not None else []
     parts += [f"tied to {parameter.alias_of}"] if parameter.alias_of is not None else []
-    parts += [] if parameter.requires_grad else ["not trained"]
+    parts += [] if parameter.requires_grad else ["frozen"]
     return ", ".join(parts)

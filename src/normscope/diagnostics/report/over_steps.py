@@ -1,4 +1,4 @@
-"""Several x-rays of one model, taken while it learns: all depths at a few steps, and each depth over the steps."""
+"""Charts over several x-rays of a training run: the signal by depth at a few steps, and each point over the steps."""
 
 import math
 import re
@@ -11,67 +11,71 @@ from normscope.diagnostics.report.panels import (
     TITLE,
     WIDTH,
     Panel,
-    Trace,
-    across,
-    bounded,
+    PanelSeries,
+    clamp_for_log,
     draw_axis,
     draw_bands,
     draw_panel,
-    shortened,
+    shared_x_scale,
     text,
+    truncate,
 )
-from normscope.diagnostics.report.signal_path import Station, few, stations_of
+from normscope.diagnostics.report.signal_path import SignalPoint, signal_path, subsample
 from normscope.render.axis_scale import Scale, fit_scale
 from normscope.render.chart import Chart, ChartLine, draw_chart
 from normscope.render.formatting import format_number, one_line
 from normscope.render.html_page import html_text
 
-MOST_LINES = 6
-MOST_CURVES = 24
-MOST_STATIONS = 200
-_SIDES = (("forward", "Forward: the size of the signal", "a"), ("backward", "Backward: the loss's gradient", "b"))
+MAX_LINES = 6
+MAX_CURVES = 24
+MAX_POINTS = 200
+_SIDES = (("forward", "Forward: activation rms", "a"), ("backward", "Backward: gradient rms", "b"))
 
 
-def draw_steps(records: Sequence[XrayRecord]) -> list[str]:
-    """The section; nothing for a single record."""
+def draw_training_steps(records: Sequence[XrayRecord]) -> list[str]:
+    """The section; empty for a single record."""
     if len(records) < 2:
         return []
-    ways = [{station.title: station for station in stations_of(record)} for record in records]
-    stations = few(stations_of(records[-1]), MOST_STATIONS)
-    lines = ["<h2>Over the steps</h2>"]
+    paths = [{point.title: point for point in signal_path(record)} for record in records]
+    points = subsample(signal_path(records[-1]), MAX_POINTS)
+    lines = ["<h2>Training steps</h2>"]
     loss = [(x, record.losses[0].value) for x, record in zip(_xs(records), records, strict=True) if record.losses]
     if loss:
         chart = Chart("Cross-entropy", "step", "nats", [ChartLine("cross-entropy", loss, "d", dots=True)], width=1000)
         lines.append(draw_chart(chart))
-    if stations:
-        lines += [_depths(records, ways, stations)]
+    if points:
+        lines += [_depths(records, paths, points)]
         for side, title, color in _SIDES:
-            lines.append(f"<h3>{html_text(title)}, each depth over the steps</h3>")
-            words = f"from {_step(records, 0)} to {_step(records, -1)}, all on one logarithmic scale"
-            lines.append(f'<p class="faint">{html_text(words)}; the figure is the last one.</p><section class="tiny">')
-            lines += [*_curves(records, ways, few(stations, MOST_CURVES), side, color), "</section>"]
+            lines.append(f"<h3>{html_text(title)}, over the steps</h3>")
+            words = f"from {_step(records, 0)} to {_step(records, -1)}, all on one log scale"
+            lines.append(
+                f'<p class="faint">{html_text(words)}; the number is the last value.</p><section class="tiny">'
+            )
+            lines += [*_curves(records, paths, subsample(points, MAX_CURVES), side, color), "</section>"]
     return lines
 
 
-def _depths(records: Sequence[XrayRecord], ways: Sequence[dict[str, Station]], stations: Sequence[Station]) -> str:
-    """The signal by depth, a line for each of a few steps: the later the stronger."""
-    x = across(len(stations))
-    chosen = sorted({round(i * (len(records) - 1) / (MOST_LINES - 1)) for i in range(MOST_LINES)})
+def _depths(
+    records: Sequence[XrayRecord], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]
+) -> str:
+    """The signal by depth, one line for each of a few steps, later ones darker."""
+    x = shared_x_scale(len(points))
+    chosen = sorted({round(i * (len(records) - 1) / (MAX_LINES - 1)) for i in range(MAX_LINES)})
     body: list[str] = []
     top = 0
     for side, title, color in _SIDES:
         traces = []
         for n, i in enumerate(chosen):
-            points = [(float(k), _value(ways[i].get(place.title), side), False) for k, place in enumerate(stations)]
-            traces.append(Trace(_step(records, i), color, points, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
+            values = [(float(k), _value(paths[i].get(point.title), side), False) for k, point in enumerate(points)]
+            traces.append(PanelSeries(_step(records, i), color, values, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
         panel = Panel(title, traces, 150)
         body += draw_panel(panel, x, top)
-        top += panel.room + 14
-    labels = [(station.label, station.block) for station in stations]
+        top += panel.total_height + 14
+    labels = [(point.label, point.block) for point in points]
     names, room = draw_axis(labels, x, top - 14)
     size = f"0 0 {WIDTH} {top - 14 + room:.0f}"
     lines = [
-        f'<figure class="picture"><svg viewBox="{size}" role="img" aria-label="The signal by depth, at several steps">',
+        f'<figure class="picture"><svg viewBox="{size}" role="img" aria-label="Signal by depth at several steps">',
         *draw_bands(labels, x, TITLE, top - 14),
         *body,
         *names,
@@ -82,24 +86,24 @@ def _depths(records: Sequence[XrayRecord], ways: Sequence[dict[str, Station]], s
 
 def _curves(
     records: Sequence[XrayRecord],
-    ways: Sequence[dict[str, Station]],
-    stations: Sequence[Station],
+    paths: Sequence[dict[str, SignalPoint]],
+    points: Sequence[SignalPoint],
     side: str,
     color: str,
 ) -> list[str]:
-    """A small curve for each depth, all on the same scales."""
+    """A small chart for each point, all on the same scales."""
     steps = _xs(records)
-    curves = [[_value(way.get(station.title), side) for way in ways] for station in stations]
+    curves = [[_value(way.get(point.title), side) for way in paths] for point in points]
     x = Scale(steps[0], steps[-1], 4, 176)
-    y = fit_scale([bounded(value) for curve in curves for value in curve if value], 70, 24, log=True)
+    y = fit_scale([clamp_for_log(value) for curve in curves for value in curve if value], 70, 24, log=True)
     lines = []
-    for station, curve in zip(stations, curves, strict=True):
+    for point, curve in zip(points, curves, strict=True):
         last = format_number(curve[-1])
         words = [f"{_step(records, i)}: {format_number(value)}" for i, value in enumerate(curve)]
         title = f"<title>{escape(_few_lines(words))}</title>"
         lines += [
-            f'<figure class="picture"><svg viewBox="0 0 180 78" role="img" aria-label="{escape(station.title)}">',
-            text(4, 12, shortened(station.title, 30 - len(last)), "start"),
+            f'<figure class="picture"><svg viewBox="0 0 180 78" role="img" aria-label="{escape(point.title)}">',
+            text(4, 12, truncate(point.title, 30 - len(last)), "start"),
             text(176, 12, last, "end"),
             '<line class="axis" x1="4" x2="176" y1="74" y2="74"/>',
             *_curve(steps, curve, x, y, color),
@@ -114,7 +118,7 @@ def _curve(steps: Sequence[float], curve: Sequence[float | None], x: Scale, y: S
     for step, value in zip(steps, curve, strict=True):
         fits = value is not None and math.isfinite(value) and value > 0
         if fits and value is not None:
-            path.append(f"{'L' if pen_is_down else 'M'}{x.position(step):.1f} {y.position(bounded(value)):.1f}")
+            path.append(f"{'L' if pen_is_down else 'M'}{x.position(step):.1f} {y.position(clamp_for_log(value)):.1f}")
         pen_is_down = fits
     return [f'<path class="line {color}" d="{"".join(path)}"/>'] if path else []
 
@@ -124,12 +128,12 @@ def _few_lines(lines: Sequence[str], most: int = 12) -> str:
     return "\n".join(lines[i] for i in chosen)
 
 
-def _value(station: Station | None, side: str) -> float | None:
-    return None if station is None else station.rms if side == "forward" else station.gradient
+def _value(point: SignalPoint | None, side: str) -> float | None:
+    return None if point is None else point.rms if side == "forward" else point.gradient
 
 
 def _xs(records: Sequence[XrayRecord]) -> list[float]:
-    """The steps that the labels name; if they name none, or not in order, the places in the sequence."""
+    """Step numbers from the labels, or indices if the labels have none or they are not increasing."""
     found = [re.search(r"\d+", record.label) for record in records]
     steps = [float(match.group()) for match in found if match]
     rising = all(a < b for a, b in pairwise(steps))

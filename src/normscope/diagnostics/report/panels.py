@@ -1,4 +1,4 @@
-"""Panels of a picture that stand below each other over one common axis: the places that the signal passes."""
+"""Stacked chart panels that share one x axis: the points along the model."""
 
 import math
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from normscope.render.formatting import format_number, one_line
 
 WIDTH, LEFT, RIGHT = 1000, 64, 16
 TITLE = 26
-"""The room above a panel's frame, for its title and its legend."""
+"""Space above a panel's frame for title and legend."""
 
-LONGEST = 20
-"""A name on the axis that is longer than this loses its middle."""
+MAX_LABEL = 20
+"""Longer axis labels are truncated in the middle."""
 
 
 @dataclass(frozen=True)
-class Trace:
-    """Values at some of the places.
+class PanelSeries:
+    """A series of values.
 
     Args:
-        label: its name in the legend; "" for none.
-        colour: the class of its colour.
-        points: the place, the value, and whether some of its numbers are not finite.
-        joined: draw a line through the points.
-        words: for each point what to say of it; no words for none.
-        opacity: below one for what should stay in the background.
+        label: name in the legend; "" for none.
+        color: CSS class of its color.
+        points: x, value, and whether some of its elements are non-finite.
+        joined: connect the points with a line.
+        words: tooltip of each point, if any.
+        opacity: below 1 for series in the background.
     """
 
     label: str
@@ -40,42 +40,42 @@ class Trace:
 
 @dataclass(frozen=True)
 class Panel:
-    """Traces over the places.
+    """One panel of series.
 
     Args:
-        title: what is seen.
-        traces: the values.
-        height: of the frame.
-        levels: values that deserve a line across, each with its name.
-        arrow: which way the signal goes here: "→", "←", or "".
-        air: room between the title and the frame, for flags.
+        title: its title.
+        traces: the series.
+        height: height of the frame.
+        levels: labeled horizontal lines.
+        arrow: direction of the signal: "→", "←", or "".
+        air: space between title and frame, for flags.
     """
 
     title: str
-    traces: Sequence[Trace]
+    traces: Sequence[PanelSeries]
     height: int
     levels: Sequence[tuple[str, float]] = ()
     arrow: str = ""
     air: int = 0
 
     @property
-    def room(self) -> int:
-        """From the top of its title to the bottom of its frame."""
+    def total_height(self) -> int:
+        """Height from the top of the title to the bottom of the frame."""
         return TITLE + self.air + self.height
 
 
-def across(places: int) -> Scale:
-    """The common axis."""
+def shared_x_scale(places: int) -> Scale:
+    """The shared x axis."""
     return Scale(-0.6, max(places, 1) - 0.4, LEFT, WIDTH - RIGHT)
 
 
 def draw_panel(panel: Panel, x: Scale, top: float) -> list[str]:
-    """A panel whose title begins at `top`."""
-    start, end = top + panel.room, top + panel.room - panel.height
+    """Draw a panel with its title at `top`."""
+    start, end = top + panel.total_height, top + panel.total_height - panel.height
     values = [value for trace in panel.traces for _, value, _ in trace.points if _fits(value)]
     levels = [value for _, value in panel.levels]
-    known = [bounded(value) for value in values if value is not None] + levels
-    if known and max(known) < 10 * min(known):  # small differences shall look small
+    known = [clamp_for_log(value) for value in values if value is not None] + levels
+    if known and max(known) < 10 * min(known):  # keep small differences small
         middle = math.sqrt(max(known) * min(known))
         known += [middle / math.sqrt(10), middle * math.sqrt(10)]
     y = fit_scale(known, start - 12, end + 6, log=True)
@@ -92,12 +92,12 @@ def draw_panel(panel: Panel, x: Scale, top: float) -> list[str]:
     for trace in panel.traces:
         body += _trace(trace, x, y, start)
     if all(value is None for trace in panel.traces for _, value, _ in trace.points):
-        body.append(text((x.start + x.end) / 2, (start + end) / 2, "none were seen", "middle"))
+        body.append(text((x.start + x.end) / 2, (start + end) / 2, "no data", "middle"))
     return body
 
 
 def _title(panel: Panel, top: float) -> str:
-    """Title and legend in one line of text, so that they cannot run into each other."""
+    """Title and legend in one text element, so that they cannot overlap."""
     parts = [f'<tspan class="name">{escape(panel.title)}</tspan>']
     if panel.arrow:
         parts.append(f'<tspan dx="6">{panel.arrow}</tspan>')
@@ -105,25 +105,25 @@ def _title(panel: Panel, top: float) -> str:
         if trace.label:
             faint = "" if trace.opacity == 1 else f' style="fill-opacity:{trace.opacity:.2f}"'
             parts.append(f'<tspan dx="14" class="{trace.color} mark"{faint}>●</tspan>')
-            parts.append(f'<tspan dx="4">{escape(shortened(trace.label, 28))}</tspan>')
+            parts.append(f'<tspan dx="4">{escape(truncate(trace.label, 28))}</tspan>')
     return f'<text x="{LEFT}" y="{top + 16:g}">{"".join(parts)}</text>'
 
 
-def _trace(trace: Trace, x: Scale, y: Scale, bottom: float) -> list[str]:
-    path, dots, pen_is_down = [], [], False
+def _trace(trace: PanelSeries, x: Scale, y: Scale, bottom: float) -> list[str]:
+    path, dots, connected = [], [], False
     for number, (place, value, non_finite) in enumerate(trace.points):
         left = x.position(place)
         if value is None:
-            pen_is_down = False
+            connected = False
             continue
         if _fits(value):
-            at = y.position(bounded(value))
-            path.append(f"{'L' if pen_is_down else 'M'}{left:.1f} {at:.1f}")
+            at = y.position(clamp_for_log(value))
+            path.append(f"{'L' if connected else 'M'}{left:.1f} {at:.1f}")
         else:
-            at = bottom  # zero is below all that a logarithmic scale has, and nan is nowhere
-        pen_is_down = _fits(value)
+            at = bottom  # zero and nan have no position on a log scale
+        connected = _fits(value)
         words = trace.words[number] if number < len(trace.words) else ""
-        if len(trace.points) <= 120 or non_finite or not pen_is_down:
+        if len(trace.points) <= 120 or non_finite or not connected:
             dots.append(_dot(left, at, value, non_finite, trace.color, words))
     line = [f'<path class="line {trace.color}" d="{"".join(path)}"/>'] if trace.joined and path else []
     return line + dots if trace.opacity == 1 else [f'<g opacity="{trace.opacity:.2f}">', *line, *dots, "</g>"]
@@ -140,10 +140,10 @@ def _dot(x: float, y: float, value: float, non_finite: bool, color: str, words: 
 
 
 def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[list[str], float]:
-    """The names of the places below the panels, and of the blocks below these; and the room that it takes.
+    """Draw the labels of the points and, below them, of their blocks; also returns the height used.
 
     Args:
-        labels: of each place its own name and that of its block.
+        labels: label and block of each point.
     """
     pitch = x.position(1) - x.position(0)
     longest = max((len(own) for own, _ in labels), default=0)
@@ -155,9 +155,9 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
         for i, (own, _) in enumerate(labels):
             left = x.position(i) + 4
             turned = f' transform="rotate(-55 {left:.1f} {top + 12:g})"'
-            name = fit_left(one_line(own), min(longest, LONGEST), "…").rstrip()
+            name = fit_left(one_line(own), min(longest, MAX_LABEL), "…").rstrip()
             body.append(text(left, top + 12, name, "end", turned))
-        room += 12 + 5.4 * min(longest, LONGEST)
+        room += 12 + 5.4 * min(longest, MAX_LABEL)
     blocks = blocks_of([block for _, block in labels])
     if any(block for block, _, _ in blocks):
         body += _block_names(blocks, x, top + room)
@@ -166,7 +166,7 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
 
 
 def draw_bands(labels: Sequence[tuple[str, str]], x: Scale, top: float, bottom: float) -> list[str]:
-    """Every second block has a ground of its own, all the way through the panels."""
+    """Shade every second block across all panels."""
     blocks = [block for block in blocks_of([block for _, block in labels]) if block[0]]
     half = (x.position(1) - x.position(0)) / 2
     return [
@@ -194,7 +194,7 @@ def _block_names(blocks: Sequence[tuple[str, int, int]], x: Scale, top: float) -
 
 
 def blocks_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Runs of the same block: its name, the first and the last place.
+    """Runs of the same block as (name, first index, last index).
 
     >>> blocks_of(["", "a", "a", "b"])
     [('', 0, 0), ('a', 1, 2), ('b', 3, 3)]
@@ -208,10 +208,10 @@ def blocks_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
     return runs
 
 
-def shortened(words: str, longest: int) -> str:
-    """The beginning of a text that is too long.
+def truncate(words: str, longest: int) -> str:
+    """Truncate a text that is too long.
 
-    >>> shortened("attention", 6)
+    >>> truncate("attention", 6)
     'atten…'
     """
     line = one_line(words)
@@ -223,13 +223,13 @@ def text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str 
     return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(one_line(words))}</text>'
 
 
-def value_words(name: str, value: float | None, non_finite: bool = False) -> str:
-    """A figure with its name, for the pointer."""
-    return f"{name} {format_number(value)}{' (not all finite)' if non_finite else ''}"
+def labeled_value(name: str, value: float | None, non_finite: bool = False) -> str:
+    """A labeled number, for tooltips."""
+    return f"{name} {format_number(value)}{' (some non-finite)' if non_finite else ''}"
 
 
-def bounded(value: float) -> float:
-    """What is beyond all measure stays at its edge, so that ratios on the scale can be computed."""
+def clamp_for_log(value: float) -> float:
+    """Clamp extreme values, so that their ratios do not overflow."""
     return min(max(value, 1e-140), 1e140)
 
 

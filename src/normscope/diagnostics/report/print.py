@@ -1,4 +1,4 @@
-"""An x-ray on the terminal that there is: its width, its colours, and the characters that it can show."""
+"""Print x-rays to the terminal, fitted to its width, colors and encoding."""
 
 import sys
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from rich.text import Text
 
 from normscope.diagnostics.findings import Finding
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.report.terminal import NARROWEST, render_rich
+from normscope.diagnostics.report.terminal import MIN_WIDTH, render_rich
 from normscope.diagnostics.report.text_columns import glyphs_for
 from normscope.render.console import SafeConsole
 
-_WIDEST = 120
+_MAX_WIDTH = 120
 
 
 def print_record(record: XrayRecord, findings: Sequence[Finding]) -> None:
-    print_text(render_rich(record, findings, width=width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    print_text(render_rich(record, findings, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
 
 
-def width() -> int:
-    return max(NARROWEST, min(SafeConsole().width, _WIDEST))
+def terminal_width() -> int:
+    return max(MIN_WIDTH, min(SafeConsole().width, _MAX_WIDTH))
 
 
 def print_text(text: Text) -> None:
-    """With colours on a terminal, and as plain text elsewhere."""
+    """Print with colors on a terminal and as plain text elsewhere."""
     if sys.stdout.isatty():
         SafeConsole(highlight=False).print(text, soft_wrap=True, end="")
     else:

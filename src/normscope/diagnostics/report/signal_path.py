@@ -1,7 +1,7 @@
-"""The way of the signal: where it is looked at, from the first module to the last.
+"""The points along a model at which reports show the signal, in execution order.
 
-In a model with residual additions these are the places where a branch joins the stream; elsewhere, the innermost
-modules and functions in the order in which they run.
+In a model with residual connections these are the additions to the stream; elsewhere, the innermost modules and
+functions.
 """
 
 import math
@@ -14,13 +14,13 @@ from normscope.diagnostics.record import ModuleRecord, ResidualJoin, TensorStats
 
 
 @dataclass(frozen=True)
-class Branch:
-    """What is added to the stream at a station.
+class ResidualBranch:
+    """A branch that is added to the residual stream.
 
     Args:
-        label: the branch's name within its block.
-        rms: its size.
-        ratio: its size over the stream's, as it was before.
+        label: name of the branch within its block.
+        rms: rms of the branch.
+        ratio: its rms over that of the stream before the addition.
     """
 
     label: str
@@ -29,18 +29,18 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Station:
-    """A place on the way.
+class SignalPoint:
+    """A point at which the signal is shown.
 
     Args:
-        name: the module whose figures it shows; of a join the one that made the branch.
-        block, label: what the place is called: the block that it lies in, and its name there.
-        kind: the module's class.
-        order: when it was passed.
-        rms: of the signal as it leaves; nan if it has no finite number.
-        gradient: the rms of the loss's gradient there; None if none came.
-        unreal, unreal_gradient: whether some of these numbers were infinite, or not numbers.
-        branch: what was added there; None if nothing was.
+        name: the module whose statistics are shown; for an addition, the module that produced the branch.
+        block, label: the block it is in, and its name within the block.
+        kind: class of the module.
+        order: execution order.
+        rms: rms of the signal after this point; nan without finite values.
+        gradient: rms of the gradient here; None without one.
+        non_finite, non_finite_gradient: whether some values were NaN or Inf.
+        branch: the branch that is added here, if any.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Station:
     gradient: float | None
     non_finite: bool = False
     non_finite_gradient: bool = False
-    branch: Branch | None = None
+    branch: ResidualBranch | None = None
 
     @property
     def title(self) -> str:
@@ -60,56 +60,56 @@ class Station:
         return f"{self.block} + {self.branch.label}".strip() if self.branch else place
 
 
-def stations_of(record: XrayRecord) -> list[Station]:
-    """The stations of a record, in order."""
+def signal_path(record: XrayRecord) -> list[SignalPoint]:
+    """All points of a record, in execution order."""
     modules = {module.name: module for module in record.modules}
     joins = sorted(_joins(record, modules), key=lambda found: found[0])
-    stretches = _stretches(joins, modules)  # they follow each other
-    ends = [end for _, end in stretches]
+    spans = _spans(joins, modules)  # consecutive
+    ends = [end for _, end in spans]
     found = [_at_join(owner, join, order, modules) for order, owner, join in joins]
     owners = {owner.name for _, owner, _ in joins}
     normalized = {join.post_norm for _, _, join in joins}
     for module in innermost(record):
         assert module.order is not None
         after = bisect_left(ends, float(module.order))
-        in_a_branch = after < len(stretches) and stretches[after][0] < module.order
-        if module.output is not None and not _passes_on(module) and (not in_a_branch or module.name in normalized):
+        in_branch = after < len(spans) and spans[after][0] < module.order
+        if module.output is not None and not _is_identity(module) and (not in_branch or module.name in normalized):
             found.append(_at_module(module, owners))
-    found.sort(key=lambda station: station.order)
+    found.sort(key=lambda point: point.order)
     return [*found, *_end(record, found)]
 
 
-def size_of(signal: TensorStats | None) -> float | None:
-    """The rms; nan if there are numbers and none of them is finite."""
+def rms_of(signal: TensorStats | None) -> float | None:
+    """The rms; nan if there are values but none is finite."""
     if signal is None:
         return None
     return math.nan if signal.non_finite > 0 and signal.count == 0 else signal.rms
 
 
-def place_of(stations: Sequence[Station], order: float) -> float:
-    """Where a module that ran at some time stands among the stations: at one of them, or half-way between two.
+def position_of(points: Sequence[SignalPoint], order: float) -> float:
+    """Index of a module among the points: that of a point, or half-way between two.
 
-    >>> way = [Station(name, "", name, "Linear", order, 1.0, None) for name, order in (("a", 3), ("b", 6))]
-    >>> [place_of(way, order) for order in (1, 3, 4, 6, 9)]
+    >>> way = [SignalPoint(name, "", name, "Linear", order, 1.0, None) for name, order in (("a", 3), ("b", 6))]
+    >>> [position_of(way, order) for order in (1, 3, 4, 6, 9)]
     [-0.5, 0.0, 0.5, 1.0, 1.5]
     """
-    orders = [station.order for station in stations]
+    orders = [point.order for point in points]
     after = bisect_left(orders, order)
     return float(after) if after < len(orders) and orders[after] == order else after - 0.5
 
 
-def few(stations: Sequence[Station], most: int, keep: Sequence[float] = ()) -> list[Station]:
-    """At most so many of the stations, evenly chosen; the first and the last, and those at `keep`, if they fit."""
-    if len(stations) <= most:
-        return list(stations)
-    wanted = {0, len(stations) - 1}
-    wanted |= set(sorted({min(max(0, round(place)), len(stations) - 1) for place in keep})[: most // 2])
-    chosen = {round(i * (len(stations) - 1) / (most - len(wanted) - 1)) for i in range(most - len(wanted))}
-    return [stations[i] for i in sorted(chosen | wanted)]
+def subsample(points: Sequence[SignalPoint], most: int, keep: Sequence[float] = ()) -> list[SignalPoint]:
+    """Up to `most` evenly spaced points, including the first, the last and, as far as they fit, those at `keep`."""
+    if len(points) <= most:
+        return list(points)
+    wanted = {0, len(points) - 1}
+    wanted |= set(sorted({min(max(0, round(place)), len(points) - 1) for place in keep})[: most // 2])
+    chosen = {round(i * (len(points) - 1) / (most - len(wanted) - 1)) for i in range(most - len(wanted))}
+    return [points[i] for i in sorted(chosen | wanted)]
 
 
 def innermost(record: XrayRecord) -> list[ModuleRecord]:
-    """Those that ran and hold no other that did."""
+    """Modules that ran and contain no other module that ran."""
     ran = record.ran
     outer = set()
     for module in ran:
@@ -121,7 +121,7 @@ def innermost(record: XrayRecord) -> list[ModuleRecord]:
 
 
 def _joins(record: XrayRecord, modules: dict[str, ModuleRecord]) -> Iterator[tuple[float, ModuleRecord, ResidualJoin]]:
-    """Each join, with the time at which it happened: after the branch was made."""
+    """Each residual addition with its time: after its branch was computed."""
     for module in record.modules:
         for number, join in enumerate(module.joins):
             maker = modules.get(join.branch_source or "")
@@ -129,56 +129,56 @@ def _joins(record: XrayRecord, modules: dict[str, ModuleRecord]) -> Iterator[tup
             yield (last or 0) + 0.5 + number / 1000, module, join
 
 
-def _stretches(
+def _spans(
     joins: Sequence[tuple[float, ModuleRecord, ResidualJoin]], modules: dict[str, ModuleRecord]
 ) -> list[tuple[float, float]]:
-    """From when to when the branches ran: what runs then is not on the stream."""
-    stretches = []
+    """Start and end of each branch: modules that run in between are not on the stream."""
+    spans = []
     before = -1.0
     for order, owner, join in joins:
         source = modules.get(join.stream_source or "")
         start = source.order if source is not None and join.stream_source else owner.order
-        stretches.append((max(before, start or 0), order))
+        spans.append((max(before, start or 0), order))
         before = order
-    return stretches
+    return spans
 
 
-def _at_join(owner: ModuleRecord, join: ResidualJoin, order: float, modules: dict[str, ModuleRecord]) -> Station:
+def _at_join(owner: ModuleRecord, join: ResidualJoin, order: float, modules: dict[str, ModuleRecord]) -> SignalPoint:
     maker = modules.get(join.branch_source or "", owner)
     named = maker
     while "dropout" in named.kind.lower() and named.fed_by and named.fed_by[0] in modules:
-        named = modules[named.fed_by[0]]  # dropout is not what a branch is about
+        named = modules[named.fed_by[0]]  # name the branch after its last layer before dropout
     inside = named.name.removeprefix(owner.name).lstrip(".") if named.name.startswith(owner.name) else named.name
     block, part = _block(owner.name)
     label = part or inside.split(".")[0] or "branch"
-    return Station(
+    return SignalPoint(
         name=maker.name,
         block=block,
         label=label,
         kind=owner.kind,
         order=order,
         rms=join.total,
-        gradient=None if maker is owner else size_of(maker.gradient),
+        gradient=None if maker is owner else rms_of(maker.gradient),
         non_finite=not math.isfinite(join.total) or _has_non_finite(maker.output),
         non_finite_gradient=_has_non_finite(maker.gradient),
-        branch=Branch(label, join.branch, join.branch / join.stream if join.stream else None),
+        branch=ResidualBranch(label, join.branch, join.branch / join.stream if join.stream else None),
     )
 
 
-def _end(record: XrayRecord, stations: Sequence[Station]) -> list[Station]:
-    """The model's output, if no module made it and no join: a head that is tied to the embedding is a function."""
+def _end(record: XrayRecord, points: Sequence[SignalPoint]) -> list[SignalPoint]:
+    """The model's output, if it is not the output of a module or addition: a tied head is a function call."""
     root = next((module for module in record.ran if not module.name), None)
-    if root is None or root.output is None or len(root.output_shapes) != 1 or not stations or root.joins:
+    if root is None or root.output is None or len(root.output_shapes) != 1 or not points or root.joins:
         return []
     if any(module.output == root.output for module in record.modules if module is not root):
         return []
     last = max((module.order or 0) for module in record.ran) + 1.0
     end = _at_module(root, ())
-    return [replace(end, block="", label="output", order=max(last, stations[-1].order + 1))]
+    return [replace(end, block="", label="output", order=max(last, points[-1].order + 1))]
 
 
 def _block(owner: str) -> tuple[str, str]:
-    """The block that adds to the stream, and the part of it that does so, if it leaves that to one.
+    """Split the name of the module that performs an addition into its block and the rest.
 
     >>> _block("blocks.0"), _block("encoder.layer.0.attention.output"), _block("residual")
     (('blocks.0', ''), ('encoder.layer.0', 'attention.output'), ('residual', ''))
@@ -187,28 +187,28 @@ def _block(owner: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (owner, "")
 
 
-def _at_module(module: ModuleRecord, owners: Collection[str]) -> Station:
+def _at_module(module: ModuleRecord, owners: Collection[str]) -> SignalPoint:
     assert module.order is not None
     parent = block = module.name.rpartition(".")[0]
     while block and block not in owners:
         block = block.rpartition(".")[0]
     block = _block(block)[0] if block else parent
     label = module.name.removeprefix(f"{block}.")
-    return Station(
+    return SignalPoint(
         name=module.name,
         block=block,
         label=label or module.kind,
         kind=module.kind,
         order=module.order,
-        rms=size_of(module.output),
-        gradient=size_of(module.gradient),
+        rms=rms_of(module.output),
+        gradient=rms_of(module.gradient),
         non_finite=_has_non_finite(module.output),
         non_finite_gradient=_has_non_finite(module.gradient),
     )
 
 
-def _passes_on(module: ModuleRecord) -> bool:
-    """Whether it gave what it was given, as dropout does when the model is not training."""
+def _is_identity(module: ModuleRecord) -> bool:
+    """Whether its output equals its input, as for dropout in eval mode."""
     same = module.input == module.output and module.input_shapes[:1] == module.output_shapes[:1]
     return same and module.norm is None and not module.parameters
 

@@ -1,4 +1,4 @@
-"""The look of an x-ray's page, and its little script."""
+"""CSS and JavaScript of the HTML report."""
 
 PAGE_STYLE = """\
 :root { --e: #a0701c; --error: #b4232c; --warning: #a65200; --note: #2f6fb7; --good: #2a7d3f; --tint: #f6f8fa }
@@ -121,15 +121,15 @@ tip.className = "tip";
 tip.hidden = true;
 document.body.append(tip);
 for (const title of document.querySelectorAll(".picture title")) {
-  title.parentNode.dataset.words = title.textContent;
+  title.parentNode.dataset.tooltip = title.textContent;
   title.remove();
 }
 for (const picture of document.querySelectorAll(".picture")) {
   picture.addEventListener("pointermove", event => {
-    const owner = event.target.closest("[data-words]");
+    const owner = event.target.closest("[data-tooltip]");
     tip.hidden = !owner;
     if (!owner) return;
-    tip.textContent = owner.dataset.words;
+    tip.textContent = owner.dataset.tooltip;
     const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
     tip.style.left = Math.max(4, Math.min(event.clientX + 14, room)) + "px";
     const below = event.clientY + 18;

@@ -1,4 +1,4 @@
-"""An x-ray as text: the findings, the signal by depth, the modules, what could not be seen, the totals."""
+"""Render an x-ray as text: findings, signal by depth, modules, notices, totals."""
 
 from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
@@ -9,25 +9,32 @@ from rich.text import Text
 
 from normscope.diagnostics.findings.base import SEVERITIES, Finding
 from normscope.diagnostics.record import TensorStats, XrayRecord
-from normscope.diagnostics.report.module_tree import Node, fold, is_idle, tree_of
-from normscope.diagnostics.report.signal_path import Station, few, place_of, size_of, stations_of
-from normscope.diagnostics.report.summary import by_kind, evidence, facts, idle, verdict, what_ran
+from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold, is_unused
+from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample
+from normscope.diagnostics.report.summary import (
+    describe_passes,
+    format_evidence,
+    group_by_kind,
+    key_facts,
+    unused_names,
+    verdict,
+)
 from normscope.diagnostics.report.text_columns import (
     UNICODE,
-    Bars,
     Glyphs,
+    LogBars,
     fit_left,
     fit_right,
     glyphs_for,
-    with_gaps,
+    join_sections,
     wrap,
 )
 from normscope.render.formatting import format_count, format_number, one_line
 
-NARROWEST = 60
-"""What has fewer columns than this gets lines of this width: the figures take most of it."""
+MIN_WIDTH = 60
+"""Lines are at least this wide, also in narrower terminals: the numbers need most of it."""
 
-MOST_STATIONS = 40
+MAX_POINTS = 40
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
 
@@ -40,14 +47,14 @@ def render_text(
     color: bool = False,
     encoding: str = "utf-8",
 ) -> str:
-    """The whole x-ray as text.
+    """Render an x-ray as text.
 
     Args:
-        record: what was seen.
-        findings: what is wrong, as `find` gives it.
-        width: of a line, in cells.
-        colour: add a terminal's codes for colours; the words say everything without them.
-        encoding: of the terminal; if it has no characters for drawing, plain ones are used.
+        record: the record.
+        findings: its findings, from `find`.
+        width: line width in terminal cells.
+        color: add ANSI color codes.
+        encoding: encoding of the terminal; without box-drawing characters, ASCII is used.
     """
     drawn = render_rich(record, findings, width=width, glyphs=glyphs_for(encoding))
     if color:
@@ -64,8 +71,8 @@ def render_text(
 
 
 def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
-    """The same for a console of rich, which knows best whether there are colours. No line is wider than `width`."""
-    width = max(width, NARROWEST)
+    """Render for a rich console, which decides on colors. No line is wider than `width`."""
+    width = max(width, MIN_WIDTH)
     parts = [
         _head(record, findings, width),
         _findings(findings, width, glyphs),
@@ -73,17 +80,17 @@ def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int =
         _modules(record, findings, width, glyphs),
         _foot(record, width),
     ]
-    return with_gaps(parts)
+    return join_sections(parts)
 
 
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
     yield from _lines(f"X-ray of {record.model}", "bold", width)
-    yield from _lines(what_ran(record), "dim", width)
+    yield from _lines(describe_passes(record), "dim", width)
     yield from _lines(verdict(record, findings), "", width)
 
 
 def _findings(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
-    for number, kind in enumerate(by_kind(findings)):
+    for number, kind in enumerate(group_by_kind(findings)):
         if number:
             yield Text()
         yield from _finding(kind[0], [other.module for other in kind[1:]], width, glyphs)
@@ -98,16 +105,16 @@ def _finding(finding: Finding, others: Sequence[str], width: int, glyphs: Glyphs
         if i == 0:
             text.stylize(style, 0, len(head))
         yield text
-    yield from _paragraph("in", finding.module or "the model as a whole", width)
+    yield from _paragraph("in", finding.module or "the whole model", width)
     if others:
-        yield from _paragraph("also", ", ".join(name or "the model as a whole" for name in others), width)
-    yield from _paragraph("seen", ", ".join(f"{name} {value}" for name, value in evidence(finding)), width)
+        yield from _paragraph("also", ", ".join(name or "the whole model" for name in others), width)
+    yield from _paragraph("data", ", ".join(f"{name} {value}" for name, value in format_evidence(finding)), width)
     yield from _paragraph("why", finding.why, width)
     yield from _paragraph("fix", finding.fix, width)
 
 
 def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
-    """Words in lines, after a name; what has lines of its own, as code does, keeps them and their indents."""
+    """A labeled paragraph. Line breaks in the text, such as those of code, and their indentation are kept."""
     lines = []
     for own in words.split("\n"):
         indent = " " * (len(own) - len(own.lstrip(" ")))
@@ -117,61 +124,63 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
 
 
 def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
-    everything = stations_of(record)
-    named = [place_of(everything, order) for order in _orders(record, findings)]
-    stations = few(everything, MOST_STATIONS, named)
+    everything = signal_path(record)
+    named = [position_of(everything, order) for order in _orders(record, findings)]
+    points = subsample(everything, MAX_POINTS, named)
     if len(everything) < 2:
         return
-    joined = any(station.branch for station in stations)
-    room = width - 21 - (10 if joined else 0)  # what the figures and the spaces leave
-    longest = max(cell_len(_place(station)) for station in stations)
+    joined = any(point.branch for point in points)
+    room = width - 21 - (10 if joined else 0)  # left over by the numbers and spaces
+    longest = max(cell_len(_place(point)) for point in points)
     bar = min(16, max(6, (room - longest) // 2))
     place = min(longest, room - 2 * bar)
-    forward = Bars([station.rms for station in stations], bar, glyphs)
-    backward = Bars([station.gradient for station in stations], bar, glyphs)
-    yield from _lines("The signal by depth: root mean squares, with bars on logarithmic scales", "bold", width)
-    if len(stations) < len(everything):
-        yield Text(f"({len(stations)} of {len(everything):,} places)", "dim")
+    forward = LogBars([point.rms for point in points], bar, glyphs)
+    backward = LogBars([point.gradient for point in points], bar, glyphs)
+    yield from _lines("Signal by depth (rms, bars on a log scale)", "bold", width)
+    if len(points) < len(everything):
+        yield Text(f"({len(points)} of {len(everything):,} points)", "dim")
     head = f"{'':{place}} {'forward':>8} {'':{bar}}  {'gradient':>8} {'':{bar}}"
     yield Text(head + ("    branch" if joined else ""), "dim")
-    for station in stations:
+    for point in points:
         yield Text.assemble(
-            fit_left(_place(station), place, glyphs.cut),
-            f" {format_number(station.rms):>8}{_doubt(station.non_finite)}",
-            (forward.draw(station.rms), _FORWARD),
-            f"  {format_number(station.gradient):>8}{_doubt(station.non_finite_gradient)}",
-            (backward.draw(station.gradient), _BACKWARD),
-            f" {_ratio(station):>9}" if joined else "",
+            fit_left(_place(point), place, glyphs.cut),
+            f" {format_number(point.rms):>8}{_non_finite_mark(point.non_finite)}",
+            (forward.draw(point.rms), _FORWARD),
+            f"  {format_number(point.gradient):>8}{_non_finite_mark(point.non_finite_gradient)}",
+            (backward.draw(point.gradient), _BACKWARD),
+            f" {_ratio(point):>9}" if joined else "",
         )
     if joined:
-        yield from _lines("branch: what is added, as a multiple of the stream that it is added to", "dim", width)
-    if any(station.non_finite or station.non_finite_gradient for station in stations):
-        yield from _lines("!: some of the numbers are infinite, or not numbers", "dim", width)
+        yield from _lines("branch: rms of the residual branch relative to the stream it is added to", "dim", width)
+    if any(point.non_finite or point.non_finite_gradient for point in points):
+        yield from _lines("!: some values are NaN or Inf", "dim", width)
 
 
-def _place(station: Station) -> str:
-    title = station.title if station.branch or not station.label.isdigit() else f"{station.title} {station.kind}"
+def _place(point: SignalPoint) -> str:
+    title = point.title if point.branch or not point.label.isdigit() else f"{point.title} {point.kind}"
     return one_line(title)
 
 
-def _ratio(station: Station) -> str:
-    return "" if station.branch is None else format_number(station.branch.ratio)
+def _ratio(point: SignalPoint) -> str:
+    return "" if point.branch is None else format_number(point.branch.ratio)
 
 
-def _doubt(non_finite: bool) -> str:
+def _non_finite_mark(non_finite: bool) -> str:
     return "!" if non_finite else " "
 
 
 def _modules(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     named = {finding.module for finding in findings if finding.module}
     yield Text(_row("Modules", "output", "param.", "FLOPs", "rms ", "gradient ", width, glyphs), "bold")
-    for root in tree_of(record):
+    for root in build_tree(record):
         yield from _branch(fold(root, named), named, "", "", width, glyphs)
     if named:
-        yield Text("<: a finding is about it", "dim")
+        yield Text("<: has a finding", "dim")
 
 
-def _branch(node: Node, named: Collection[str], lead: str, below: str, width: int, glyphs: Glyphs) -> Iterator[Text]:
+def _branch(
+    node: ModuleNode, named: Collection[str], lead: str, below: str, width: int, glyphs: Glyphs
+) -> Iterator[Text]:
     module = node.module
     row = _row(
         f"{lead}{_name(node, module.name in named, _columns(width)[0] - len(lead))}",
@@ -183,7 +192,7 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
         width,
         glyphs,
     )
-    if module.alias_of is not None and not module.output_shapes:  # it has no figures of its own, and so their room
+    if module.alias_of is not None and not module.output_shapes:  # it has no numbers, so the name may use their columns
         name = _columns(width)[0]
         row = f"{fit_left(row, name, '')} {fit_left(_size(node), width - name - 1, glyphs.cut)}"
     text = Text(row)
@@ -194,16 +203,18 @@ def _branch(node: Node, named: Collection[str], lead: str, below: str, width: in
         fork, under = (glyphs.corner, glyphs.gap) if last else (glyphs.fork, glyphs.pipe)
         yield from _branch(child, named, below + fork, below + under, width, glyphs)
     if node.own_flops:
-        own = Text(_row(f"{below}{glyphs.corner}(itself)", "", "", format_count(node.own_flops), "", "", width, glyphs))
+        own = Text(
+            _row(f"{below}{glyphs.corner}(own ops)", "", "", format_count(node.own_flops), "", "", width, glyphs)
+        )
         own.stylize("dim", 0, len(below + glyphs.corner))
         yield own
 
 
-def _name(node: Node, named: bool, room: int) -> str:
-    """What a row is called: the name, and the kind unless the name says it or there is no room."""
+def _name(node: ModuleNode, named: bool, room: int) -> str:
+    """Label of a row: the name, and the class unless it is redundant or does not fit."""
     module = node.module
     name, kind = one_line(node.label), one_line(module.kind)
-    more = [f"x {len(node.alike) + 1}"] if node.alike else []
+    more = [f"x {len(node.folded) + 1}"] if node.folded else []
     more += ["<"] if named else []
     both = " ".join([name, kind, *more])
     if module.is_function or kind == name or cell_len(both) > room:
@@ -211,21 +222,21 @@ def _name(node: Node, named: bool, room: int) -> str:
     return both
 
 
-def _size(node: Node) -> str:
+def _size(node: ModuleNode) -> str:
     module = node.module
     if module.output_shapes:
-        return "x".join(map(str, next((shape for shape in module.output_shapes if shape), ()))) or "number"
+        return "x".join(map(str, next((shape for shape in module.output_shapes if shape), ()))) or "scalar"
     if module.alias_of is not None:
         return f"= {one_line(module.alias_of)}"
-    return "never ran" if is_idle(node) else ""
+    return "never ran" if is_unused(node) else ""
 
 
 def _signal(signal: TensorStats | None) -> str:
-    return "" if signal is None else f"{format_number(size_of(signal))}{_doubt(signal.non_finite > 0)}"
+    return "" if signal is None else f"{format_number(rms_of(signal))}{_non_finite_mark(signal.non_finite > 0)}"
 
 
 def _columns(width: int) -> tuple[int, int]:
-    """How many cells names and shapes have, beside the figures."""
+    """Widths of the name and shape columns."""
     room = width - 35
     return room - min(18, room // 3), min(18, room // 3)
 
@@ -238,10 +249,10 @@ def _row(name: str, size: str, parameters: str, flops: str, rms: str, gradient: 
 
 
 def _foot(record: XrayRecord, width: int) -> Iterator[Text]:
-    never = idle(record)
+    never = unused_names(record)
     lines = [f"Never ran: {', '.join(never)}"] if never else []
     lines += [f"Notice: {notice}" for notice in record.notices]
-    lines.append("; ".join(f"{value} {name}" for name, value in facts(record)))
+    lines.append("; ".join(f"{value} {name}" for name, value in key_facts(record)))
     for words in lines:
         yield from _lines(words, "", width)
     yield from _lines(f"normscope {record.normscope or '?'}, torch {record.torch or '?'}", "dim", width)

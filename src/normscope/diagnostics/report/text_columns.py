@@ -1,4 +1,4 @@
-"""Text in columns of a terminal: cut, padded and wrapped by the cells it takes, which are two for some characters."""
+"""Fit text into terminal columns: truncate, pad and wrap by cell width, which is two for wide characters."""
 
 import math
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from normscope.render.formatting import one_line
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that a drawing is made of.
+    """Characters for drawing in a terminal.
 
     Args:
-        fork, corner, pipe, gap: of a tree, two cells each.
-        cut: what stands for what was left out.
-        bars: parts of a cell, from little to full.
-        marks: of an error, a warning, a note; and of nothing wrong.
+        fork, corner, pipe, gap: tree branches, two cells each.
+        cut: ellipsis for truncated text.
+        bars: partial blocks, from empty to full.
+        marks: symbols for error, warning, note and success.
     """
 
     fork: str
@@ -35,7 +35,7 @@ ASCII = Glyphs("|-", "`-", "| ", "  ", "...", "#", ("x", "!", "-", "ok"))
 
 
 def glyphs_for(encoding: str) -> Glyphs:
-    """The characters that can be written in this encoding.
+    """Choose characters that this encoding can represent.
 
     >>> glyphs_for("utf-8").cut, glyphs_for("latin-1").cut, glyphs_for("no such thing").cut
     ('…', '...', '...')
@@ -47,8 +47,8 @@ def glyphs_for(encoding: str) -> Glyphs:
     return UNICODE
 
 
-def with_gaps(parts: Iterable[Iterable[Text]]) -> Text:
-    """The lines of all parts under each other, with an empty line between two parts that have any."""
+def join_sections(parts: Iterable[Iterable[Text]]) -> Text:
+    """Join sections of lines, with an empty line between non-empty sections."""
     text = Text(no_wrap=True, end="")
     for part in parts:
         lines = list(part)
@@ -61,7 +61,7 @@ def with_gaps(parts: Iterable[Iterable[Text]]) -> Text:
 
 
 def fit_left(text: str, width: int, cut: str) -> str:
-    """The text in exactly so many cells; of one that is too long, the beginning and the end.
+    """Left-align text in `width` cells; the middle of a longer text is cut out.
 
     >>> fit_left("blocks.11.attention.out", 12, "…"), fit_left("out", 5, "…")
     ('blocks…n.out', 'out  ')
@@ -81,12 +81,12 @@ def fit_left(text: str, width: int, cut: str) -> str:
 
 
 def fit_right(text: str, width: int) -> str:
-    """The text at the right end of so many cells; one that is too long stays as it is."""
+    """Right-align text in `width` cells; a longer text is unchanged."""
     return " " * (width - cell_len(text)) + text
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of so many cells at most, cut at spaces, or anywhere in a word that is too long.
+    """Wrap text to `width` cells, at spaces, or inside words that are too long.
 
     >>> wrap("up to nine", 5), wrap("漢字 漢字", 5), wrap("attention", 5)
     (['up to', 'nine'], ['漢字', '漢字'], ['atten', 'tion'])
@@ -108,10 +108,10 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, line] if line else lines
 
 
-class Bars:
-    """Bars on a common logarithmic scale, which spans a factor of ten at least, so that small differences look small.
+class LogBars:
+    """Bars on a shared log scale that spans at least a factor of ten, so that small differences look small.
 
-    >>> bars = Bars([0.001, 0.1, 10.0], width=4, glyphs=ASCII)
+    >>> bars = LogBars([0.001, 0.1, 10.0], width=4, glyphs=ASCII)
     >>> [bars.draw(value) for value in (10.0, 0.1, 0.001, 0.0, float("nan"), None)]
     ['####', '##  ', '#   ', '    ', '    ', '    ']
     """
@@ -123,7 +123,7 @@ class Bars:
         self._width, self._parts = width, glyphs.bars
 
     def share(self, value: float | None) -> float:
-        """How much of the room its bar takes, from 0 to 1."""
+        """Length of the bar, from 0 to 1."""
         if value is None or not math.isfinite(value) or value <= 0:
             return 0.0
         share = (math.log10(value) - self._low) / (self._high - self._low)
