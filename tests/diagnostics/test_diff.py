@@ -172,7 +172,8 @@ def test_what_is_made_between_the_modules_is_said_to_be() -> None:
         records.append(look.record)
     found = compare(*records)
     assert found.forward is not None
-    assert (found.forward.module, found.forward.why) == ("0.second", "the input of this module differs; it is computed earlier in 0")
+    assert found.forward.module == "0.second"
+    assert found.forward.why == "the input of this module differs; it is computed earlier in 0"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -194,7 +195,7 @@ def test_with_a_cache_and_without_do_not_diverge(name: str) -> None:
     assert not found.diverges
     assert "batches: 1 vs 14" in found.remarks
     by_name = {module.name: module for module in found.modules}
-    assert "1 and 14 calls" in by_name["blocks.1.mlp"].remarks
+    assert "1 vs 14 calls" in by_name["blocks.1.mlp"].remarks
 
 
 def test_a_cache_that_is_one_place_off_is_caught() -> None:
@@ -292,9 +293,9 @@ def test_it_is_rendered_in_the_room_there_is(width: int, change: Callable[[GPT],
     text = render_diff(found, width=width).plain
     assert all(len(line) <= width for line in text.splitlines())
     assert text.startswith("before vs after\n")
-    assert "half of float32's digits" in text.replace("\n", " ")
+    assert "half the digits of float32" in text.replace("\n", " ")
     assert ("first differs in blocks.1.mlp.up" in text.replace("\n", " ")) == found.diverges
-    assert ("no module computes anything else" in text) != found.diverges
+    assert ("No differences" in text) != found.diverges
 
 
 def test_from_outside_only_the_whole_is_seen_and_compared() -> None:

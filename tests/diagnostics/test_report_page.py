@@ -152,7 +152,7 @@ def test_update_ratios_are_drawn_and_listed() -> None:
     assert "typical: 0.001" in text
     without = transformer()
     modules = tuple(replace(m, parameters=(weight(2, 2, update_ratio=None),)) for m in without.modules[1:2])
-    assert "No step of an optimiser was seen" in render_page(replace(without, modules=modules), [])
+    assert "No optimizer step was recorded" in render_page(replace(without, modules=modules), [])
 
 
 @pytest.mark.parametrize("name", ["convnet", "encoder", "partly used", "broken"])

@@ -55,7 +55,7 @@ def kind_of(module: nn.Module) -> str:
     name, scope = type(module).__name__, vars(module).get("scope")
     if name != "Norm" or not isinstance(scope, Scope):
         return name
-    return f"{name} rms {scope}" if vars(module).get("statistic") == "rms" else f"{name} {scope}"
+    return f"{name} rms {scope}" if str(vars(module).get("statistic")) == "rms" else f"{name} {scope}"
 
 
 def activation_of(module: nn.Module) -> str | None:
