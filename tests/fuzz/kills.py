@@ -15,7 +15,7 @@ from tests.fuzz.trial import Ended, Trial, run_apart
 
 _SETTINGS = (
     "--depth 2 --width 16 --heads 2 --context 16 --batch 4 --tokenizer characters --val-fraction 0.02 --seed 3 "
-    "--evaluate-every 5 --sample-every 0 --save-every 2 --xray-every 4 --steps 12"
+    "--eval-every 5 --sample-every 0 --save-every 2 --xray-every 4 --steps 12"
 )
 LONGEST = 1.0
 """Seconds after which a process is killed at the latest."""

@@ -91,7 +91,7 @@ def probe_bfloat16() -> BFloat16Probe:
         return BFloat16Probe(None, f"a matrix product crashes the process (signal {-done.returncode})")
     if done.returncode:
         return BFloat16Probe(
-            None, f"a matrix product fails: {(done.stderr.strip().splitlines() or ['nobody says reason'])[-1]}"
+            None, f"a matrix product fails: {(done.stderr.strip().splitlines() or ['no error message'])[-1]}"
         )
     times = json.loads(done.stdout)
     ratio = times["float32"] / times["bfloat16"]

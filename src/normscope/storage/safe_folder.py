@@ -30,8 +30,8 @@ class SafeFolder:
         parts: Names of folders below it.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = SafeFolder(place) / "checkpoints"
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     folder = SafeFolder(root) / "checkpoints"
     ...     folder.create()
     ...     folder.write("best.json", b"{}")
     ...     folder.names(), folder.read("best.json")

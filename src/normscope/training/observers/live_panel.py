@@ -132,8 +132,8 @@ def _learning(progress: RunProgress) -> Text:
 
 def _sample(progress: RunProgress, inner: int, lines: int) -> Panel:
     sample = progress.sample
-    prompt, words = ("", "") if sample is None else (printable(sample.prompt), printable(sample.text))
-    text = Text.assemble((prompt.lstrip(), "dim"), words.rstrip())
+    prompt, continuation = ("", "") if sample is None else (printable(sample.prompt), printable(sample.text))
+    text = Text.assemble((prompt.lstrip(), "dim"), continuation.rstrip())
     title = "" if sample is None else f"sample, step {sample.step}"
     return Panel(
         _Clipped(text, lines), title=Text(title, style="dim"), title_align="left", border_style="dim", width=inner

@@ -105,7 +105,7 @@ class LogLines:
         if self._progress.best is not None:
             lines.append(f"  best {_validation(self._progress.best, self._progress.floor, mark_best=False)}")
         if self._progress.start is not None:
-            lines += [f"  {words:<9}{command}" for words, command in next_commands(self._progress.start.folder, event)]
+            lines += [f"  {label:<9}{command}" for label, command in next_commands(self._progress.start.folder, event)]
         return lines
 
 
@@ -131,7 +131,7 @@ def _start(event: StartedEvent) -> list[str]:
     action = "training" if event.step == 0 else f"resuming from step {event.step}:"
     what = printable(event.info.get("model", "a model"))
     lines = [f"{action} {what}, {format_count(event.parameters)} parameters"]
-    lines += [f"  {name:<12}{printable(words)}" for name, words in event.info.items() if name != "model"]
+    lines += [f"  {name:<12}{printable(value)}" for name, value in event.info.items() if name != "model"]
     lines.append(f"  {'steps':<12}{event.steps} of {format_count(event.batch_tokens)} tokens each")
     lines.append(f"  {'vocabulary':<12}{event.vocab_size} tokens, {event.bytes_per_token:.2f} bytes each")
     if event.floor is not None:

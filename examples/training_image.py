@@ -1,6 +1,6 @@
-"""The picture of the README: the display of the default run, shortly before its end.
+"""Render the README's image of the live display, shortly before the end of the default run.
 
-.venv/bin/python examples/training_picture.py docs/images/training.svg
+.venv/bin/python examples/training_image.py docs/images/training.svg
 """
 
 import io
@@ -21,36 +21,36 @@ from normscope.training.recipes import recipe
 from normscope.training.start_run import start_run
 
 WIDTH, HEIGHT = 100, 40
-SHARE = 0.97
-"""How far the run is in the picture."""
+FRACTION = 0.97
+"""Fraction of the run at which the image is rendered."""
 
 
-class Photographer:
-    """Watches a run and draws its display once."""
+class PanelRecorder:
+    """Observer that renders the live panel once, as SVG."""
 
     def __init__(self) -> None:
-        self.picture = ""
+        self.svg = ""
         self._progress = RunProgress()
 
     def on_event(self, event: RunEvent) -> None:
         if isinstance(event, StartedEvent):
             event = StartedEvent(**{**vars(event), "folder": "runs/stories"})
         self._progress.on_event(event)
-        if isinstance(event, StepEvent) and not self.picture and event.step >= SHARE * self._progress.steps:
+        if isinstance(event, StepEvent) and not self.svg and event.step >= FRACTION * self._progress.steps:
             console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True)
             console.print(panel(self._progress, WIDTH, HEIGHT))
-            self.picture = console.export_svg(title="normscope train", theme=DIMMED_MONOKAI)
+            self.svg = console.export_svg(title="normscope train", theme=DIMMED_MONOKAI)
 
     def close(self) -> None:
         pass
 
 
 def main(target: Path) -> None:
-    photographer = Photographer()
+    recorder = PanelRecorder()
     with tempfile.TemporaryDirectory() as folder:
-        train_run(start_run(folder, [], recipe("dial")), [photographer])
-    # Nothing is fetched to show the picture: a typeface of the reader's own does.
-    write_atomically(target, re.sub(r"@font-face \{.*?\n    \}\n", "", photographer.picture, flags=re.DOTALL))
+        train_run(start_run(folder, [], recipe("dial")), [recorder])
+    # Remove web fonts: the image must not load anything.
+    write_atomically(target, re.sub(r"@font-face \{.*?\n    \}\n", "", recorder.svg, flags=re.DOTALL))
 
 
 if __name__ == "__main__":
