@@ -34,14 +34,14 @@ WANTED = 1.20
 
 _COMMON = """
 import json, sys, time
-from normscope.runtime.env_vars import prepare_environment
+from normscope.runtime.env_vars import set_env_defaults
 if sys.argv[2] == "adapted":
-    prepare_environment()
+    set_env_defaults()
 import numpy as np, torch
 from normscope import GPT, gpt2
 from normscope.runtime.adaptive_threads import TorchThreads
-from normscope.runtime.allocator import hold_memory
-hold_memory()
+from normscope.runtime.allocator import keep_freed_memory
+keep_freed_memory()
 if sys.argv[2].isdecimal():
     torch.set_num_threads(int(sys.argv[2]))
 torch.manual_seed(0)
@@ -57,11 +57,11 @@ chosen = recipe("sprint")
 config, model = TrainConfig(**chosen.train), GPT(preset(chosen.preset, vocab_size=65, **chosen.model))
 tokens = np.random.default_rng(0).integers(65, size=10_000)
 trainer = Trainer(model, config, Batches(tokens, model.config.context, config.batch))
-most = torch.get_num_threads()
-threads = TorchThreads(allowed=lambda threads: trainer.keeps_bits(threads, most)).__enter__()
+max_threads = torch.get_num_threads()
+threads = TorchThreads(is_allowed=lambda threads: trainer.is_bitwise_equal(threads, max_threads)).__enter__()
 def steps():
     while True:
-        trainer.done = 0  # the schedule has an end, and this has none
+        trainer.steps_done = 0  # the schedule has an end, and this has none
         start = time.perf_counter()
         trainer.step()
         threads.step(time.perf_counter() - start)

@@ -66,10 +66,10 @@ _OURS = _TIMED.format(
     setup="""
 import numpy as np
 from normscope import GPT, gpt2
-from normscope.runtime.allocator import hold_memory
+from normscope.runtime.allocator import keep_freed_memory
 from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
-hold_memory()
+keep_freed_memory()
 model = GPT(gpt2(vocab_size=vocabulary, context=context, depth=depth, width=width, heads=heads))
 class Same:
     def batch(self, number):

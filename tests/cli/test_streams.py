@@ -192,10 +192,10 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for what it starts with &
 from normscope import cli
 from normscope.__main__ import program
-from normscope.training.signals import Stopping
+from normscope.training.signals import StopOnSignal
 def work(_):
     os.kill(os.getpid(), signal.SIGINT)
-    with Stopping() as stopping:
+    with StopOnSignal() as stopping:
         os.kill(os.getpid(), signal.SIGINT)
         print(stopping.requested)
     return 0

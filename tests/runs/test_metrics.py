@@ -121,11 +121,11 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     code = f"""
 import os, signal
-from normscope.runs.events import Noticed
+from normscope.runs.events import NoticeEvent
 from normscope.runs.metrics import MetricsFile
 file = MetricsFile({str(path)!r})
 for step in range(3):
-    file.see(Noticed(step, "still here"))
+    file.on_event(NoticeEvent(step, "still here"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)

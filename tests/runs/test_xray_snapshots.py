@@ -108,8 +108,8 @@ def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
 
 def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=1, xray_every=1)
-    assert load_record(run.looks.path(0)).steps == ()
-    record = load_record(run.looks.path(5))
+    assert load_record(run.xray_snapshots.path(0)).steps == ()
+    record = load_record(run.xray_snapshots.path(5))
     assert [step.optimizer for step in record.steps] == ["Muon", "AdamW"]
     before, after = (run.load_model(step)[0] for step in (4, 5))
     for name in ("blocks.1.mlp.up", "embedding"):

@@ -10,8 +10,8 @@ from normscope.runtime.allocator import keep_freed_memory
 
 _FAULTS = """
 import ctypes, resource, sys
-from normscope.runtime.allocator import hold_memory
-held = hold_memory() if sys.argv[1] == "held" else False
+from normscope.runtime.allocator import keep_freed_memory
+held = keep_freed_memory() if sys.argv[1] == "held" else False
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 def use():

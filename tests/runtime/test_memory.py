@@ -31,7 +31,7 @@ def test_memory_that_is_free_is_what_the_system_and_a_container_allow(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sizes = {"MemAvailable": 800, "SwapFree": 200}
-    monkeypatch.setattr(memory, "memory_sizes", lambda: sizes)
+    monkeypatch.setattr(memory, "meminfo", lambda: sizes)
     monkeypatch.setattr(memory, "_LIMITS", (tmp_path / "none", tmp_path / "limit"))
     assert memory.available_memory() == 1000
     for limit, free_cores in (("max\n", 1000), ("600\n", 600)):

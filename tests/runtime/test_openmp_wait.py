@@ -22,7 +22,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def holders() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == waiting.HOLDER]
+    return [thread for thread in threading.enumerate() if thread.name == waiting.THREAD_NAME]
 
 
 @needs_libgomp

@@ -27,8 +27,8 @@ from tests.training.watching import Recorder
 # In a process of its own, since MKL reads its mode when it is loaded.
 SCRIPT = """
 import json, sys
-from normscope.runtime.env_vars import prepare_environment
-prepare_environment()
+from normscope.runtime.env_vars import set_env_defaults
+set_env_defaults()
 import numpy as np
 import torch
 from normscope import GPT
@@ -49,7 +49,7 @@ def digest(preset_name, recipe_name, depth, vocabulary, changes, steps, threads)
     for i in range(steps):
         torch.set_num_threads(threads[i % len(threads)])
         trainer.step()
-    return trainer.digest()
+    return trainer.step_digest()
 
 for case in json.loads(sys.argv[1]):
     print(json.dumps([digest(*case, threads) for threads in ([1], [2], [4], [4, 1, 2])]), flush=True)

@@ -11,7 +11,7 @@ def choose_display(stream: TextIO) -> Observer:
 
     >>> import io
     >>> type(choose_display(io.StringIO())).__name__
-    'PlainLines'
+    'LogLines'
     """
     if not stream.isatty():
         return LogLines(stream)
