@@ -223,7 +223,7 @@ def test_a_folder_that_is_not_there(
 def test_a_block_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "no" / "block.svg"
     assert main(["draw", "block", "--shape", "2,8,48", "--svg", str(path)]) == 2
-    assert "fix: make the folder first" in capsys.readouterr().err
+    assert "fix: create it first" in capsys.readouterr().err
 
 
 def test_drawing_needs_no_torch() -> None:

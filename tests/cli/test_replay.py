@@ -32,7 +32,7 @@ def test_what_holds_no_fault_is_refused(trained_run: Path, capsys: pytest.Captur
     for folder in ("nothing", str(trained_run), str(trained_run / "checkpoints" / "00000004")):
         errors = refused(["replay", folder], capsys)
         assert f"{folder} is not a NaN bundle" in errors
-        assert "fix: name a folder such as RUN/nan/00000123-batch-122" in errors
+        assert "fix: pass a folder such as RUN/nan/00000123-batch-122" in errors
 
 
 def test_a_device_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

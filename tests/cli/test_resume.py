@@ -68,12 +68,12 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("nothing", "nothing is not a run: it is not there\nfix: name a folder that `train` made"),
+        ("nothing", "nothing is not a run: it does not exist\nfix: pass a folder written by `normscope train`"),
         ("milk.txt", "milk.txt is not a run"),
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
         ("r --until 5", "but the run is at step 6 already\nfix: a later step, or --from-step"),
-        ("r --from-step 3", "there are others, at step 4 and 6: go on from one with --from-step"),
+        ("r --from-step 3", "use another checkpoint 4 and 6: go on from one with --from-step"),
         ("r --from-step -2", "--from-step -2 must be a whole number, zero or more"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_changed_text_and_config_are_refused(in_folder: Path, capsys: pytest.C
     Path("milk.txt").write_text(text + "more")
     assert "milk.txt changed since this run read it" in refused(["resume", "r", "--from-step", "4"], capsys)
     Path("milk.txt").unlink()
-    assert "milk.txt cannot be found any more" in typed("resume r --from-step 4", capsys)[1]
+    assert "source text not found: milk.txt" in typed("resume r --from-step 4", capsys)[1]
     content = json.loads(Path("r/config.json").read_text())
     content["train"]["steps"] = 60
     Path("r/config.json").write_text(json.dumps(content))
@@ -126,5 +126,5 @@ def test_a_run_that_is_done_and_damaged_is_refused(run: Run, capsys: pytest.Capt
     path = run.checkpoints.path(6) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     errors = refused(["resume", "r"], capsys)
-    assert "model.safetensors was cut short or grew: it has 100 bytes" in errors
-    assert "fix: there are others, at step 4: go on from one with --from-step" in errors
+    assert "model.safetensors is damaged: it has 100 bytes" in errors
+    assert "fix: use another checkpoint 4: go on from one with --from-step" in errors

@@ -17,7 +17,7 @@ from normscope.runs.manifest import MANIFEST_NAME
 from tests.runs.tampering import reseal, rewrite
 from tests.support import randn
 
-TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "random": {"torch": torch.get_rng_state()}}
+TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "rng": {"torch": torch.get_rng_state()}}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, wher
     content = bytearray((folder / name).read_bytes())
     content[int(where * len(content))] ^= 4
     (folder / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=f"{name} was altered"):
+    with pytest.raises(CheckpointError, match=f"{name} is damaged: its checksum"):
         checksummed_folder.read_folder(folder)
 
 
@@ -60,10 +60,10 @@ def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, wher
 def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
-    with pytest.raises(CheckpointError, match=f"{name} was cut short or grew: it has {len(content) - 3} bytes"):
+    with pytest.raises(CheckpointError, match=f"{name} is damaged: it has {len(content) - 3} bytes"):
         checksummed_folder.read_folder(folder)
     (folder / name).unlink()
-    with pytest.raises(CheckpointError, match=f"{name} is missing"):
+    with pytest.raises(CheckpointError, match=f"{name} is listed in the manifest but missing"):
         checksummed_folder.read_folder(folder)
 
 
@@ -140,7 +140,7 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
         tmp_path = Path("/proc/self/task")
     else:
         tmp_path.chmod(0o500)
-    with pytest.raises(FileError, match=r"cannot (write|make the folder)"):
+    with pytest.raises(FileError, match=r"cannot (write|create the folder)"):
         checksummed_folder.write_folder(tmp_path / "x", TENSORS, {})
 
 

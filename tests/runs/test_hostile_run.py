@@ -151,7 +151,7 @@ def test_a_new_run_is_not_begun_behind_a_link(tmp_path: Path) -> None:
 
 def test_a_second_name_of_the_metrics_is_not_written_to(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "metrics.jsonl", tmp_path / "backup.jsonl")
-    with pytest.raises(FileError, match="has another name too"):
+    with pytest.raises(FileError, match="it is a hard link"):
         train_run(Run.open(folder), from_step=2)
 
 
@@ -198,7 +198,7 @@ def test_a_setting_that_was_changed_is_named_by_every_command(
 def test_a_setting_that_was_changed_before_the_first_checkpoint_is_refused(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=2)
     rewrite(run.folder / "config.json", lambda config: config["train"].update(lr=0.9))
-    with pytest.raises(CheckpointError, match=r"config\.json was (altered|cut short or grew)"):
+    with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
         train_run(Run.open(run.folder))
 
 
@@ -223,7 +223,7 @@ def test_a_mark_that_is_gone_or_names_nothing_is_not_passed_over(folder: Path) -
     rewrite(path, lambda best: best.update(step=3))
     assert "best.json names step 3, which has no checkpoint\nfix: --checkpoint last" in outcome("sample", folder)
     path.unlink()
-    assert "best.json is missing, though the run was validated\nfix: --checkpoint last" in outcome("sample", folder)
+    assert "best.json is missing although the run was validated\nfix: --checkpoint last" in outcome("sample", folder)
 
 
 @pytest.mark.parametrize("damage", ["emptied", "edited", "a line less", "gone"])
@@ -307,7 +307,7 @@ def test_a_tensor_that_is_missing_or_renamed_is_named(folder: Path) -> None:
     tensors["renamed"] = tensors.pop(WEIGHT)
     save_file(tensors, path)
     reseal(checkpoint)
-    with pytest.raises(CheckpointError, match=r"blocks\.0\.attention\.q\.weight is missing, renamed is not known"):
+    with pytest.raises(CheckpointError, match=r"blocks\.0\.attention\.q\.weight is missing, renamed is unexpected"):
         load_run(folder, "last")
 
 

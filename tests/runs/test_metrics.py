@@ -145,7 +145,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         (b'{"kind": "step", "step": 1, "loss": "low"}', "is not valid: expected `float | null`, got `str` at `loss`"),
         (b'{"kind": "signal", "step": 1, "layers": 5}', "is not valid: expected `array | null`, got `int`"),
         (b'{"kind": "signal", "step": 1, "layers": [5]}', "is not valid: expected `object`, got `int` at `layers[0]`"),
-        (b'{"kind": "started", "step": 0, "facts": []}', "is not valid: expected `object | null`, got `array`"),
+        (b'{"kind": "started", "step": 0, "info": []}', "is not valid: expected `object | null`, got `array`"),
         (b'{"kind": "notice", "step": 0, "text": 1e999}', "has a number that is too large: 1e999"),
         (b"\xff}", "is not UTF-8"),
     ],
@@ -172,9 +172,9 @@ def test_every_flipped_bit_of_a_line_is_found(tmp_path: Path) -> None:
 
 
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"there is no .*metrics.jsonl\nfix: "):
+    with pytest.raises(FileError, match=r"metrics.jsonl does not exist\nfix: "):
         read_metrics(tmp_path / "metrics.jsonl")
-    with pytest.raises(FileError, match=r"the folder .*nowhere\nfix: "):
+    with pytest.raises(FileError, match=r"the folder .*nowhere does not exist\nfix: "):
         MetricsFile(tmp_path / "nowhere" / "metrics.jsonl")
     with pytest.raises(FileError, match=r"cannot write .*: it is not a regular file"):
         MetricsFile(tmp_path)

@@ -44,7 +44,7 @@ def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after
         take_steps(threads, 100)
         assert (torch.get_num_threads(), threads.chosen) == (1, 1)
         assert threads.notice() == (
-            "the machine is busy (other processes use 1.0 of 2 cores): 1 of 2 threads are used while that lasts"
+            "the machine is busy (other processes use 1.0 of 2 cores): using 1 of 2 threads meanwhile"
         )
         meter.now = 0.0
         take_steps(threads, 100, together=0.02)
@@ -87,7 +87,7 @@ def test_threads_that_would_change_results_are_not_given_up_and_that_is_told() -
     with TorchThreads(meter=BusyMeter(1.0), is_allowed=lambda threads: False) as threads:
         take_steps(threads, 50)
         assert torch.get_num_threads() == 2
-        assert "fewer threads would change results" in (threads.notice() or "")
+        assert "fewer would change the last bits of results" in (threads.notice() or "")
 
 
 def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
@@ -95,7 +95,7 @@ def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
         take_steps(threads, 50, together=0.02)
         take_steps(threads, 50, together=0.2)
         assert threads.chosen == 1
-        assert threads.notice() == "the machine is busy: 1 of 2 threads are used while that lasts"
+        assert threads.notice() == "the machine is busy: using 1 of 2 threads meanwhile"
 
 
 def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
@@ -108,7 +108,7 @@ def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
         assert threads.notice() is None  # it may be over in a moment
         take_steps(threads, 200, together=0.03)
         assert (threads.chosen, threads.is_busy) == (2, True)
-        assert "would take longer still with fewer threads" in (threads.notice() or "")
+        assert "would be even slower with fewer threads" in (threads.notice() or "")
         meter.now = 0.0
         assert (threads.is_busy, threads.notice()) == (False, None)
 
@@ -131,4 +131,4 @@ def test_more_threads_than_cores_are_not_called_a_busy_machine() -> None:
     torch.set_num_threads(4)
     with TorchThreads(meter=BusyMeter(0.0)) as threads:
         take_steps(threads, 50)
-        assert threads.notice() == "there are 2 cores for 4 threads: 2 of 4 threads are used while that lasts"
+        assert threads.notice() == "4 threads share 2 cores: using 2 of 4 threads meanwhile"

@@ -101,14 +101,14 @@ def test_where_the_load_is_unknown_slow_steps_are_the_sign() -> None:
 def test_a_busy_machine_is_known_from_the_first_step() -> None:
     world = World(ThreadChooser(2, ONE_FREE), crowded, taken).run(60)
     assert (world.used[0], world.chooser.chosen) == (1, 1)
-    assert world.wasted < TUNING.budget * 60 + TUNING.account
+    assert world.wasted < TUNING.budget_rate * 60 + TUNING.max_budget
 
 
 def test_load_of_low_priority_takes_no_threads_away() -> None:
     """It uses what is left over, so the cores look taken; but more threads are faster all the same."""
     world = World(ThreadChooser(2, ONE_FREE), idle, taken).run(60)
     assert world.chooser.chosen == 2
-    assert world.wasted < TUNING.budget * 60 + 2 * TUNING.account
+    assert world.wasted < TUNING.budget_rate * 60 + 2 * TUNING.max_budget
 
 
 def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
@@ -117,7 +117,7 @@ def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
 
     for step_time in (idle, crowded):
         world = World(ThreadChooser(2), step_time, flapping).run(120)
-        assert world.wasted < 2 * TUNING.budget * 120 + 4 * TUNING.account
+        assert world.wasted < 2 * TUNING.budget_rate * 120 + 4 * TUNING.max_budget
 
 
 def test_a_hopeless_trial_is_cut_short() -> None:
@@ -162,13 +162,13 @@ def settled_share(memory: float) -> float:
         return (0.02 if threads == 1 else 0.026) * luck
 
     shared = ThreadSuggestion(threads=2, free_cores=1)
-    world = World(ThreadChooser(2, shared, tuning=replace(TUNING, memory=memory)), noisy, lambda now: shared)
+    world = World(ThreadChooser(2, shared, tuning=replace(TUNING, history_decay=memory)), noisy, lambda now: shared)
     each_second = [world.run(1).chooser.chosen for _ in range(600)]
     return each_second.count(1) / len(each_second)
 
 
 def test_one_lucky_trial_does_not_undo_what_several_have_shown() -> None:
-    assert settled_share(TUNING.memory) > settled_share(memory=0.0) + 0.05
+    assert settled_share(TUNING.history_decay) > settled_share(memory=0.0) + 0.05
 
 
 def test_a_moment_of_load_changes_nothing() -> None:

@@ -34,7 +34,7 @@ def test_a_run_would_use_this(compile: bool, monkeypatch: pytest.MonkeyPatch) ->
     assert list(lines) == ["device", "threads", "kernels", "precision", "compile", "allocator"]
     assert (lines["device"].value, lines["precision"].value) == ("cpu", "float32")
     assert lines["threads"].value == "1"
-    assert lines["compile"].value == "not possible"
+    assert lines["compile"].value == "unavailable"
     assert all(line.note for line in lines.values())
 
 

@@ -194,7 +194,7 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     def step(self: Trainer) -> StepResult:
         number = self._next_batch_index()
         if bool(self.model.embedding.weight[0, 0] == 12345):
-            raise NonFiniteError(f"the loss is nan at step {self.done + 1}, batch {number}")
+            raise NonFiniteError(f"the loss is nan at step {self.steps_done + 1}, batch {number}")
         result = true_step(self)
         if number == 5:
             with torch.no_grad():

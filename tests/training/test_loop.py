@@ -172,7 +172,7 @@ def test_a_step_that_was_not_saved_is_refused_and_nothing_is_lost(tmp_path: Path
     run = trained(tmp_path, steps=6, save_every=3)
     before = run.metrics.read_bytes()
     for wrong in (5, 99):
-        with pytest.raises(CheckpointError, match="there are others, at step 3 and 6"):
+        with pytest.raises(CheckpointError, match="use another checkpoint 3 and 6"):
             train_run(run, from_step=wrong)
     with pytest.raises(ConfigError, match="from_step=-1"):
         train_run(run, from_step=-1)
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_around_it(tmp_path: Path) ->
     content[-5] ^= 1
     file.write_bytes(content)
     with pytest.raises(
-        CheckpointError, match=r"00000006/model.safetensors was altered(.|\n)*at step 3: .*--from-step"
+        CheckpointError, match=r"00000006/model.safetensors is damaged(.|\n)*another checkpoint \(3\): .*--from-step"
     ) as refused:
         train_run(run)
     assert "\nfix: " in str(refused.value)

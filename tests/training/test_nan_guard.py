@@ -94,7 +94,7 @@ def test_a_bundle_shows_the_fault_again(tmp_path: Path, make: Callable[..., Any]
 def test_a_damaged_bundle_is_refused(tmp_path: Path) -> None:
     save_nan_bundle(tmp_path / "x", new_model(), TOKENS, TOKENS, {"error": "nan"})
     (tmp_path / "x" / "batch.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"batch\.safetensors was cut short"):
+    with pytest.raises(CheckpointError, match=r"batch\.safetensors is damaged"):
         replay(tmp_path / "x")
 
 

@@ -137,9 +137,7 @@ def test_a_busy_machine_is_told_once_and_shown(tmp_path: Path, monkeypatch: pyte
     run, recorder = new_run(tmp_path, steps=4), Recorder()
     train_run(run, [recorder])
     told = [notice.text for notice in recorder.of(NoticeEvent) if "busy" in notice.text]
-    assert told == [
-        "the machine is busy (other processes use 1.9 of 2 cores): 1 of 2 threads are used while that lasts"
-    ]
+    assert told == ["the machine is busy (other processes use 1.9 of 2 cores): using 1 of 2 threads meanwhile"]
     assert recorder.of(ThreadsEvent)[0] == ThreadsEvent(1, threads=1, max_threads=2, busy=True)
     assert '"kind": "threads"' not in run.metrics.read_text()
     facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())

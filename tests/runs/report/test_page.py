@@ -96,7 +96,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     for words in (
         "GPT of 4 blocks, width 128, 4 heads, context 64, rms ... [d] before each branch, relu2, rotary, QK-norm",
         "835 k parameters",
-        "300 of 300 steps in 33 s on cpu, validations included",
+        "300 of 300 steps in 33 s on cpu, including validation",
         "; done",
         "1.3238",  # the validation loss
         "1.273",  # in bits per byte
@@ -110,11 +110,11 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert charts == [
         "Loss",
         "Bits per byte of the validation text",
-        "Gradient norm, before clipping",
+        "Gradient norm before clipping",
         "Learning rate",
         "Speed",
-        "Signal of each layer, forward",
-        "Gradient of each layer, backward",
+        "Activation RMS per layer",
+        "Gradient RMS per layer",
     ]
     assert [words for tag, words in page.words if tag == "h1"] == ["tale"]
 
@@ -184,8 +184,8 @@ def test_the_whole_config_is_there(tmp_path: Path) -> None:
 )
 def test_a_run_of_which_little_is_known(tmp_path: Path, events: list[RunEvent]) -> None:
     _, page = report(tmp_path, events)
-    assert "not at its end" in page.text
-    assert ("There are no steps yet." in page.text) == (not any(event.kind == "step" for event in events))
+    assert "not finished" in page.text
+    assert ("No steps yet." in page.text) == (not any(event.kind == "step" for event in events))
 
 
 @pytest.mark.parametrize("settings", [{}, {"model": None, "train": 3}, {"model": {"norm": None}}])

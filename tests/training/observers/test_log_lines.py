@@ -157,7 +157,7 @@ def test_the_command_is_named_as_a_shell_finds_it(
     monkeypatch.setattr("sys.argv", [called, "train"])
     monkeypatch.setattr("shutil.which", lambda _: found)
     assert dict(next_commands("runs/tale", FinishedEvent(9, "stopped", 1.0))) == {
-        "go on": f"{name} resume runs/tale",
+        "resume": f"{name} resume runs/tale",
         "sample": f"{name} sample runs/tale",
         "report": "runs/tale/report.html",
     }

@@ -33,7 +33,7 @@ def test_a_smoothed_value_forgets_and_skips_what_is_not_finite() -> None:
 @seeded
 @given(st.integers(1, 6), st.lists(st.floats(-10, 10), max_size=300))
 def test_a_history_keeps_its_room_and_its_mean(half: int, values: list[float]) -> None:
-    history = LossHistory(room=2 * half)
+    history = LossHistory(capacity=2 * half)
     for value in values:
         history.add(value)
     assert len(history.values) <= 2 * half
@@ -91,9 +91,9 @@ def test_speed_follows_the_last_steps() -> None:
 def test_the_way_to_the_floor(bits: float, share: float | None) -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
-    assert progress.learnt is None
+    assert progress.learned is None
     progress.on_event(validated(5, bits * math.log(2) * 1.5))
-    assert progress.learnt == share
+    assert progress.learned == share
 
 
 def test_half_of_the_way() -> None:
@@ -101,7 +101,7 @@ def test_half_of_the_way() -> None:
     progress.on_event(started())
     assert progress.guessing * math.log(2) * 1.5 == pytest.approx(math.log(65))  # as a blind guess costs ln(vocabulary)
     progress.on_event(validated(5, (progress.guessing + FLOOR) / 2 * math.log(2) * 1.5))
-    assert progress.learnt == pytest.approx(0.5)
+    assert progress.learned == pytest.approx(0.5)
 
 
 def test_the_best_is_the_one_that_was_called_so() -> None:
@@ -116,7 +116,7 @@ def test_the_best_is_the_one_that_was_called_so() -> None:
 
 def test_before_the_start_nothing_is_known() -> None:
     progress = RunProgress(Clock())
-    assert (progress.step, progress.steps, progress.floor, progress.learnt) == (0, 0, None, None)
+    assert (progress.step, progress.steps, progress.floor, progress.learned) == (0, 0, None, None)
     assert math.isnan(progress.loss)
     assert math.isnan(progress.guessing)
     assert math.isnan(progress.tokens_per_second)
