@@ -1,0 +1,72 @@
+"""Every field of GPTConfig is honored or refused by the fused decoder.
+
+A field that is added to the config fails here until it has a case below.
+"""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from normscope.blocks.norm.spec import NormSpec
+from normscope.errors import ConfigError
+from normscope.generate.decoder_support import can_decode
+from normscope.models.gpt import GPT, GPTConfig
+from tests.generate.decoding import decoded, relative_error, texts_of, whole_passes
+from tests.support import scramble
+
+SMALL: dict[str, Any] = {"vocab_size": 29, "context": 16, "width": 12, "heads": 2, "hidden": 20, "depth": 2}
+
+CASES: dict[str, list[Any]] = {
+    "vocab_size": [41],
+    "context": [24],
+    "width": [16],
+    "heads": [3],
+    "kv_heads": [1, 2],
+    "head_dim": [4, 8],
+    "hidden": [None, 33],
+    "activation": ["relu", "gelu", "gelu-tanh", "silu", "swiglu", "reglu", "geglu"],
+    "norm": ["layer", "rms-plain", "group", "power", None, NormSpec("... [d]", statistic="rms", eps=0.1)],
+    "wiring": ["post", "sandwich", "parallel", "single", "none"],
+    "qk_norm": ["rms", "layer", NormSpec("... [d]", statistic="rms", eps=0.1), "b s [h e]"],
+    "window": [3],
+    "causal": [],  # a GPT with causal=False cannot be built
+    "bias": [True],
+    "dropout": [0.5],
+    "init": ["gpt2", "nanochat"],
+    "depth": [1, 3],
+    "allow_future_leak": [True],
+    "positions": ["learned", "none"],
+    "rotary_base": [100.0],
+    "embedding_norm": [True],
+    "tied_head": [True],
+    "logit_cap": [0.7],
+}
+"""Non-default values of each field."""
+
+REFUSED = {"wiring", "norm=group", "norm=power", "norm=None", "qk_norm=b s [h e]"}
+"""Fields, or values, that the decoder does not support: can_decode must be False."""
+
+
+def test_every_field_has_a_case() -> None:
+    assert set(CASES) == {field.name for field in dataclasses.fields(GPTConfig)}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [pytest.param(field, value, id=f"{field}={value}") for field, values in CASES.items() for value in values],
+)
+def test_the_decoder_honors_or_refuses_it(field: str, value: Any) -> None:
+    model = GPT(GPTConfig(**{**SMALL, field: value})).eval()
+    assert getattr(model.config, field) != getattr(GPTConfig(**SMALL), field)
+    scramble(model, scale=0.3)
+    refused = field in REFUSED or f"{field}={value}" in REFUSED
+    assert can_decode(model) != refused
+    if not refused:
+        texts = texts_of([13, 7], model.config.vocab_size)
+        assert relative_error(decoded(model, texts), whole_passes(model, texts)) < 1e-5
+
+
+def test_a_causal_model_is_the_only_kind() -> None:
+    with pytest.raises(ConfigError, match="causal"):
+        GPTConfig(**SMALL, causal=False)
