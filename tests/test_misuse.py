@@ -101,7 +101,7 @@ TENSORS: list[Refusal] = [
     (
         "axes",
         NormscopeError,
-        "axes is a text or a mapping of shapes to texts, but got 5",
+        "axes must be a string or a mapping of shapes to strings, but got 5",
         lambda: any_.draw_model(torch.nn.Linear(2, 2), torch.ones(2, 2), axes=5),
     ),
     ("norm-array", NormscopeError, "there is no norm array", lambda: any_.llama(norm=np.ones(2))),

@@ -155,7 +155,7 @@ def test_other_shapes_are_told_as_such() -> None:
 def test_the_modules_of_a_difference_add_up() -> None:
     model: Any = mlp(16, 64, 64, 4)
     inside = looked_at(model, "inside")
-    with Xray(model, label="outside", inside=False) as look:
+    with Xray(model, label="outside", submodules=False) as look:
         F.cross_entropy(model(X), LABELS)
     assert rendered(inside, look.record)[-1] == "6 modules: 1 equal, 5 recorded only in inside"
     model[2].weight.data.mul_(2)

@@ -304,7 +304,7 @@ def test_from_outside_only_the_whole_is_seen_and_compared() -> None:
 
     def outside() -> XrayRecord:
         model.zero_grad()
-        with Xray(model, inside=False) as x:
+        with Xray(model, submodules=False) as x:
             model.loss(INPUTS, TARGETS).backward()
         return x.record
 

@@ -84,4 +84,4 @@ def test_an_error_on_the_way_back_is_told_and_no_weight_is_blamed_for_it() -> No
         x._model(torch.randn(4, 8)).sum().backward()
     assert x.record.interrupted
     assert x.findings == []
-    assert x.record.notices == ("the block ended with RuntimeError: what would have come after was not seen",)
+    assert x.record.notices == ("the block was interrupted by RuntimeError: the record is incomplete",)

@@ -62,7 +62,7 @@ def test_a_compiled_model_is_seen_as_it_is_written(way: str) -> None:
         compiled(inputs).sum().backward()
     assert [module.name for module in x.record.ran] == ["", "0", "1", "2"]
     assert x.record["1"].gradient is not None
-    assert x.record.notices == ("compiled parts were run as they are written while the x-ray looked",)
+    assert x.record.notices == ("compiled code ran in eager mode during the x-ray",)
     torch.testing.assert_close(compiled(inputs), before)
 
 

@@ -14,8 +14,8 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import normscope
 from normscope import GPT, llama, nanochat
-from normscope.diagnostics.collect.hooks import noop
 from normscope.diagnostics.record_json import load_record
+from normscope.tracing.hooks import noop
 from tests.support import random_tokens
 
 HOOKS = [name for name in vars(nn.Linear(1, 1)) if "hooks" in name]
@@ -183,7 +183,7 @@ def test_no_tensor_is_kept_alive() -> None:
 def test_a_record_is_made_once_and_only_after_the_block() -> None:
     model = nn.Linear(2, 2)
     x = normscope.xray(model)
-    with x, pytest.raises(normscope.NormscopeError, match="when the block ends"):
+    with x, pytest.raises(normscope.NormscopeError, match="not available inside the block"):
         x.record  # noqa: B018
     with pytest.raises(normscope.NormscopeError, match="taken once"), x:
         pass

@@ -251,3 +251,71 @@ def test_joins_behind_factors_and_dropout(way: str) -> None:
         assert join.branch == pytest.approx(0.1 * output.rms, rel=1e-5)
     elif way == "stream":
         assert join.stream == pytest.approx(0.5 * stream.rms, rel=1e-5)
+
+
+class ResNetBlock(nn.Module):
+    """A residual block with a projection shortcut; the order of the two sides differs between implementations."""
+
+    def __init__(self, shortcut_first: bool) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 6, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = nn.Sequential(nn.Conv2d(3, 6, 1, stride=2, bias=False), nn.BatchNorm2d(6))
+        self.shortcut_first = shortcut_first
+
+    def branch(self, x: Tensor) -> Tensor:
+        y: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        return y
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.shortcut_first:
+            y: Tensor = self.downsample(x) + self.branch(x)
+        else:
+            y = self.branch(x)
+            y += self.downsample(x)
+        z: Tensor = self.relu(y)
+        return z
+
+
+@pytest.mark.parametrize("shortcut_first", [True, False])
+def test_a_projection_shortcut_is_a_join(shortcut_first: bool) -> None:
+    block = ResNetBlock(shortcut_first)
+    with normscope.xray(block) as x:
+        block(torch.randn(4, 3, 8, 8)).square().mean().backward()
+    (join,) = x.record[""].joins
+    assert (join.stream_source, join.branch_source) == ("downsample.1", "bn2")
+    assert join.stream == pytest.approx(1.0, abs=1e-3)  # the shortcut ends with a batch norm
+
+
+class SumOfTwoLinears(nn.Module):
+    """W x + B A x, as LoRA computes it: no side is nonlinear, so neither is a residual branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.w(x) + self.b(self.a(x))
+        return y
+
+
+class RNNCell(nn.Module):
+    """Both sides come from x, but from other time steps of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ih, self.hh = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.ih(x[:, 0]))
+        for t in range(1, x.shape[1]):
+            h = torch.tanh(self.ih(x[:, t]) + self.hh(h))
+        return h
+
+
+@pytest.mark.parametrize(("model", "shape"), [(SumOfTwoLinears(), (3, 4)), (RNNCell(), (3, 5, 4))])
+def test_a_sum_that_is_no_residual_is_no_join(model: nn.Module, shape: tuple[int, ...]) -> None:
+    with normscope.xray(model) as x:
+        model(torch.randn(shape))
+    assert x.record[""].joins == ()

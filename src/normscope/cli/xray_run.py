@@ -70,7 +70,7 @@ def take_xray(target: XrayTarget, passes: PassOptions, execution: ExecutionOptio
         model.forward = torch.compile(model.forward)
     torch.manual_seed(passes.seed)
     label = f"{target.label}, {execution.description}" if execution.description else target.label
-    xray = Xray(model, label=label, inside=not execution.compile)
+    xray = Xray(model, label=label, submodules=not execution.compile)
     started = False
     try:
         with ExitStack() as stack:

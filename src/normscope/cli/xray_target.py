@@ -15,7 +15,7 @@ from normscope.checks import check_seed
 from normscope.cli.generation_options import warn_unfinished_checkpoint
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
-from normscope.diagnostics.collect.tensors import tensors_in
+from normscope.tracing.nested_tensors import tensors_in
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT

@@ -197,7 +197,7 @@ def _axis_names(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...])
     first = next((value for value in inputs if isinstance(value, Tensor)), None)
     if not isinstance(axes, str):
         raise DtypeError(
-            f"axes is a text or a mapping of shapes to texts, but got {short_repr(axes)}\nfix: axes='b s d', for instance"
+            f"axes must be a string or a mapping of shapes to strings, but got {short_repr(axes)}\nfix: axes='b s d'"
         )
     names = axes.split()
     if first is None or len(names) != first.dim():

@@ -1,4 +1,7 @@
-"""Classify torch functions by name: views, activations, linear maps, attention. Shared by the x-ray and the drawings."""
+"""Classify torch functions by name: views, activations, linear maps, attention.
+
+The x-ray and the drawings share these tables.
+"""
 
 import types
 from collections.abc import Callable, Iterable
@@ -93,7 +96,7 @@ ATTENTION_FUNCTIONS = frozenset({"scaled_dot_product_attention", "multi_head_att
 Role = Literal["linear", "pass", "nonlinear", "other"]
 _LINEAR = CONVOLUTIONS | TRANSPOSED_CONVOLUTIONS | {"linear", "addmm"}
 _PASS = SAME_VALUES | COPIES | DROPOUTS | NORMS | POOLS
-_NONLINEAR = ACTIVATIONS | ATTENTION_FUNCTIONS | RECURRENT | {"softmax"}
+_NONLINEAR = ACTIVATIONS | ATTENTION_FUNCTIONS | RECURRENT | {"activate", "softmax", "glu"}
 
 _SYNONYMS = {
     "true_divide": "div",

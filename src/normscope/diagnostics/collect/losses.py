@@ -1,4 +1,4 @@
-"""Cross-entropies as they are computed, and whether what they were given as logits had been squashed before."""
+"""Record cross-entropy losses, and detect probabilities that are passed as logits."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -7,23 +7,23 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from normscope.diagnostics.collect.kinds import VIEWS
 from normscope.diagnostics.collect.tensor_registry import version_of
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.cross_entropy import cross_entropy
+from normscope.tracing.function_kinds import SAME_VALUES, SELECTIONS
 
 if TYPE_CHECKING:
     from normscope.diagnostics.collect.session import XraySession
 
 PROBABILITY_FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
-"""What belongs inside of a cross-entropy, and is often done before it too."""
+"""Functions that cross-entropy applies itself. Applying them before is a common mistake."""
 
-PASS_THROUGH = VIEWS | {"__getitem__", "select", "narrow", "index_select", "masked_select"}
-"""What is the same numbers, or some of them."""
+PASS_THROUGH = SAME_VALUES | SELECTIONS | {"index_select", "masked_select"}
+"""Functions that return all or some values of their input."""
 
 
 class ProbabilityTracker:
-    """The tensors that are the output of one of these functions: which one, and the module that called it."""
+    """Remember the outputs of softmax, log_softmax and sigmoid, and the module that called the function."""
 
     def __init__(self) -> None:
         self._known = WeakTensorKeyDictionary()
@@ -32,19 +32,21 @@ class ProbabilityTracker:
         return len(self._known)
 
     def follow(self, name: str, args: tuple[Any, ...], result: Any, where: str | None) -> None:
-        """Take note of what a function made, or passed on."""
+        """Remember the output of a function that returns probabilities, or passes them on."""
         if not isinstance(result, Tensor) or not is_measurable(result):
             return
         if name in PROBABILITY_FUNCTIONS:
             self._known[result] = (name, where, version_of(result))
         elif args and isinstance(args[0], Tensor) and result is not args[0]:
-            squash = self.of(args[0])
-            if squash is not None:
-                self._known[result] = (*squash, version_of(result))
+            source = self.of(args[0])
+            if source is not None:
+                self._known[result] = (*source, version_of(result))
 
     def of(self, tensor: Tensor) -> tuple[str, str | None] | None:
-        """The function, and the module that called it (None if none did); None for a tensor that none of them made, or
-        that was changed in place since."""
+        """Return the function that made a tensor, and the module that called it, if any.
+
+        Returns None if the tensor holds no probabilities, or was changed in place.
+        """
         known = self._known.get(tensor)
         return None if known is None or known[2] != version_of(tensor) else known[:2]
 
@@ -55,12 +57,13 @@ class ProbabilityTracker:
 def record_loss(
     session: "XraySession", func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
+    """Add the loss that a call of cross_entropy returned, if it is a mean."""
     logits = args[0] if args else kwargs.get("input")
-    if kwargs.get("reduction", "mean") != "mean":  # a sum cannot be held against ln V
+    if kwargs.get("reduction", "mean") != "mean":  # a sum cannot be compared with ln(classes)
         return
     if isinstance(logits, Tensor) and isinstance(result, Tensor) and result.numel() == 1 and logits.dim() >= 2:
         axis = -1 if func is cross_entropy else 1
         with torch._C.DisableTorchFunction():
             if is_measurable(result):
-                squash = session.probabilities.of(logits) or (None, None)
-                session.add_loss(float(result.detach()), int(logits.shape[axis]), *squash)
+                source = session.probabilities.of(logits) or (None, None)
+                session.add_loss(float(result.detach()), int(logits.shape[axis]), *source)

@@ -1,4 +1,4 @@
-"""What modules take and give: a hook before and a hook after each, for as long as the x-ray looks."""
+"""Record the inputs and outputs of every module with forward hooks."""
 
 import sys
 import threading
@@ -9,14 +9,16 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, add_units
 from normscope.diagnostics.collect.functions import measure_activation
-from normscope.diagnostics.collect.hooks import Hook
-from normscope.diagnostics.collect.kinds import activation_of, has_channels_second, is_linear, kind_of
 from normscope.diagnostics.collect.norms import add_norm, is_norm
 from normscope.diagnostics.collect.session import CallFrame, XraySession
 from normscope.diagnostics.collect.tensor_registry import in_backward
-from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of, tensors_in
+from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of
+from normscope.tracing.function_kinds import Role
+from normscope.tracing.hooks import HookHandles
+from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear
+from normscope.tracing.nested_tensors import tensors_in
 
-COMPILED = "compiled parts were run as they are written while the x-ray looked"
+COMPILED = "compiled code ran in eager mode during the x-ray"
 
 
 class ModuleHooks:
@@ -27,34 +29,28 @@ class ModuleHooks:
         self.names: dict[nn.Module, str] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             first = self.names.setdefault(module, name)
-            session.accumulators[name] = ModuleAccumulator(
-                name, kind_of(module), same_as=None if first == name else first
-            )
-        self._handles: list[Any] = []
+            alias_of = None if first == name else first
+            session.accumulators[name] = ModuleAccumulator(name, describe_class(module), alias_of=alias_of)
+        self._handles = HookHandles()
         self._finite_weights: dict[nn.Module, bool] = {}
-        self._outermost: dict[str, int] = {}  # how often modules were called that no other one was calling
+        self._outermost_calls: dict[str, int] = {}
         self._thread: int | None = None
 
-    def start(self, inside: bool = True) -> None:
-        before, after = Hook(self._before), Hook(self._after)
+    def start(self, submodules: bool = True) -> None:
         self._thread = threading.get_ident()
-        for module in self.names if inside else [self._model]:
-            if isinstance(module, torch.jit.ScriptModule):
-                self._session.notice("modules that are scripted or traced take no hooks, and are not looked at")
-                continue
-            self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+        modules = list(self.names) if submodules else [self._model]
+        hookable = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+        if len(hookable) < len(modules):
+            self._session.notice("scripted and traced modules take no hooks and were not recorded")
+        self._handles.add_module_hooks(hookable, self._before, self._after)
 
     def stop(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._handles.remove()
 
     @property
     def batches(self) -> int:
-        """How many passes there were. Of a model that is never called itself, but a method of it that calls its parts,
-        as many as there were calls of the part that was called least often."""
-        return self._session.batches or min(self._outermost.values(), default=0)
+        """The number of forward passes. If the model itself is never called, the fewest calls of any of its parts."""
+        return self._session.batches or min(self._outermost_calls.values(), default=0)
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         session = self._session
@@ -62,157 +58,170 @@ class ModuleHooks:
             return
         name = self.names.get(module)
         if name is None:
-            session.notice("a copy of a module was called, which has its hooks; it is not looked at")
+            session.notice("calls of a copied module, which kept its hooks, were not recorded")
             return
         frame = CallFrame(module, session.accumulators[name], skipped=in_backward())
         if not frame.skipped:
             session.guarded(f"the call of {type(module).__name__}", self._count, frame)
         session.stack.append(frame)
         if not frame.skipped:
+            where = f"the inputs of {type(module).__name__}"
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                session.guarded(
-                    f"what {type(module).__name__} is given", self._take_inputs, module, frame, args, kwargs
-                )
+                session.guarded(where, self._take_inputs, module, frame, args, kwargs)
 
     def _count(self, frame: CallFrame) -> None:
         session, accumulator, module = self._session, frame.accumulator, frame.module
         if module is self._model and not any(outer.module is module for outer in session.stack):
             session.batches += 1
-            session.stack.clear()  # whatever an error has left there
+            session.stack.clear()  # left by an error
         elif not session.stack:
-            self._outermost[accumulator.name] = self._outermost.get(accumulator.name, 0) + 1
+            self._outermost_calls[accumulator.name] = self._outermost_calls.get(accumulator.name, 0) + 1
         if accumulator.order is None:
             accumulator.order, accumulator.training = session.next_order(), module.training
-            accumulator.kind = kind_of(module)  # a lazy one is of another class from now on
-            self._tell(module)
+            accumulator.kind = describe_class(module)  # a lazy module changes its class on the first call
+            self._add_notices(module)
         accumulator.calls += 1
 
-    def _tell(self, module: nn.Module) -> None:
-        """What cannot be seen of it, or not as it is."""
+    def _add_notices(self, module: nn.Module) -> None:
+        """Tell what cannot be recorded of a module, or differs from a run without the x-ray."""
         if threading.get_ident() != self._thread:
-            self._session.notice("the model was called in another thread, where no functions are seen, only modules")
+            self._session.notice("the model was called in another thread, where functions cannot be recorded")
         if _in_compiled_code():
             self._session.notice(COMPILED)
-        fast = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer) and not module.training
-        if fast and not (torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())):
+        has_fast_path = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer) and not module.training
+        if has_fast_path and not (torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())):
             self._session.notice(
-                f"{type(module).__name__}: without the fast way that torch has for evaluation, for nothing in it could "
-                f"be seen; what it gives at padded places may be other than it is without the x-ray"
+                f"{type(module).__name__} ran without torch's inference fast path, which hides its submodules; "
+                f"outputs at padded positions may differ from a run without the x-ray"
             )
 
     def _take_inputs(self, module: nn.Module, frame: CallFrame, args: Any, kwargs: Any) -> None:
         session, accumulator = self._session, frame.accumulator
-        given = list(tensors_in((args, kwargs)))
-        real = [t for t in given if is_measurable(t)]
-        if not accumulator.inputs:
-            accumulator.inputs = tuple(shape_of(t) for t in given)
-        if len(session.stack) == 1 and given and is_readable(given[0]):  # it comes from outside of the model
-            accumulator.entering_prints.add(given[0])
-        found = []
-        for tensor in real:
-            known = session.registry.of(tensor)
-            known.consumers.append(accumulator.name)
-            accumulator.fed_by.update(dict.fromkeys(known.producers[:1]))
-            found.append(session.moments(tensor))
-            if found[-1].non_finite:
-                hides = is_only_masked(tensor)
-                frame.masked_inputs = frame.masked_inputs or hides
-                frame.finite_inputs = frame.finite_inputs and hides and tensor is not real[0]
-                accumulator.given_unreal = accumulator.given_unreal or not hides
-        if real:
-            accumulator.add_entering(found[0])
-            known = session.registry.of(real[0])
-            frame.channels, frame.place = known.channels, known.place
-            axis = _channels_of(module, real[0])
-            if is_norm(module, accumulator.name):
-                frame.after_join = None if known.join is None else (known.join, accumulator.name)
-                if real[0].numel():
-                    accumulator.norm = add_norm(
-                        accumulator.norm, module, real[0], known.channels if axis is None else axis
-                    )
-            elif is_linear(module) and real[0].dim() >= 2:
-                accumulator.features = add_units(accumulator.features, real[0], -1 if axis is None else axis, None)
+        tensors = list(tensors_in((args, kwargs)))
+        measurable = [tensor for tensor in tensors if is_measurable(tensor)]
+        if not accumulator.input_shapes:
+            accumulator.input_shapes = tuple(shape_of(tensor) for tensor in tensors)
+        if len(session.stack) == 1 and tensors and is_readable(tensors[0]):  # an input of the model
+            accumulator.input_fingerprint.add(tensors[0])
+        moments = []
+        for tensor in measurable:
+            entry = session.registry.of(tensor)
+            entry.consumers.append(accumulator.name)
+            accumulator.fed_by.update(dict.fromkeys(entry.producers[:1]))
+            moments.append(session.moments(tensor))
+            if moments[-1].non_finite:
+                is_mask = is_only_masked(tensor)
+                frame.masked_inputs = frame.masked_inputs or is_mask
+                frame.finite_inputs = frame.finite_inputs and is_mask and tensor is not measurable[0]
+                accumulator.received_non_finite = accumulator.received_non_finite or not is_mask
+        if measurable:
+            self._take_main_input(module, frame, measurable[0])
+            accumulator.add_input(moments[0])
+
+    def _take_main_input(self, module: nn.Module, frame: CallFrame, x: Tensor) -> None:
+        session, accumulator = self._session, frame.accumulator
+        entry = session.registry.of(x)
+        frame.channels, frame.input_origin = entry.channels, entry.origin
+        frame.input_lineage = session.lineage.id_of(x)
+        axis = _channels_axis(module, x)
+        if is_norm(module, accumulator.name):
+            frame.after_join = None if entry.join is None else (entry.join, accumulator.name)
+            if x.numel():
+                accumulator.norm = add_norm(accumulator.norm, module, x, entry.channels if axis is None else axis)
+        elif is_linear(module) and x.dim() >= 2:
+            accumulator.features = add_units(accumulator.features, x, -1 if axis is None else axis, None)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         session = self._session
         if session.is_paused or not any(frame.module is module for frame in session.stack):
             return
-        while session.stack[-1].module is not module:  # those that an error took away
+        while session.stack[-1].module is not module:  # calls that ended with an error
             session.stack.pop()
         frame = session.stack.pop()
+        where = f"the outputs of {type(module).__name__}"
         if frame.skipped:
             if frame.accumulator.without_grad:
-                session.guarded(
-                    f"what {type(module).__name__} gives again", self._watch_again, frame.accumulator, output
-                )
+                session.guarded(where, self._watch_recomputed, frame.accumulator, output)
             return
         with torch._C.DisableTorchFunction():
-            session.guarded(f"what {type(module).__name__} gives", self._take_outputs, module, frame, output)
+            session.guarded(where, self._take_outputs, module, frame, output)
 
-    def _watch_again(self, accumulator: ModuleAccumulator, output: Any) -> None:
-        """The first time a checkpoint computed this without gradients; now they will come."""
-        self._session.notice("in reentrant checkpoints only modules show gradients, and functions show none")
-        main = _main([tensor for tensor in tensors_in(output) if is_measurable(tensor)])
+    def _watch_recomputed(self, accumulator: ModuleAccumulator, output: Any) -> None:
+        """A reentrant checkpoint computes the output first without gradients, then again with gradients."""
+        self._session.notice("in reentrant checkpoints gradients are recorded for modules, but not for functions")
+        main = _main_tensor([tensor for tensor in tensors_in(output) if is_measurable(tensor)])
         if main is not None:
             self._session.watch_gradient(main, accumulator)
 
     def _take_outputs(self, module: nn.Module, frame: CallFrame, output: Any) -> None:
         session, accumulator = self._session, frame.accumulator
-        given = list(tensors_in(output))
-        real = [t for t in given if is_measurable(t)]
-        if not accumulator.outputs:
-            accumulator.outputs = tuple(shape_of(t) for t in given)
-            accumulator.dtype = str(real[0].dtype).removeprefix("torch.") if real else None
-        main = _main(real)
+        tensors = list(tensors_in(output))
+        measurable = [tensor for tensor in tensors if is_measurable(tensor)]
+        if not accumulator.output_shapes:
+            accumulator.output_shapes = tuple(shape_of(tensor) for tensor in tensors)
+            accumulator.dtype = str(measurable[0].dtype).removeprefix("torch.") if measurable else None
+        main = _main_tensor(measurable)
         non_finite = []
-        for tensor in real:
-            known = session.registry.of(tensor)
-            if not known.producers:  # the innermost one; else a module passes on what one inside of it has made
-                axis = _channels_of(module, tensor)
-                known.channels = frame.channels if axis is None else axis
-            if accumulator.name not in known.producers:
-                known.producers.append(accumulator.name)
-            if frame.after_join is not None:  # if the next addition has this as its stream, it is a post-norm
-                known.normalized_join = frame.after_join
+        for tensor in measurable:
+            self._record_lineage(module, frame, tensor)
+            entry = session.registry.of(tensor)
+            if not entry.producers:  # otherwise the module passes on the output of a submodule
+                axis = _channels_axis(module, tensor)
+                entry.channels = frame.channels if axis is None else axis
+            if accumulator.name not in entry.producers:
+                entry.producers.append(accumulator.name)
+            if frame.after_join is not None:  # if this is the stream of the next addition, the norm is a post-norm
+                entry.normalized_join = frame.after_join
             moments = session.moments(tensor)
             non_finite += [tensor] if moments.non_finite else []
-            accumulator.bytes += tensor.nbytes
+            accumulator.output_bytes += tensor.nbytes
             if tensor is main:
-                kind = activation_of(module)
-                if kind is not None and tensor.dim():
-                    measure_activation(accumulator, kind, tensor, moments, known.channels, frame.place)
+                activation = activation_name(module)
+                if activation is not None and tensor.dim():
+                    measure_activation(accumulator, activation, tensor, moments, entry.channels, frame.input_origin)
                 else:
                     accumulator.add_output(moments, tensor)
                 accumulator.without_grad = not tensor.requires_grad
                 session.watch_gradient(tensor, accumulator)
         if non_finite:
-            self._take_unreal(module, frame, non_finite)
+            self._take_non_finite(module, frame, non_finite)
 
-    def _take_unreal(self, module: nn.Module, frame: CallFrame, non_finite: list[Tensor]) -> None:
-        """Outputs that are not finite. Minus infinity from minus infinity is a mask that is passed on."""
-        accumulator, hides = frame.accumulator, all(is_only_masked(tensor) for tensor in non_finite)
-        accumulator.only_hides = hides and (accumulator.only_hides or not accumulator.seen_unreal)
-        accumulator.seen_unreal = True
-        if not frame.finite_inputs or (hides and frame.masked_inputs):
+    def _record_lineage(self, module: nn.Module, frame: CallFrame, tensor: Tensor) -> None:
+        """Record the origin of a tensor that no torch function made: the output of a fused kernel."""
+        lineage = self._session.lineage
+        if frame.input_lineage is not None and not lineage.is_known(tensor):
+            role: Role = "pass" if is_norm(module) else "linear" if is_linear(module) else "nonlinear"
+            lineage.record([frame.input_lineage], [tensor], role)
+
+    def _take_non_finite(self, module: nn.Module, frame: CallFrame, outputs: list[Tensor]) -> None:
+        """Find out whether a module produced non-finite outputs itself. Passing on a mask of -inf does not count."""
+        accumulator, is_mask = frame.accumulator, all(is_only_masked(tensor) for tensor in outputs)
+        accumulator.only_negative_infinity = is_mask and (
+            accumulator.only_negative_infinity or not accumulator.has_non_finite
+        )
+        accumulator.has_non_finite = True
+        if not frame.finite_inputs or (is_mask and frame.masked_inputs):
             return
-        if not self._made_inside(accumulator) and self._has_finite_weights(module):
-            accumulator.made_unreal = True
+        if not self._is_from_submodule(accumulator) and self._has_finite_weights(module):
+            accumulator.produced_non_finite = True
 
-    def _made_inside(self, accumulator: ModuleAccumulator) -> bool:
-        """Whether one of those inside of it was the maker: the innermost one is meant."""
+    def _is_from_submodule(self, accumulator: ModuleAccumulator) -> bool:
+        """Whether a submodule or function inside produced the non-finite values: only the innermost is reported."""
         prefix = f"{accumulator.name}." if accumulator.name else ""
-        others = self._session.accumulators.items()
-        return any(other.made_unreal and other is not accumulator and name.startswith(prefix) for name, other in others)
+        return any(
+            other.produced_non_finite and other is not accumulator and name.startswith(prefix)
+            for name, other in self._session.accumulators.items()
+        )
 
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
-            own = [p for p in module.parameters() if is_measurable(p)]
-            self._finite_weights[module] = all(self._session.moments(p).non_finite == 0 for p in own)
+            parameters = [p for p in module.parameters() if is_measurable(p)]
+            self._finite_weights[module] = all(self._session.moments(p).non_finite == 0 for p in parameters)
         return self._finite_weights[module]
 
 
 def _in_compiled_code() -> bool:
-    """Whether a function that torch has compiled is among those that are running, and is being run as it is written."""
+    """Whether a function compiled by torch is on the call stack, and runs in eager mode."""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     frame: Any = sys._getframe() if compiler is not None else None
     while frame is not None:
@@ -222,20 +231,20 @@ def _in_compiled_code() -> bool:
     return False
 
 
-def _main(real: list[Tensor]) -> Tensor | None:
-    """The tensor that an output is about: a loss may stand before the logits."""
-    return next((tensor for tensor in real if tensor.dim()), real[0] if real else None)
+def _main_tensor(tensors: list[Tensor]) -> Tensor | None:
+    """Return the first tensor that is not a scalar: a model may return its loss before the logits."""
+    return next((tensor for tensor in tensors if tensor.dim()), tensors[0] if tensors else None)
 
 
-def _channels_of(module: nn.Module, tensor: Tensor) -> int | None:
-    """The axis of the channels of what it takes and gives; None if it does not say."""
-    second = has_channels_second(module)
-    if second is None:
+def _channels_axis(module: nn.Module, tensor: Tensor) -> int | None:
+    """Return the axis of the channels of a module's input and output; None if its class does not tell."""
+    channels_first = has_channels_first(module)
+    if channels_first is None:
         return None
-    if not second:
+    if not channels_first:
         return -1
     if isinstance(module, nn.modules.conv._ConvNd):
-        return 1 if tensor.dim() == len(module.kernel_size) + 2 else 0  # one image alone has no first axis
+        return 1 if tensor.dim() == len(module.kernel_size) + 2 else 0  # an unbatched image
     if isinstance(module, nn.modules.instancenorm._InstanceNorm):
         return 1 if tensor.dim() != module._get_no_batch_dim() else 0
     return 1 if tensor.dim() > 1 else 0

@@ -1,4 +1,4 @@
-"""Trying out a norm: what a copy of it does to a made-up input, whatever its class says of itself."""
+"""Try a copy of a norm on a synthetic input, to find out which axes it reduces over."""
 
 import copy
 from dataclasses import dataclass
@@ -9,39 +9,42 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_FEW = 4
-_DEEPEST = 4
-_TRUSTED = ("builtins", "torch", "normscope")  # their objects keep no figures of calls
-_MOVE, _HEARD = 100.0, 0.05
-"""By how much a number is changed; and what of it has to come out: less is the rounding of a number minus itself."""
+_SMALL = 4
+_MAX_DEPTH = 4
+_STATELESS = ("builtins", "torch", "normscope")  # objects of these packages do not record calls
+_PERTURBATION, _SMALLEST_RESPONSE = 100.0, 0.05
+"""How much one value is changed, and the smallest change of the output that is not rounding."""
 
 
 @dataclass(frozen=True)
 class NormTrial:
-    """What a norm does to a made-up input, with one number changed, and with constants added.
+    """The response of a norm to a perturbed value, and to added constants.
 
     Args:
-        shares: the axes along which the change was felt.
-        centred: whether a constant added everywhere is taken away.
-        removes_bias: whether a constant added to each channel is.
-        bears_silence: whether zeros come out finite.
-        is_deaf: whether the change was felt nowhere, not even at its own place: each number is its own mean.
+        reduced_axes: the axes along which other outputs changed.
+        is_centered: whether the output ignores a constant added everywhere.
+        removes_bias: whether the output ignores a constant added to each channel.
+        finite_for_zeros: whether the output for zeros is finite.
+        is_constant: whether no output changed, not even at the perturbed position: each value is its own mean.
     """
 
-    shares: tuple[int, ...]
+    reduced_axes: tuple[int, ...]
     is_centered: bool
     removes_bias: bool
-    finite_on_zeros: bool
+    finite_for_zeros: bool
     is_constant: bool = False
 
 
 def try_norm(module: nn.Module, x: Tensor, channels: int) -> NormTrial | None:
-    """Try a copy of the norm on a made-up input like x, but small. The module and random numbers are not touched."""
+    """Try a copy of the norm on a small synthetic input like x. The module and the RNG states are not touched.
+
+    Returns None if the norm cannot be tried.
+    """
     if isinstance(module, nn.SyncBatchNorm) or getattr(module, "sync", False):
-        return None  # it would wait for other processes, which may not be looking
+        return None  # it would wait for other processes
     axis = channels % x.dim() if x.dim() else 0
-    small = tuple(size if i == axis else min(size, _FEW) for i, size in enumerate(x.shape))
-    for shape in (small, (min(_FEW, x.shape[0]), *x.shape[1:])) if x.dim() else ():
+    small = tuple(size if i == axis else min(size, _SMALL) for i, size in enumerate(x.shape))
+    for shape in (small, (min(_SMALL, x.shape[0]), *x.shape[1:])) if x.dim() else ():
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
                 return _trial(module, _synthetic_input(shape, x), channels)
@@ -51,86 +54,86 @@ def try_norm(module: nn.Module, x: Tensor, channels: int) -> NormTrial | None:
 
 
 def _copy_module(module: nn.Module) -> nn.Module:
-    """The same numbers in memory of its own, in training mode, with nobody watching."""
-    twin = copy.copy(module)
+    """Copy a module with its values, in training mode and without hooks."""
+    copied = copy.copy(module)
     for name, value in vars(module).items():
-        hooks = "_hooks" in name and isinstance(value, dict)
-        vars(twin)[name] = type(value)() if hooks else _copy_value(value, _DEEPEST)
-    twin._modules = {name: None if child is None else _copy_module(child) for name, child in module._modules.items()}
-    twin.training = True
-    return twin
+        is_hooks = "_hooks" in name and isinstance(value, dict)
+        vars(copied)[name] = type(value)() if is_hooks else _copy_value(value, _MAX_DEPTH)
+    copied._modules = {name: None if child is None else _copy_module(child) for name, child in module._modules.items()}
+    copied.training = True
+    return copied
 
 
-def _copy_value(value: Any, deepest: int) -> Any:
-    """A copy of what a call may change: numbers in memory, and what holds them. All else is shared."""
+def _copy_value(value: Any, depth: int) -> Any:
+    """Copy what a call may change: tensors, arrays and their containers. Share everything else."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Tensor):
-        numbers = value.detach().clone()
-        return nn.Parameter(numbers, value.requires_grad) if isinstance(value, nn.Parameter) else numbers
+        tensor = value.detach().clone()
+        return nn.Parameter(tensor, value.requires_grad) if isinstance(value, nn.Parameter) else tensor
     if isinstance(value, np.ndarray):
         return value.copy()
-    if deepest == 0 or isinstance(value, type | ModuleType | nn.Module) or callable(value):
+    if depth == 0 or isinstance(value, type | ModuleType | nn.Module) or callable(value):
         return value
     if isinstance(value, dict):
         made = copy.copy(value)
         for key in made:
-            made[key] = _copy_value(made[key], deepest - 1)
+            made[key] = _copy_value(made[key], depth - 1)
         return made
     if type(value) in (list, tuple, set):
-        return type(value)(_copy_value(item, deepest - 1) for item in value)
-    if type(value).__module__.partition(".")[0] in _TRUSTED:
+        return type(value)(_copy_value(item, depth - 1) for item in value)
+    if type(value).__module__.partition(".")[0] in _STATELESS:
         return value
     if hasattr(value, "__dict__"):
         made = copy.copy(value)
         for name, item in vars(value).items():
-            vars(made)[name] = _copy_value(item, deepest - 1)
+            vars(made)[name] = _copy_value(item, depth - 1)
         return made
     return value
 
 
 def _synthetic_input(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Numbers of all sizes from -1 to 1, without touching a generator of random ones."""
+    """Return values between -1 and 1 that look random, without using an RNG."""
     count = 1
     for size in shape:
         count *= size
-    places = torch.arange(count, dtype=torch.float64, device="cpu")
-    return torch.sin(places * 12.9898 + 0.5 * torch.sin(places * 78.233)).reshape(shape).to(like)
+    positions = torch.arange(count, dtype=torch.float64, device="cpu")
+    return torch.sin(positions * 12.9898 + 0.5 * torch.sin(positions * 78.233)).reshape(shape).to(like)
 
 
 def _trial(module: nn.Module, x: Tensor, channels: int) -> NormTrial:
-    first_twin = _copy_module(module)
-    for parameter in first_twin.parameters():
-        parameter[parameter == 0] = 1.0  # a gain that starts at zero would hide all that there is to see
+    template = _copy_module(module)
+    for parameter in template.parameters():
+        parameter[parameter == 0] = 1.0  # a zero weight would hide everything
 
-    def fresh(y: Tensor) -> Tensor:
-        # A new twin each time: a norm with a memory is another one after a call. Its forward is called as the class
-        # has it: what hangs on all modules of torch, or was put in the place of this one's forward, is not for it.
-        z: Tensor = type(module).forward(_copy_module(first_twin), y)
+    def run(y: Tensor) -> Tensor:
+        # A new copy each time, since a call may update running statistics. Call the forward of the class, to bypass
+        # global hooks and patched instances.
+        z: Tensor = type(module).forward(_copy_module(template), y)
         return z
 
-    plain = fresh(x)
+    plain = run(x)
     size = plain.float().abs().amax()
     first = (0,) * x.dim()
     moved = x.clone()
-    moved[first] += _MOVE
-    change = (fresh(moved).float() - plain.float()).abs()
+    moved[first] += _PERTURBATION
+    change = (run(moved).float() - plain.float()).abs()
     changed = change > 1e-4 * size
-    shares = []
+    reduced_axes = []
     for axis in range(x.dim()):
         along = changed[tuple(slice(None) if i == axis else 0 for i in range(x.dim()))]
         if bool(along[1:].any()):
-            shares.append(axis)
-    is_centered = _same(fresh(x + 0.5), plain)
-    rest = [axis for axis in range(x.dim()) if axis not in shares]
-    # A norm over the batch keeps its channels apart along the one axis that it does not share, wherever that is.
-    axis = rest[0] if 0 in shares and len(rest) == 1 else channels % x.dim()
+            reduced_axes.append(axis)
+    is_centered = _is_equal(run(x + 0.5), plain)
+    rest = [axis for axis in range(x.dim()) if axis not in reduced_axes]
+    # The channels of a norm over the batch lie along the one axis that it does not reduce over.
+    axis = rest[0] if 0 in reduced_axes and len(rest) == 1 else channels % x.dim()
     steps = torch.linspace(-0.5, 0.5, x.shape[axis]).to(x).reshape([-1 if i == axis else 1 for i in range(x.dim())])
-    finite_on_zeros = bool(torch.isfinite(fresh(torch.zeros_like(x))).all())
-    is_constant = not shares and bool(change.amax() < _HEARD)
-    return NormTrial(tuple(shares), is_centered, _same(fresh(x + steps), plain), finite_on_zeros, is_constant)
+    finite_for_zeros = bool(torch.isfinite(run(torch.zeros_like(x))).all())
+    is_constant = not reduced_axes and bool(change.amax() < _SMALLEST_RESPONSE)
+    return NormTrial(tuple(reduced_axes), is_centered, _is_equal(run(x + steps), plain), finite_for_zeros, is_constant)
 
 
-def _same(y: Tensor, z: Tensor) -> bool:
-    # Constants of 0.5 move what is not centred by much; half types and eps move it by little.
+def _is_equal(y: Tensor, z: Tensor) -> bool:
+    # Adding 0.5 changes the output of a norm that is not centered by much; half precision and eps change it by little.
     return bool((y.float() - z.float()).abs().amax() < 0.05 * z.float().abs().amax())

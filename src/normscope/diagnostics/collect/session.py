@@ -1,4 +1,4 @@
-"""What those who watch modules and those who watch functions share: who is running, what is known of tensors."""
+"""State of a running x-ray, shared by the module hooks and the function tracer."""
 
 import math
 import threading
@@ -11,69 +11,73 @@ from torch import Tensor, nn
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
-from normscope.diagnostics.collect.hooks import Hook, HookHandles
 from normscope.diagnostics.collect.losses import ProbabilityTracker
 from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorRegistry
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.moments import Moments
+from normscope.tracing.hooks import Hook, HookHandles
+from normscope.tracing.lineage import TensorLineage
 
-_LOSSES = 1000
-"""So many are kept, and after them the first that is not finite."""
+_MAX_LOSSES = 1000
+"""Losses that are kept. The first non-finite loss after them is kept too."""
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass
 class CallFrame:
-    """A module that is running: who it is, and how often it has called each function so far."""
+    """A running call of a module."""
 
     module: nn.Module
     accumulator: ModuleAccumulator
     functions: dict[str, int] = field(default_factory=dict)
+    """The number of calls of each function so far."""
     joins: int = 0
     finite_inputs: bool = True
     masked_inputs: bool = False
-    """It was given minus infinity, as masks have it: beside its first input, such a mask counts as finite."""
+    """Whether an input contains minus infinity, as attention masks do. After the first input, it counts as finite."""
     channels: int = -1
     after_join: tuple[JoinLocation, str] | None = None
-    """The addition whose sum it was given, and its own name, if it is a norm."""
-    place: str = ""
-    """Who made what it was given."""
+    """For a norm: the residual addition whose sum is its input, and the norm's name."""
+    input_origin: str = ""
+    """The producer of its input."""
+    input_lineage: int | None = None
     skipped: bool = False
-    """Computed once more on the way back, for a checkpoint: nothing is counted."""
+    """Whether the call is a recomputation for a checkpoint, which is not counted."""
 
 
-class _Running(threading.local):
-    """The modules that are running, of each thread its own."""
+class _CallStack(threading.local):
+    """The running calls of each thread."""
 
     def __init__(self) -> None:
-        self.stack: list[CallFrame] = []
+        self.frames: list[CallFrame] = []
 
 
 class XraySession:
-    """The state of an x-ray while it looks."""
+    """The state of an x-ray while it is active."""
 
     def __init__(self) -> None:
         self.accumulators: dict[str, ModuleAccumulator] = {}
-        self.functions: dict[str, list[str]] = {}  # of each module, the functions that it called
+        self.functions: dict[str, list[str]] = {}  # the functions that each module called
         self.registry = TensorRegistry()
+        self.lineage = TensorLineage()
         self.losses: list[record.LossRecord] = []
         self.probabilities = ProbabilityTracker()
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
         self.is_active = False
-        self.unreal_gradient_found = False
+        self.found_non_finite_gradient = False
         self._order = 0
-        self._running = _Running()
+        self._calls = _CallStack()
         self._lock = threading.RLock()
         self._reported_failures: set[tuple[str, type[Exception]]] = set()
         self._handles = HookHandles()
 
     @property
     def stack(self) -> list[CallFrame]:
-        """The modules that are running in this thread, the outermost first."""
-        return self._running.stack
+        """The running calls of this thread, the outermost first."""
+        return self._calls.frames
 
     def next_order(self) -> int:
         self._order += 1
@@ -82,9 +86,8 @@ class XraySession:
     def notice(self, text: str) -> None:
         self.notices[text] = None
 
-    def guarded(self, where: str, work: Callable[..., _Found], *args: Any) -> _Found | None:
-        """Do a piece of the x-ray's own work, one thread at a time; what goes wrong in it is told, and never raised
-        into the model's own run."""
+    def guarded(self, where: str, work: Callable[..., _Result], *args: Any) -> _Result | None:
+        """Run a part of the x-ray, one thread at a time. An error becomes a notice and never reaches the model."""
         try:
             with self._lock:
                 return work(*args)
@@ -93,26 +96,27 @@ class XraySession:
             return None
 
     def report_failure(self, where: str, error: Exception) -> None:
-        """Say that something could not be looked at; once for each place and kind of error."""
+        """Add a notice about an error of the x-ray, once for each place and type."""
         kind = (where, type(error))
         if kind not in self._reported_failures:
             self._reported_failures.add(kind)
-            self.notice(f"{where} could not be looked at: {type(error).__name__}: {' '.join(str(error).split()):.200}")
+            self.notice(f"could not measure {where}: {type(error).__name__}: {' '.join(str(error).split()):.200}")
 
     def stop(self) -> None:
         self.is_active = False
         self._handles.remove()
-        self._running = _Running()
+        self._calls = _CallStack()
         self.registry.clear()
+        self.lineage.clear()
         self.probabilities.clear()
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is to be looked at now: after the block, and while torch writes down what a model does."""
+        """Whether nothing is recorded now: outside of the block, and during torch.jit.trace."""
         if not self.is_active:
             return True
         if torch._C._is_tracing():
-            self.notice("torch.jit.trace: what the model did while it was traced was not looked at")
+            self.notice("calls during torch.jit.trace were not recorded")
             return True
         return False
 
@@ -120,51 +124,51 @@ class XraySession:
     def is_skipping(self) -> bool:
         return bool(self.stack) and self.stack[-1].skipped
 
-    def add_loss(self, value: float, classes: int, given: str | None = None, given_by: str | None = None) -> None:
-        first_unreal = not math.isfinite(value) and math.isfinite(self.losses[-1].value) if self.losses else False
-        if len(self.losses) < _LOSSES or first_unreal:
-            self.losses.append(record.LossRecord(value, classes, given, given_by))
+    def add_loss(self, value: float, classes: int, function: str | None = None, module: str | None = None) -> None:
+        """Add a loss. `function` and `module` tell what computed probabilities that were passed as logits."""
+        is_first_non_finite = bool(self.losses) and math.isfinite(self.losses[-1].value) and not math.isfinite(value)
+        if len(self.losses) < _MAX_LOSSES or is_first_non_finite:
+            self.losses.append(record.LossRecord(value, classes, function, module))
 
     def watch_gradient(self, tensor: Tensor, accumulator: ModuleAccumulator) -> None:
-        """When the loss's gradient of a tensor comes, measure it for the one that made the tensor."""
+        """Measure the gradient of a tensor when it arrives, for the module that produced the tensor."""
         if not tensor.requires_grad or not is_measurable(tensor):
             return
         consumers = self.registry.of(tensor).consumers
 
-        def take(gradient: Tensor) -> None:
-            found = self.registry.moments(gradient)
-            accumulator.add_gradient(found, gradient)
-            if found.non_finite and not self.unreal_gradient_found:
-                self._blame(accumulator, consumers)
+        def add_gradient(gradient: Tensor) -> None:
+            moments = self.registry.moments(gradient)
+            accumulator.add_gradient(moments, gradient)
+            if moments.non_finite and not self.found_non_finite_gradient:
+                self._locate_non_finite_gradient(accumulator, consumers)
 
         def hook(gradient: Tensor) -> None:
             if self.is_loss_gradient(gradient):
-                self.guarded(f"the gradient of `{accumulator.name}`", take, gradient)
+                self.guarded(f"the gradient of `{accumulator.name}`", add_gradient, gradient)
 
         self._handles.add(tensor.register_hook(Hook(hook)))
 
     def is_loss_gradient(self, gradient: Tensor) -> bool:
-        """Whether it is a gradient of the loss. One that will itself be differentiated, such as that of a penalty on
-        gradients, is a part of the way forward."""
+        """Whether a gradient is that of the loss, and not one that is differentiated again (a gradient penalty)."""
         if not self.is_active or not is_measurable(gradient):
             return False
         if torch.is_grad_enabled():
-            self.notice("gradients that were made with create_graph=True are not counted: they are a part of the loss")
+            self.notice("gradients computed with create_graph=True were not recorded: they are part of the loss")
             return False
         return True
 
-    def _blame(self, maker: ModuleAccumulator, consumers: list[str]) -> None:
-        """The gradient of a tensor is not finite, for the first time: it was made by one of those that read the tensor.
+    def _locate_non_finite_gradient(self, producer: ModuleAccumulator, consumers: list[str]) -> None:
+        """Mark the module that made the first non-finite gradient: the innermost consumer of the tensor.
 
-        The innermost one is meant, which is the last that was given it before another began.
+        The innermost consumer is the last one whose own output has a finite gradient.
         """
-        self.unreal_gradient_found = True
+        self.found_non_finite_gradient = True
         for name in reversed(consumers):
-            reader = self.accumulators[name]
-            if reader.gradient is None or not reader.gradient.non_finite:
-                reader.made_unreal_gradient = True
+            consumer = self.accumulators[name]
+            if consumer.gradient is None or not consumer.gradient.non_finite:
+                consumer.produced_non_finite_gradient = True
                 return
-        maker.made_unreal_gradient = True
+        producer.produced_non_finite_gradient = True
 
     def moments(self, tensor: Tensor) -> Moments:
         return self.registry.moments(tensor)

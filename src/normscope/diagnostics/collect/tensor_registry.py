@@ -1,4 +1,4 @@
-"""What is known of tensors that are still alive: so that none is measured twice, and that it is known who made it."""
+"""Remember what is known about live tensors: their statistics, and which modules produced and consumed them."""
 
 import weakref
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from torch import Tensor
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.moments import Moments, compute_moments
 
-_SOME = 4  # numbers along each axis
+_SAMPLES = 4  # along each axis
 
 
 @dataclass
 class JoinLocation:
-    """Which addition made a tensor: the number of it in the module's call, and the module."""
+    """The residual addition that made a tensor: the module, and the index of the addition in the module's call."""
 
     module: str
     index: int
@@ -22,18 +22,18 @@ class JoinLocation:
 
 @dataclass
 class TensorEntry:
-    """A tensor that was seen.
+    """What is known about a tensor.
 
     Args:
-        born: the place in time at which it was first seen.
-        moments: of its numbers; None if nobody asked yet.
-        makers: the modules (or functions) that made it, the innermost first.
-        behind: if it is what some made times a factor, or with some of it dropped: those.
-        readers: the modules that were given it.
+        created_at: the logical time at which the tensor was first seen.
+        moments: the statistics of its values; None if not measured yet.
+        producers: the modules or functions that produced it, the innermost first.
+        scaled_from: the producers of the tensor that was scaled, or had values dropped, to make this one.
+        consumers: the modules that took it as an input.
         channels: the axis of its units or channels.
-        join: the addition that made it.
-        normed: the addition whose sum was normalized to make it, and the norm.
-        unsure: whether it may be changed in a way that torch does not count: it is measured each time.
+        join: the residual addition that made it.
+        normalized_join: the residual addition whose sum was normalized to make it, and the name of the norm.
+        needs_remeasure: whether it may change without a new version, so that it is measured on every use.
     """
 
     created_at: int
@@ -47,41 +47,38 @@ class TensorEntry:
     needs_remeasure: bool = False
 
     @property
-    def place(self) -> str:
-        """Who made it: a module, a function, or an addition; "" if that is not known."""
+    def origin(self) -> str:
+        """The module, function or addition that produced the tensor; "" if unknown."""
         if self.producers or self.scaled_from:
             return (self.producers or self.scaled_from)[0]
         return "" if self.join is None else f"{self.join.module}.add()".lstrip(".")
 
 
 class TensorRegistry:
-    """The tensors seen in this pass, by identity; they are not kept alive by it."""
+    """Entries of live tensors, by identity. It does not keep tensors alive."""
 
     def __init__(self) -> None:
-        self._seen: dict[
-            int, tuple[weakref.ref[Tensor], int, TensorEntry]
-        ] = {}  # with how often it was changed in place
+        self._entries: dict[int, tuple[weakref.ref[Tensor], int, TensorEntry]] = {}  # with the version of the tensor
         self._clock = 0
 
     def of(self, tensor: Tensor) -> TensorEntry:
-        """What is known of a tensor; a new entry if it was never seen, or has been changed in place since."""
-        entry = self._seen.get(id(tensor))
-        if entry is not None and entry[0]() is tensor and entry[1] == version_of(tensor):
-            return entry[2]
+        """Return the entry of a tensor: a new one if the tensor is new or was changed in place."""
+        known = self._entries.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[1] == version_of(tensor):
+            return known[2]
         return self.renew(tensor)
 
     def renew(self, tensor: Tensor) -> TensorEntry:
-        """Forget what was known of it: it is new."""
+        """Replace the entry of a tensor by a new one."""
         self._clock += 1
         entry = TensorEntry(self._clock, channels=1 if tensor.dim() >= 4 else -1, needs_remeasure=tensor.is_inference())
         self.share(tensor, entry)
         return entry
 
     def share(self, tensor: Tensor, entry: TensorEntry) -> None:
-        """Let a tensor have another's entry: it is the same numbers, seen from another side."""
-        key = id(tensor)
-        seen = self._seen
-        seen[key] = (weakref.ref(tensor, lambda _: seen.pop(key, None)), version_of(tensor), entry)
+        """Let a tensor share the entry of another one with the same values."""
+        key, entries = id(tensor), self._entries
+        entries[key] = (weakref.ref(tensor, lambda _: entries.pop(key, None)), version_of(tensor), entry)
 
     def moments(self, tensor: Tensor) -> Moments:
         entry = self.of(tensor)
@@ -90,20 +87,19 @@ class TensorRegistry:
         return entry.moments
 
     def clear(self) -> None:
-        self._seen.clear()
+        self._entries.clear()
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often it was changed in place. For tensors made in inference mode torch does not count: some of their numbers
-    stand for it, in which a change of all of them shows."""
+    """Return the version counter of a tensor. Inference tensors have none: a hash of some of their values serves."""
     if not tensor.is_inference():
         return tensor._version
     if not tensor.numel() or not is_measurable(tensor):
         return 0
-    some = tensor[tuple(slice(None, None, -(-size // _SOME)) for size in tensor.shape)]
-    return hash(some.double().cpu().numpy().tobytes())
+    sample = tensor[tuple(slice(None, None, -(-size // _SAMPLES)) for size in tensor.shape)]
+    return hash(sample.double().cpu().numpy().tobytes())
 
 
 def in_backward() -> bool:
-    """Whether autograd is on its way back: a module that is called then is computed once more for a checkpoint."""
+    """Whether autograd runs backward. A module called then is recomputed for a checkpoint."""
     return torch._C._current_graph_task_id() != -1

@@ -1,4 +1,4 @@
-"""Weights that take part and are not the model's: those of layers in a plain list, or of layers made in forward."""
+"""Find parameters that are used but not registered: of layers in a plain list, or created in forward."""
 
 import itertools
 import weakref
@@ -8,59 +8,73 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics import record
-from normscope.diagnostics.collect.flops import ADDED_MATMULS, CONVOLUTIONS, MATMULS, RECURRENT, TRANSPOSED_CONVOLUTIONS
 from normscope.diagnostics.collect.tensor_registry import TensorRegistry
-from normscope.diagnostics.collect.tensors import is_measurable, tensors_in
+from normscope.diagnostics.collect.tensors import is_measurable
+from normscope.tracing.function_kinds import (
+    ADDED_MATMULS,
+    CONVOLUTIONS,
+    MATMULS,
+    RECURRENT,
+    TRANSPOSED_CONVOLUTIONS,
+)
+from normscope.tracing.nested_tensors import tensors_in
 
 _PRODUCTS = {"linear", "bilinear", "embedding", "embedding_bag", "einsum"}
 _PRODUCTS |= CONVOLUTIONS | TRANSPOSED_CONVOLUTIONS | MATMULS | ADDED_MATMULS | RECURRENT
-_EITHER = MATMULS | ADDED_MATMULS | {"einsum"}
-"""Here a weight may stand first; in others that is the place of the input."""
-_DEEPEST = 3
+_WEIGHT_MAY_BE_FIRST = MATMULS | ADDED_MATMULS | {"einsum"}
+"""Functions whose first argument may be a weight. For all others it is the input."""
+_MAX_DEPTH = 3
 """Recurrent layers and einsum take their weights in a list."""
+
+_Use = tuple[str, str, tuple[int, ...]]
+"""The module, the function, and the shape of the parameter."""
 
 
 class UnregisteredParameters:
-    """Looks at what functions multiply by: a leaf that asks for a gradient is a weight, whoever has it.
+    """Check the operands of products: a leaf tensor that requires a gradient is a parameter.
 
-    It is asked whose a weight is when it is used: torch.func.functional_call lends weights to a model for one call.
-    What was given to a module is an input, and without gradients a hidden teacher is as it should be.
+    Ownership is checked at the time of use: torch.func.functional_call swaps parameters for one call. A tensor that was
+    given to a module is an input. Without gradients there is nothing to report: a hidden teacher is fine.
 
     Args:
-        model: the one that should have the weights.
+        model: the model that should own the parameters.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._own = set(map(id, model.parameters()))
-        self._seen: dict[int, tuple[weakref.ref[Tensor], tuple[str, str, tuple[int, ...]]]] = {}
-        self._found: dict[tuple[str, str, tuple[int, ...]], int] = {}
+        self._seen: dict[int, tuple[weakref.ref[Tensor], _Use]] = {}
+        self._found: dict[_Use, int] = {}
 
     def check_call(
-        self, place: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: TensorRegistry
+        self, module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: TensorRegistry
     ) -> None:
         if name not in _PRODUCTS or not torch.is_grad_enabled():
             return
-        for tensor in tensors_in((args, tuple(kwargs.values())), _DEEPEST):
-            # Nearly all are no leaves, or the model's own: that is asked first.
+        for tensor in tensors_in((args, tuple(kwargs.values())), _MAX_DEPTH):
+            # Most tensors are no leaves, or belong to the model: check that first.
             if not (tensor.requires_grad and tensor.is_leaf) or id(tensor) in self._own or not is_measurable(tensor):
                 continue
-            is_input = tensor is args[0] and name not in _EITHER if args else False
-            if (is_input and not isinstance(tensor, nn.Parameter)) or known.of(tensor).consumers or self._has(tensor):
+            is_input = tensor is args[0] and name not in _WEIGHT_MAY_BE_FIRST if args else False
+            if (
+                (is_input and not isinstance(tensor, nn.Parameter))
+                or known.of(tensor).consumers
+                or self._is_owned(tensor)
+            ):
                 continue
-            self._add(tensor, (place, name, tuple(tensor.shape)))
+            self._add(tensor, (module, name, tuple(tensor.shape)))
 
-    def _has(self, tensor: Tensor) -> bool:
+    def _is_owned(self, tensor: Tensor) -> bool:
         return any(tensor is own for own in itertools.chain(self._model.parameters(), self._model.buffers()))
 
-    def _add(self, tensor: Tensor, use: tuple[str, str, tuple[int, ...]]) -> None:
+    def _add(self, tensor: Tensor, use: _Use) -> None:
         before = self._seen.get(id(tensor))
         if before is None or before[0]() is not tensor:
             self._seen[id(tensor)] = (weakref.ref(tensor), use)
             self._found[use] = self._found.get(use, 0) + 1
 
     def take_step(self, parameters: list[Tensor]) -> None:
-        """Those that an optimiser has are in good hands."""
+        """Forget parameters that an optimizer steps."""
         for parameter in parameters:
             before = self._seen.get(id(parameter))
             if before is not None and before[0]() is parameter:

@@ -1,65 +1,65 @@
-"""Whether gradients are emptied between steps, or pile up: told by one matrix, the first that gets a gradient."""
+"""Detect a missing zero_grad: check one weight matrix, the first that receives a gradient."""
 
 import torch
 from torch import Tensor
 
 _SAMPLE = 256
-"""So many of its numbers are kept."""
+"""Elements of the gradient that are kept."""
 
-_NEAR = 1e-2
-"""Two gradients are the same if they are so much of their size apart: half types round by less."""
+_TOLERANCE = 1e-2
+"""Relative difference below which two gradients are equal. Half precision rounds by less."""
 
-_SAME, _OTHER = 1 - 1e-4, 0.99
-"""The cosines of gradients that are the same but for a factor, as clipping has one, and of those that are not."""
+_PARALLEL, _NOT_PARALLEL = 1 - 1e-4, 0.99
+"""Cosine similarity above which gradients are equal up to a factor, as after clipping, and below which they are not."""
 
 
 class ZeroGradTracker:
-    """Holds the gradient that a step is made with against those that came since the step before.
+    """Compare the gradient of each optimizer step with the gradients that arrived since the step before.
 
-    If they were emptied between, it is the sum of what came since, but for a factor. If not, it is that and what was
-    there before. What fits neither, since somebody else has changed the gradients, is not judged.
+    After zero_grad the gradient is their sum, up to a factor. Without zero_grad it also contains the gradient of the
+    step before. If neither fits, something else changed the gradients, and the step is not counted.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        self._judge: Tensor | None = None
+        self._parameter: Tensor | None = None
         self._before: Tensor | None = None
         self._since: Tensor | None = None
 
     def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        """A gradient came to a weight."""
-        if gradient.is_sparse or (self._judge is not None and parameter is not self._judge):
+        """Add a gradient that a parameter received."""
+        if gradient.is_sparse or (self._parameter is not None and parameter is not self._parameter):
             return
-        if self._judge is None and gradient.dim() >= 2 and bool(_sample(gradient).any()):
-            self._judge = parameter  # a bias of two classes has a gradient of one direction only
-        if parameter is self._judge:
+        if self._parameter is None and gradient.dim() >= 2 and bool(_sample(gradient).any()):
+            self._parameter = parameter  # no bias: that of two classes has gradients of one direction only
+        if parameter is self._parameter:
             self._since = _sample(gradient) if self._since is None else self._since + _sample(gradient)
 
     def take_step(self, parameters: list[Tensor]) -> None:
-        """An optimiser that has these weights is about to step."""
-        judge, since = self._judge, self._since
-        if judge is None or since is None or judge.grad is None or not any(judge is p for p in parameters):
+        """Check the gradient before an optimizer steps these parameters."""
+        parameter, since = self._parameter, self._since
+        if parameter is None or since is None or parameter.grad is None or not any(parameter is p for p in parameters):
             return
-        now = _sample(judge.grad)
+        now = _sample(parameter.grad)
         if self._before is not None:
-            self.steps += _is_piled(now, self._before + since, since)
+            self.steps += _is_accumulated(now, self._before + since, since)
         self._before, self._since = now, None
 
 
 def _sample(gradient: Tensor) -> Tensor:
-    """Some of its numbers, always the same ones, in memory of their own."""
+    """Return a copy of some elements, always the same ones."""
     flat = gradient.detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // _SAMPLE))].to(torch.float64, copy=True)
 
 
-def _is_piled(now: Tensor, whole: Tensor, since: Tensor) -> bool:
-    if _is_near(now, whole):
-        return not _is_near(now, since)
-    return _cosine(now, whole) >= _SAME and _cosine(now, since) < _OTHER  # clipped
+def _is_accumulated(now: Tensor, whole: Tensor, since: Tensor) -> bool:
+    if _is_close(now, whole):
+        return not _is_close(now, since)
+    return _cosine(now, whole) >= _PARALLEL and _cosine(now, since) < _NOT_PARALLEL  # clipped
 
 
-def _is_near(a: Tensor, b: Tensor) -> bool:
-    return float((a - b).norm()) <= _NEAR * float(b.norm())
+def _is_close(a: Tensor, b: Tensor) -> bool:
+    return float((a - b).norm()) <= _TOLERANCE * float(b.norm())
 
 
 def _cosine(a: Tensor, b: Tensor) -> float:
