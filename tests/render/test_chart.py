@@ -55,7 +55,7 @@ def test_a_line_without_a_point_is_not_in_the_legend() -> None:
     assert "step 0</span>" not in figure
     assert "step 5</span>" in figure
     alone = draw_chart(Chart("Gradient", "layer", "rms", [zeros], log_y=True))
-    assert "There is nothing to draw yet." in alone
+    assert "No data yet." in alone
     assert "<svg" not in alone
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
-from normscope.render.svg_page import svg_document, text
+from normscope.render.svg import svg_document, text
 
 EDGE = 28  # the free space around everything
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell

@@ -1,1 +1,1 @@
-"""What every display shares: words for numbers, scales and charts, and pages that need nothing but a browser."""
+"""Shared rendering: number formatting, axis scales, SVG charts and self-contained HTML pages."""

@@ -1,4 +1,4 @@
-"""Axes: where a value goes, and where the round numbers are."""
+"""Axis scales: map values to pixels and choose ticks."""
 
 import math
 import sys
@@ -9,12 +9,12 @@ _LEAST, _GREATEST = math.ulp(0.0), sys.float_info.max
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places on the page.
+    """A linear or logarithmic map from values to pixels.
 
     Args:
-        low, high: the values at the ends; on a logarithmic scale above zero.
-        start, end: the places of the ends.
-        log: whether equal distances are equal ratios.
+        low, high: values at the ends; above zero on a log scale.
+        start, end: pixels of the ends.
+        log: use a logarithmic scale.
 
     >>> scale = Scale(0, 10, start=100, end=200)
     >>> scale.position(5), scale.ticks(5)
@@ -36,12 +36,12 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, max_ticks: int) -> list[float]:
-        """Round values on the scale, about so many at max_ticks."""
+        """Round values on the scale, about `max_ticks` of them."""
         return _log_ticks(self.low, self.high, max_ticks) if self.log else _linear_ticks(self.low, self.high, max_ticks)
 
 
 def fit_scale(values: list[float], start: float, end: float, *, log: bool = False, margin: float = 0.05) -> Scale:
-    """A scale on which all of the values have room, with some margin at both ends.
+    """Fit a scale to the values, with a margin at both ends.
 
     >>> fit_scale([2.0, 2.0], 0, 100)
     Scale(low=1.5, high=2.5, start=0, end=100, log=False)
@@ -56,15 +56,15 @@ def fit_scale(values: list[float], start: float, end: float, *, log: bool = Fals
 
 
 def extend_to_tick(scale: Scale, values: list[float], max_ticks: int) -> Scale:
-    """The scale, begun lower if need be, so that a round number stands at or below the least of the values.
+    """Extend the scale, if needed, so that it has a tick at or below the smallest value.
 
-    >>> extend_to_tick(Scale(0.9, 3.1, 0, 100), [1.2, 3.0], 5).low  # 1 is there already
+    >>> extend_to_tick(Scale(0.9, 3.1, 0, 100), [1.2, 3.0], 5).low  # already has a tick at 1
     0.9
     >>> extend_to_tick(Scale(1.2, 3.1, 0, 100), [1.3, 3.0], 5).low
     1.0
     """
     known = [value for value in values if math.isfinite(value) and (value > 0 or not scale.log)]
-    for _ in range(9):  # a longer scale may have wider steps, and then none at this end again
+    for _ in range(9):  # a longer scale may have wider steps and lose the tick
         ticks = scale.ticks(max_ticks)
         if not known or (ticks and ticks[0] <= min(known)):
             break
@@ -73,7 +73,7 @@ def extend_to_tick(scale: Scale, values: list[float], max_ticks: int) -> Scale:
 
 
 def _lower(scale: Scale, max_ticks: int) -> float:
-    """The next round number below a scale."""
+    """The next round number below the scale."""
     if not scale.log:
         step = _step(scale.low, scale.high, max_ticks)
         return math.floor(scale.low / step + 1e-9) * step
@@ -83,7 +83,7 @@ def _lower(scale: Scale, max_ticks: int) -> float:
 
 
 def tick_label(value: float) -> str:
-    """A round value in few characters.
+    """Format a tick value compactly.
 
     >>> [tick_label(v) for v in (0.0, 0.25, 2.0, 1500.0, 20000.0, 3e6, 1e-4, 2.5e-5)]
     ['0', '0.25', '2', '1500', '20k', '3M', '1e-4', '2.5e-5']
@@ -106,7 +106,7 @@ def _linear_ticks(low: float, high: float, max_ticks: int) -> list[float]:
 
 
 def _step(low: float, high: float, max_ticks: int) -> float:
-    """A round distance, of which about so many fit in between."""
+    """A round step for about `max_ticks` ticks."""
     rough = (high - low) / max(1, max_ticks)
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
@@ -119,6 +119,6 @@ def _log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
         inside = [tick for tick in ticks if low <= tick <= high]
         if len(inside) <= max_ticks:
             break
-    if len(inside) < 2:  # within a decade: equal steps are easier to read than none
+    if len(inside) < 2:  # within one decade, use linear ticks
         return _linear_ticks(low, high, max_ticks)
     return inside[:: math.ceil(len(inside) / max_ticks)]

@@ -1,14 +1,12 @@
-"""Charts as inline SVG: they need no script and no other file, and follow the page's light or dark.
+"""Charts as inline SVG, without external files, in light and dark mode.
 
-A page that shows charts puts `chart_look.CHART_STYLE` into its style, and may put `chart_look.CHART_SCRIPT` into a
-script, for values where the pointer is.
+A page with charts includes `chart_style.CHART_STYLE` in its CSS and, for tooltips, `chart_style.CHART_SCRIPT`.
 """
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -23,34 +21,35 @@ from normscope.render.chart_axes import (
     tick_marks,
 )
 from normscope.render.curves import Point, downsample, quantile
+from normscope.render.svg import element, escape, polyline_path
 
-MAX_POINTS = 600  # of a line; a screen shows no more
+MAX_POINTS = 600  # per line; a screen shows no more
 MAX_DOTS = 40
-TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # the room around the curves, for the axes' words
-NARROW = 480  # the width whose words can be read on any screen
+TOP, RIGHT, BOTTOM, LEFT = 10, 14, 40, 56  # margins for axis labels
+NARROW = 480  # readable on any screen
 COLORS = ("a", "b", "c", "d", "e", "f", "g", "h")
-"""The classes of lines, each with a colour in light and in dark."""
+"""CSS classes of line colors, defined for light and dark mode."""
 
-Reach = Sequence[tuple[float, float, float]]
-"""At each x how far the values reach: from the second to the third."""
+Interval = Sequence[tuple[float, float, float]]
+"""Triples of x, lower and upper bound."""
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One curve.
+    """One line of a chart.
 
     Args:
-        label: its name in the legend.
-        points: x and y; where y is not finite there is a gap.
-        colour: one of `COLORS`.
-        opacity: below one for what should stay in the background.
-        dots: mark every point, as long as they are few.
-        rough: let single peaks leave the chart, rather than press all the rest flat.
-        dashed: for what is not measured, such as a theory.
-        joined: draw the line between the points; without it they are dots by themselves.
-        reach: how far the values scatter: a band around a line, bars at dots by themselves.
-        reach_is: what the reach shows, such as "95% of each mean": a bar that does not say so can be read in two ways.
-        beside: how far right of its place all of it is drawn, so that lines do not hide each other.
+        label: name in the legend.
+        points: x and y; a non-finite y leaves a gap.
+        color: one of `COLORS`.
+        opacity: below 1 for lines in the background.
+        dots: mark every point, if there are few.
+        clip_outliers: let single peaks leave the chart instead of flattening the rest.
+        dashed: for values that are not measured, such as a theory.
+        connected: connect the points; otherwise draw only dots.
+        interval: uncertainty of the values: a band around a line, error bars at dots.
+        interval_label: what the interval shows, such as "95% of each mean".
+        offset: horizontal shift in pixels, so that lines do not hide each other.
     """
 
     label: str
@@ -61,24 +60,24 @@ class ChartLine:
     clip_outliers: bool = False
     dashed: bool = False
     connected: bool = True
-    interval: Reach = ()
+    interval: Interval = ()
     interval_label: str = ""
     offset: float = 0.0
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over common axes.
+    """A chart with one or more lines.
 
     Args:
-        title, x_label, y_label: what is seen.
-        lines: the curves.
-        levels: values of y that deserve a line across, with a name each.
-        own_levels: a level that is another for each of `names`: what it is called, and its value at each of them.
-        names: what stands below the x axis at 0, 1, 2, ... instead of numbers.
-        from_zero: let y begin at zero, where a share of the whole matters more than small differences.
-        log_x, log_y: whether equal distances are equal ratios.
-        width, height: of the drawing; it is scaled to the room on the page.
+        title, x_label, y_label: texts.
+        lines: the lines.
+        reference_lines: labeled horizontal lines.
+        category_lines: a label, and a reference value for each category.
+        categories: names on the x axis at 0, 1, 2, ... instead of numbers.
+        y_from_zero: start the y axis at zero.
+        log_x, log_y: use logarithmic scales.
+        width, height: size of the drawing; it is scaled to fit the page.
     """
 
     title: str
@@ -95,7 +94,7 @@ class Chart:
     category_lines: tuple[str, Sequence[float]] | None = None
 
     def scales(self) -> tuple[Scale, Scale]:
-        """Of x and of y, with room for everything that is shown."""
+        """The x and y scales, which include everything that is shown."""
         xs = [x for line in self.lines for x, _ in line.points]
         ys = [value for _, value in self.reference_lines] + list(self.category_lines[1] if self.category_lines else ())
         for line in self.lines:
@@ -110,14 +109,14 @@ class Chart:
         if self.categories:
             xs = [-0.3, len(self.categories) - 0.7]
         beside = max((abs(line.offset) for line in self.lines), default=0.0)
-        margin = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # what is drawn beside the first is inside too
+        margin = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # room for offset lines
         x_scale = fit_scale(xs, LEFT, self.width - RIGHT, log=self.log_x, margin=margin)
         y_scale = fit_scale(ys, self.height - BOTTOM, TOP, log=self.log_y)
         return x_scale, extend_to_tick(y_scale, ys, MAX_TICKS)
 
 
 def draw_chart(chart: Chart) -> str:
-    """The chart as a figure, for an HTML page.
+    """Draw the chart as an HTML figure.
 
     >>> figure = draw_chart(Chart("Loss", "step", "nats", [ChartLine("training", [(1, 3.0), (2, 2.0), (3, 1.5)])]))
     >>> figure.startswith('<figure class="chart">'), "<path" in figure
@@ -133,16 +132,16 @@ def draw_chart(chart: Chart) -> str:
     legend += "".join(f'<span class="key">{escape(words)}</span>' for words in describe_intervals(chart))
     caption = f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>"
     if not seen:
-        body = ['<p class="faint">There is nothing to draw yet.</p>']
+        body = ['<p class="faint">No data yet.</p>']
     elif chart.width <= NARROW:
         body = _on_page(chart)
-    else:  # on a narrow screen the words of a wide one would be too small to read
+    else:  # the text of a wide chart would be too small on a narrow screen
         body = _on_page(chart, "wide") + _on_page(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
     return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
 
 
 def describe_intervals(chart: Chart) -> list[str]:
-    """What bars and bands are, once for all lines that have the same.
+    """Describe error bars and bands, once for all lines that share a description.
 
     >>> line = ChartLine("a", [(1, 2.0)], interval=[(1, 1.0, 3.0)], interval_label="95% of each mean")
     >>> describe_intervals(Chart("", "", "", [line]))
@@ -168,19 +167,19 @@ def _on_page(chart: Chart, kind: str = "") -> list[str]:
 
 
 def chart_elements(chart: Chart) -> list[str]:
-    """What is inside of the chart's svg: grid, levels, lines and dots."""
+    """The SVG elements of the chart: grid, reference lines, lines and dots."""
     x, y = chart.scales()
     levels = place_levels(x, y, chart.reference_lines, chart.category_lines)
     body = [*axes(x, y, _marks(chart, x), chart.x_label, chart.y_label), *level_lines(levels)]
     for line in chart.lines:
-        body += _reach(line, chart, x, y)
+        body += _interval(line, chart, x, y)
     for line in chart.lines:
         body += _line(line, chart, x, y)
-    return body + level_names(x, y, levels, _stretches(chart, x, y))
+    return body + level_names(x, y, levels, _segments(chart, x, y))
 
 
 def _marks(chart: Chart, x: Scale) -> list[tuple[float, str]]:
-    """What stands below the x axis, and where; a theory is drawn at more places than were measured."""
+    """Tick positions and labels of the x axis, from measured lines only: a theory has more points."""
     if chart.categories:
         marks = [(float(i), name) for i, name in enumerate(chart.categories)]
         return marks[:: math.ceil(len(marks) / (chart.width // 56))]
@@ -188,8 +187,8 @@ def _marks(chart: Chart, x: Scale) -> list[tuple[float, str]]:
     return tick_marks(x, (at for line in measured for at, _ in line.points))
 
 
-def _stretches(chart: Chart, x: Scale, y: Scale) -> list[Segment]:
-    """All that is drawn, as straight stretches: what a name should not stand on."""
+def _segments(chart: Chart, x: Scale, y: Scale) -> list[Segment]:
+    """Everything drawn, as line segments that labels should avoid."""
     found: list[Segment] = []
     for line in chart.lines:
         places = [place for _, _, place in _placed(line, chart, x, y) if place is not None]
@@ -199,13 +198,13 @@ def _stretches(chart: Chart, x: Scale, y: Scale) -> list[Segment]:
     return found
 
 
-def _reach(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
-    """A band, or bars; what reaches beyond the chart is cut at its edge."""
+def _interval(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
+    """A band or error bars, clipped at the edge of the chart."""
     ends = _ends(line, chart, x, y)
     if line.connected and len(ends) > 1:
         there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
         back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
-        return [f'<polygon class="band {line.color}" points="{" ".join(there + back)}"/>']
+        return [element("polygon", class_=f"band {line.color}", points=" ".join(there + back))]
     return [
         f'<path class="line {line.color}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
         f'{low:.1f}h8"/>'
@@ -214,7 +213,7 @@ def _reach(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
 
 
 def _ends(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
-    """The places of a line's reach: along x, and those of the lower and the upper end."""
+    """Pixel positions of a line's interval: x, lower and upper end."""
     return [
         (x.position(at) + line.offset, _height(low, chart, y), _height(high, chart, y))
         for at, low, high in line.interval
@@ -223,36 +222,30 @@ def _ends(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float
 
 
 def _height(value: float, chart: Chart, y: Scale) -> float:
-    """The place of a value, or the nearest edge."""
+    """Pixel position of a value, clipped to the chart."""
     if chart.log_y and value <= 0:
         return y.start
     return min(max(y.position(value), y.end), y.start)
 
 
 def _line(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
-    path, pen_is_down = [], False
-    for _, _, place in _placed(line, chart, x, y):
-        if place is None:
-            pen_is_down = False
-            continue
-        path.append(f"{'L' if pen_is_down else 'M'}{place[0]:.1f} {place[1]:.1f}")
-        pen_is_down = True
-    kind = "line dashed" if line.dashed else "line"
-    look = f'class="{kind} {line.color}" opacity="{line.opacity:g}"'
-    body = [f'<path {look} d="{" ".join(path)}"/>'] if path and line.connected else []
-    if (line.dots and len(path) <= MAX_DOTS) or len(path) == 1 or not line.connected:
-        for at, value, place in _placed(line, chart, x, y):
-            if place is not None:
-                words = escape(f"{line.label}: {_value(value)} at {_name(chart, at)}")
-                body.append(
-                    f'<circle class="dot {line.color}" opacity="{line.opacity:g}" cx="{place[0]:.1f}" '
-                    f'cy="{place[1]:.1f}" r="3"><title>{words}</title></circle>'
-                )
+    placed = _placed(line, chart, x, y)
+    visible = [(at, value, place) for at, value, place in placed if place is not None]
+    kind, opacity = f"{'line dashed' if line.dashed else 'line'} {line.color}", f"{line.opacity:g}"
+    body = []
+    if visible and line.connected:
+        path = polyline_path((place for _, _, place in placed), separator=" ")
+        body.append(element("path", class_=kind, opacity=opacity, d=path))
+    if (line.dots and len(visible) <= MAX_DOTS) or len(visible) == 1 or not line.connected:
+        for at, value, (left, top) in visible:
+            title = element("title", escape(f"{line.label}: {_value(value)} at {_name(chart, at)}"))
+            dot = {"cx": f"{left:.1f}", "cy": f"{top:.1f}", "r": 3}
+            body.append(element("circle", title, class_=f"dot {line.color}", opacity=opacity, **dot))
     return body
 
 
 def _placed(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, tuple[float, float] | None]]:
-    """The points and where they go, None for a gap. What is beyond the chart's ends stays at its edge."""
+    """Points with their pixel positions, None for a gap; values beyond the axis are clipped."""
     placed: list[tuple[float, float, tuple[float, float] | None]] = []
     shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
     for at, value in downsample(shown, MAX_POINTS, log_x=chart.log_x):
@@ -264,13 +257,13 @@ def _placed(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[flo
 
 
 def _can_be_drawn(chart: Chart, point: Point) -> bool:
-    """Whether a point has a place: on a logarithmic axis only what is above zero has one."""
+    """Whether a point is finite and, on a log axis, above zero."""
     at, value = point
     return math.isfinite(value) and (value > 0 or not chart.log_y) and (at > 0 or not chart.log_x)
 
 
 def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
-    """For the script: each line's name, and its points: the place along x, and what to say there."""
+    """Tooltip data for the script: label and points of each line."""
     return [
         {
             "label": line.label,
@@ -285,7 +278,7 @@ def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
 
 
 def _name(chart: Chart, at: float) -> str:
-    """What stands below a point; those that share a name are drawn side by side, a little off its place."""
+    """The x label of a point; points that share a category are drawn side by side."""
     return f"{chart.x_label} {chart.categories[round(at)] if chart.categories else f'{at:.10g}'}"
 
 
@@ -294,7 +287,7 @@ def _value(value: float) -> str:
 
 
 def _spoken(chart: Chart) -> str:
-    """What a screen reader says: each line's first and last value."""
+    """Text for screen readers: first and last value of each line."""
     parts = []
     for line in chart.lines:
         known = [value for _, value in line.points if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""How charts look on a page, and the script that tells the values where the pointer is."""
+"""CSS of charts, and the script for their tooltips."""
 
 CHART_STYLE = """\
 :root { --a: #2f6fb7; --b: #b35900; --c: #2a7d3f; --d: #8250a8; --e: #0b7f8a; --f: #b0306e; --g: #6b6f00;

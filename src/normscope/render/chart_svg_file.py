@@ -1,18 +1,18 @@
-"""A chart as an SVG file of its own, for documents that cannot hold a page's style: light, with its legend inside."""
+"""A chart as a stand-alone SVG file, for documents without the page's CSS: light mode, with its legend."""
 
 import re
 import textwrap
-from html import escape
 
 from normscope.render.chart import Chart, ChartLine, chart_elements, describe_intervals
 from normscope.render.chart_style import CHART_STYLE
+from normscope.render.svg import escape
 
 HEAD, ROW, GAP = 26, 18, 18
-CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # the width of a letter of the legend and of the title, about
+CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # approximate width of a character in the legend and title
 
 
 def chart_file(chart: Chart) -> str:
-    """The whole file.
+    """Render the file.
 
     >>> lines = [ChartLine("training", [(1, 3.0), (2, 2.0)]), ChartLine("validation", [(1, 3.1), (2, 2.2)], "b")]
     >>> text = chart_file(Chart("Loss", "step", "nats", lines))
@@ -49,7 +49,7 @@ def chart_file(chart: Chart) -> str:
 
 
 def _light_style() -> str:
-    """The rules with their light colours written out: many a viewer of SVG files does not know variables."""
+    """The CSS with variables replaced by light colors: many SVG viewers do not support variables."""
     variables, rules = CHART_STYLE.partition("@media")[0], CHART_STYLE[CHART_STYLE.index(".chart text {") :]
     colors = {"faint": "#59636e", "paper": "#ffffff", "edge": "#d8dee4"}
     colors |= dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", variables))
@@ -57,7 +57,7 @@ def _light_style() -> str:
 
 
 def _legend(chart: Chart) -> list[list[ChartLine]]:
-    """The lines' names in rows that fit."""
+    """Legend entries in rows that fit."""
     rows: list[list[ChartLine]] = []
     place = float(chart.width)
     for line in chart.lines if len(chart.lines) > 1 else ():

@@ -1,4 +1,4 @@
-"""Rich's console for texts that come from anywhere: a terminal does not obey the control characters in them."""
+"""A rich console that neutralizes control characters in untrusted text."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from normscope.render.formatting import printable
 
 
 class SafeConsole(Console):
-    """Rich's console. What is drawn is made printable; what rich itself says to the terminal is left alone.
+    """A rich console that replaces control characters in the text but keeps rich's own.
 
     >>> import io
     >>> file = io.StringIO()

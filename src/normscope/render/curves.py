@@ -1,4 +1,4 @@
-"""Curves of many points, made fit for a chart."""
+"""Smooth and downsample curves for charts."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ Point = tuple[float, float]
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """Each value as the mean of its neighbours on both sides, so that the curve neither lags nor leads.
+    """Smooth with a centered moving average.
 
-    In the beginning, where a curve falls fast, it is the mean of few; later of up to two hundred. Values that are not
-    finite are left out.
+    The window is small at the start, where a curve falls fast, and up to two hundred points later. Non-finite values
+    are dropped.
 
     >>> smooth([(1, 9.0), (2, 6.0), (3, 5.0), (4, 4.0), (5, 3.0), (6, 5.0)])
     [(1, 9.0), (2, 6.0), (3, 5.0), (4, 4.0), (5, 4.0), (6, 4.0)]
@@ -28,9 +28,9 @@ def smooth(points: Sequence[Point]) -> list[Point]:
 
 
 def downsample(points: Sequence[Point], most: int, *, log_x: bool = False) -> list[Point]:
-    """At most so many of the points, in order: of each stretch the lowest and the highest, so that no peak is lost.
+    """Keep at most `most` points, in order: the minimum and maximum of each bin, so that no peak is lost.
 
-    The stretches are equally long on the axis, which may be logarithmic; there x is above zero.
+    Bins have equal width on the axis; on a log axis, x must be above zero.
 
     >>> downsample([(1, 0.0), (2, 5.0), (3, 1.0), (4, 1.0), (5, -2.0), (6, 1.0)], most=4)
     [(1, 0.0), (2, 5.0), (4, 1.0), (5, -2.0)]
@@ -38,22 +38,22 @@ def downsample(points: Sequence[Point], most: int, *, log_x: bool = False) -> li
     if len(points) <= most:
         return list(points)
     places = [math.log(x) if log_x else x for x, _ in points]
-    stretches = max(1, most // 2)
-    length = (places[-1] - places[0]) / stretches or 1.0
+    bins = max(1, most // 2)
+    length = (places[-1] - places[0]) / bins or 1.0
     lowest: dict[int, int] = {}
     highest: dict[int, int] = {}
     for k, (_, y) in enumerate(points):
         if math.isfinite(y):
-            stretch = min(stretches - 1, int((places[k] - places[0]) / length))
-            if y < points[lowest.setdefault(stretch, k)][1]:
-                lowest[stretch] = k
-            if y > points[highest.setdefault(stretch, k)][1]:
-                highest[stretch] = k
+            bin_ = min(bins - 1, int((places[k] - places[0]) / length))
+            if y < points[lowest.setdefault(bin_, k)][1]:
+                lowest[bin_] = k
+            if y > points[highest.setdefault(bin_, k)][1]:
+                highest[bin_] = k
     return [points[k] for k in sorted({*lowest.values(), *highest.values()})]
 
 
 def drops_early(points: Sequence[Point]) -> bool:
-    """Whether half of a fall is over after a twentieth of the way, so that only a logarithmic axis would show it.
+    """Whether half of the decrease happens in the first twentieth, so that a log axis is needed to see it.
 
     >>> drops_early([(x, 1 / x) for x in range(1, 1000)]), drops_early([(x, -x) for x in range(1, 1000)])
     (True, False)
@@ -65,7 +65,7 @@ def drops_early(points: Sequence[Point]) -> bool:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of the values lies.
+    """The value below which this fraction of the values lies.
 
     >>> quantile([3.0, 1.0, 2.0], 0.5)
     2.0

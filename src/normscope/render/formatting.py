@@ -1,11 +1,11 @@
-"""Numbers and texts as people read them."""
+"""Format numbers, sizes, durations and text for display."""
 
 import math
 from collections.abc import Sequence
 
 
 def format_count(number: float) -> str:
-    """A number of things, in three digits.
+    """Format a count with three digits and an SI suffix.
 
     >>> [format_count(n) for n in (7, 999, 1000, 12_345, 999_999, 1_234_567, 2_000_000_000, 10**18, 10**30)]
     ['7', '999', '1.00 k', '12.3 k', '1.00 M', '1.23 M', '2.00 G', '1.00 E', '1.0e+30']
@@ -24,7 +24,7 @@ def format_count(number: float) -> str:
 
 
 def format_bytes(bytes_: float) -> str:
-    """An amount of memory.
+    """Format a size in bytes with a binary unit.
 
     >>> [format_bytes(n) for n in (512 * 2**20, 3 * 2**30, 5 * 2**40, 2**80)]
     ['512 MB', '3.0 GB', '5.0 TB', '1.0e+06 EB']
@@ -37,11 +37,11 @@ def format_bytes(bytes_: float) -> str:
 
 
 def printable(text: str, keep: str = "\n") -> str:
-    """The text without what a terminal would obey: line breaks stay, other spaces become a space, the rest a mark.
+    """Replace control characters: line breaks stay, other whitespace becomes a space, the rest U+FFFD.
 
     Args:
-        text: any.
-        keep: which of these characters stay as they are.
+        text: the text.
+        keep: characters to keep unchanged.
 
     >>> printable("one\\ttwo\\nred\\x1b[31m")
     'one two\\nred�[31m'
@@ -59,7 +59,7 @@ def printable(text: str, keep: str = "\n") -> str:
 
 
 def format_number(number: float | None) -> str:
-    """Any number in three digits; "-" for none.
+    """Format a number with three significant digits; "-" for None.
 
     >>> [format_number(n) for n in (0.0, 0.5, -12.34, 1234.5, 98765.0, 0.00042, 9.9996)]
     ['0', '0.500', '-12.3', '1234', '9.88e4', '4.20e-4', '10.0']
@@ -70,15 +70,15 @@ def format_number(number: float | None) -> str:
         return "-"
     if number == 0 or not math.isfinite(number):
         return f"{number:.0f}".removeprefix("-" if number == 0 else "")
-    mantissa, exponent = f"{number:.2e}".split("e")  # rounded first: 9.9996 is a 10
+    mantissa, exponent = f"{number:.2e}".split("e")  # round first: 9.9996 becomes 10
     power = int(exponent)
     if -3 <= power < 4:
         return f"{number:.{max(0, 2 - power)}f}"
-    return f"{mantissa}e{power}" if abs(power) < 100 else f"{number:.1e}"  # never more than eight characters and a sign
+    return f"{mantissa}e{power}" if abs(power) < 100 else f"{number:.1e}"  # at most eight characters and a sign
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, and without what a terminal would obey.
+    """Join the text into one line, without control characters.
 
     >>> one_line("one\\n  two")
     'one two'
@@ -87,7 +87,7 @@ def one_line(text: str) -> str:
 
 
 def pluralize(number: int, thing: str) -> str:
-    """A number and what it counts.
+    """Format a count with its noun in singular or plural.
 
     >>> pluralize(1, "batch"), pluralize(2, "batch"), pluralize(0, "step")
     ('1 batch', '2 batches', '0 steps')
@@ -97,7 +97,7 @@ def pluralize(number: int, thing: str) -> str:
 
 
 def format_fixed(number: float) -> str:
-    """A number with the same digits after the point each time, so that a column of them can be read.
+    """Format a number with a fixed number of decimals, for columns.
 
     >>> [format_fixed(n) for n in (1.8344, 0.4, 123.4, 2e-5, 4e6)]
     ['1.834', '0.400', '123.400', '2.00e-05', '4.00e+06']
@@ -106,7 +106,7 @@ def format_fixed(number: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A time in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> [format_duration(s) for s in (0.04, 7.24, 59.9, 75, 3600, 7384, 200_000)]
     ['0.0 s', '7.2 s', '1 min 00 s', '1 min 15 s', '1 h 00 min', '2 h 03 min', '2 d 7 h']
@@ -126,7 +126,7 @@ def format_duration(seconds: float) -> str:
 
 
 def quote(text: str, longest: int = 160) -> str:
-    """The text in one line and in quotes, cut where it is too long.
+    """Quote the text in one line, truncated if it is too long.
 
     >>> quote("Once upon  a time\\nthere was a fox.", longest=20)
     '"Once upon a time th…"'

@@ -1,4 +1,4 @@
-"""A page in one file, which asks nobody for anything: no fonts, scripts or pictures from elsewhere."""
+"""Self-contained HTML pages: no external fonts, scripts or images."""
 
 import base64
 import hashlib
@@ -9,14 +9,14 @@ from normscope.render.formatting import printable
 
 
 def html_document(title: str, body: Sequence[str], *, style: str = "", script: str = "") -> str:
-    """A whole HTML page in the look of all of normscope's pages; it may run this script and no other.
+    """Build an HTML page with the shared style; its content security policy allows only this script.
 
     >>> html_document("Losses", ["<p>None yet.</p>"]).startswith("<!DOCTYPE html>")
     True
     """
-    # Only this script may run, whatever a text on the page holds; and nothing may be fetched.
-    fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{fingerprint}'"
+    # The policy allows only this script, whatever text the page contains, and no requests.
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script_hash}'"
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -39,7 +39,7 @@ def html_document(title: str, body: Sequence[str], *, style: str = "", script: s
 
 
 def html_text(value: object) -> str:
-    """Any value as text that is safe in HTML.
+    """Escape any value as HTML text.
 
     >>> html_text("a<b")
     'a&lt;b'

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from normscope.diagnostics.record import AttentionStats
 from normscope.diagnostics.report.panels import LEFT, TITLE, text
 from normscope.render.axis_scale import Scale
 from normscope.render.formatting import format_number
+from normscope.render.svg import escape
 
 MAX_HEADS = 32
 """With more heads, each row is the mean of several."""

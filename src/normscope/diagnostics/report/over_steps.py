@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 
 from normscope.diagnostics.record import XrayRecord
@@ -25,6 +24,7 @@ from normscope.render.axis_scale import Scale, fit_scale
 from normscope.render.chart import Chart, ChartLine, draw_chart
 from normscope.render.formatting import format_number, one_line
 from normscope.render.html_page import html_text
+from normscope.render.svg import element, escape, polyline_path
 
 MAX_LINES = 6
 MAX_CURVES = 24
@@ -114,13 +114,14 @@ def _curves(
 
 
 def _curve(steps: Sequence[float], curve: Sequence[float | None], x: Scale, y: Scale, color: str) -> list[str]:
-    path, pen_is_down = [], False
-    for step, value in zip(steps, curve, strict=True):
-        fits = value is not None and math.isfinite(value) and value > 0
-        if fits and value is not None:
-            path.append(f"{'L' if pen_is_down else 'M'}{x.position(step):.1f} {y.position(clamp_for_log(value)):.1f}")
-        pen_is_down = fits
-    return [f'<path class="line {color}" d="{"".join(path)}"/>'] if path else []
+    points = [
+        (x.position(step), y.position(clamp_for_log(value)))
+        if value is not None and math.isfinite(value) and value > 0
+        else None
+        for step, value in zip(steps, curve, strict=True)
+    ]
+    path = polyline_path(points)
+    return [element("path", class_=f"line {color}", d=path)] if path else []
 
 
 def _few_lines(lines: Sequence[str], most: int = 12) -> str:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from normscope.diagnostics.report.text_columns import fit_left
 from normscope.render.axis_scale import Scale, fit_scale, tick_label
 from normscope.render.formatting import format_number, one_line
+from normscope.render.svg import element, escape, horizontal_line
 
 WIDTH, LEFT, RIGHT = 1000, 64, 16
 TITLE = 26
@@ -82,12 +82,12 @@ def draw_panel(panel: Panel, x: Scale, top: float) -> list[str]:
     body = [_title(panel, top)]
     for tick in y.ticks(max(2, panel.height // 32)):
         place = y.position(tick)
-        body.append(f'<line class="grid" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
+        body.append(horizontal_line("grid", x.start, x.end, place))
         body.append(text(x.start - 7, place + 4, tick_label(tick), "end"))
     body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{start:g}" y2="{start:g}"/>')
     for name, value in panel.levels:
         place = y.position(value)
-        body.append(f'<line class="level" x1="{x.start:g}" x2="{x.end:g}" y1="{place:.1f}" y2="{place:.1f}"/>')
+        body.append(horizontal_line("level", x.start, x.end, place))
         body.append(text(x.end - 4, place - 5, name, "end", kind="level"))
     for trace in panel.traces:
         body += _trace(trace, x, y, start)
@@ -130,13 +130,11 @@ def _trace(trace: PanelSeries, x: Scale, y: Scale, bottom: float) -> list[str]:
 
 
 def _dot(x: float, y: float, value: float, non_finite: bool, color: str, words: str) -> str:
-    title = f"<title>{escape(words)}</title>" if words else ""
+    title = (element("title", escape(words)),) if words else ()
     if non_finite or not math.isfinite(value):
-        cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
-        return f'<path class="cross" d="{cross}">{title}</path>' if title else f'<path class="cross" d="{cross}"/>'
+        return element("path", *title, class_="cross", d=f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8")
     hollow = "" if value > 0 else " hollow"
-    look = f'<circle class="dot {color}{hollow}" cx="{x:.1f}" cy="{y:.1f}" r="3"'
-    return f"{look}>{title}</circle>" if title else f"{look}/>"
+    return element("circle", *title, class_=f"dot {color}{hollow}", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3)
 
 
 def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[list[str], float]:
@@ -154,7 +152,7 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
     elif pitch >= 12:
         for i, (own, _) in enumerate(labels):
             left = x.position(i) + 4
-            turned = f' transform="rotate(-55 {left:.1f} {top + 12:g})"'
+            turned = f"rotate(-55 {left:.1f} {top + 12:g})"
             name = fit_left(one_line(own), min(longest, MAX_LABEL), "…").rstrip()
             body.append(text(left, top + 12, name, "end", turned))
         room += 12 + 5.4 * min(longest, MAX_LABEL)
@@ -218,9 +216,9 @@ def truncate(words: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def text(x: float, y: float, words: str, anchor: str, more: str = "", kind: str = "") -> str:
-    name = f' class="{kind}"' if kind else ""
-    return f'<text{name} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(one_line(words))}</text>'
+def text(x: float, y: float, words: str, anchor: str, transform: str | None = None, kind: str = "") -> str:
+    attributes = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor, "transform": transform}
+    return element("text", escape(one_line(words)), class_=kind or None, **attributes)
 
 
 def labeled_value(name: str, value: float | None, non_finite: bool = False) -> str:

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import escape
 
 from normscope.diagnostics.findings.base import Finding
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
@@ -25,6 +24,7 @@ from normscope.diagnostics.report.panels import (
 from normscope.diagnostics.report.signal_path import SignalPoint, position_of, signal_path, subsample
 from normscope.render.axis_scale import Scale
 from normscope.render.formatting import one_line
+from normscope.render.svg import escape
 
 MAX_POINTS = 300
 MAX_LAYERS = 200

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import statistic_at
 from normscope.render.colors import palette_color, shade
-from normscope.render.svg_page import svg_document, text
+from normscope.render.svg import svg_document, text
 from normscope.scope import Plan, Scope
 
 Point = tuple[float, float]

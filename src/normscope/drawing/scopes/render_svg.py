@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap
 from normscope.render.colors import palette_color
-from normscope.render.svg_page import svg_document, text
+from normscope.render.svg import svg_document, text
 
 EDGE = 24  # the free space around everything
 LINE = 20  # the height of a line of text

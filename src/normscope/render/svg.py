@@ -1,0 +1,87 @@
+"""Build SVG: escaped elements, and the frame of a stand-alone document for light and dark backgrounds."""
+
+import re
+from collections.abc import Iterable
+from html import escape as escape_html
+
+# Background and text color change together, so the drawing is readable in both modes. System fonts only.
+_STYLE = """\
+.paper { fill: #ffffff; stroke: #d8dee4 }
+.ink { fill: #1f2328 }
+.faint { fill: #59636e }
+.line { stroke: #59636e; fill: none }
+.cell { stroke: #1f2328; stroke-opacity: 0.45; stroke-width: 0.8; stroke-linejoin: round }
+.letter { fill: #000000; text-anchor: middle }
+text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; font-size: 13px }
+.code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
+.title { font-weight: 600; font-size: 14px }
+.middle { text-anchor: middle }
+@media (prefers-color-scheme: dark) {
+  .paper { fill: #0d1117; stroke: #30363d }
+  .ink { fill: #e6edf3 }
+  .faint { fill: #9198a1 }
+  .line { stroke: #9198a1 }
+}"""
+
+
+_INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML cannot represent: most control characters and lone surrogates."""
+
+
+def escape(words: str) -> str:
+    """Escape text for XML; characters that XML cannot represent become U+FFFD."""
+    return escape_html(_INVALID_XML.sub("\ufffd", words))
+
+
+def element(name: str, *content: str, **attributes: object) -> str:
+    """Build an element. Content is markup; attribute values are escaped, and those that are None omitted.
+
+    A trailing underscore in an attribute's name is dropped (`class_`), other underscores become hyphens.
+
+    >>> element("line", class_="grid", x1=0, x2=1.5)
+    '<line class="grid" x1="0" x2="1.5"/>'
+    >>> element("text", escape("a < b"), text_anchor="end", class_=None)
+    '<text text-anchor="end">a &lt; b</text>'
+    """
+    pairs = [(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None]
+    opening = "".join([name, *(f' {key}="{escape(str(value))}"' for key, value in pairs)])
+    return f"<{opening}>{''.join(content)}</{name}>" if content else f"<{opening}/>"
+
+
+def horizontal_line(kind: str, start: float, end: float, y: float) -> str:
+    """A horizontal line of this class."""
+    return element("line", class_=kind, x1=f"{start:g}", x2=f"{end:g}", y1=f"{y:.1f}", y2=f"{y:.1f}")
+
+
+def polyline_path(points: Iterable[tuple[float, float] | None], separator: str = "") -> str:
+    """Path data through these points; None leaves a gap.
+
+    >>> polyline_path([(0, 1), (2, 3), None, (4, 5)])
+    'M0.0 1.0L2.0 3.0M4.0 5.0'
+    """
+    commands, connected = [], False
+    for point in points:
+        if point is not None:
+            commands.append(f"{'L' if connected else 'M'}{point[0]:.1f} {point[1]:.1f}")
+        connected = point is not None
+    return separator.join(commands)
+
+
+def svg_document(width: float, height: float, title: str, description: str, body: list[str]) -> str:
+    """A stand-alone SVG document; title and description are for screen readers."""
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title description" '
+        f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">',
+        f'<title id="title">{escape(title)}</title>',
+        f'<desc id="description">{escape(description)}</desc>',
+        f"<style>\n{_STYLE}\n</style>",
+        f'<rect class="paper" x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1:g}" rx="8"/>',
+        *body,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def text(x: float, y: float, words: str, kind: str = "ink", more: str = "") -> str:
+    """A line of text; `kind` is its CSS class."""
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}"{more}>{escape(words)}</text>'
