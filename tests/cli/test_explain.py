@@ -18,7 +18,7 @@ from tests.cli.running import entered, refused
 def test_without_a_topic_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = entered(["explain"], capsys)
     assert code == 0
-    assert all(re.search(rf"^  {name} +{re.escape(topic.words)}$", out, re.MULTILINE) for name, topic in TOPICS.items())
+    assert all(re.search(rf"^  {name} +{re.escape(topic.summary)}$", out, re.MULTILINE) for name, topic in TOPICS.items())
 
 
 def test_help_names_every_topic_and_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,12 +62,12 @@ def test_heads(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["layernrom"], "there is no topic 'layernrom'\nfix: did you mean 'layernorm'?"),
-        (["layernorm", "--input", "rubbish"], "'rubbish' is neither numbers nor the name of a .npy file\nfix: "),
-        (["layernorm", "--input", "[[1, 2], [3]]"], "the lists are ragged"),
+        (["layernorm", "--input", "rubbish"], "'rubbish' is neither numbers nor a .npy file\nfix: "),
+        (["layernorm", "--input", "[[1, 2], [3]]"], "ragged nested lists"),
         (["layernorm", "--input", "no.npy"], "there is no file no.npy\nfix: "),
-        (["attention", "--input", "1,2"], "attention takes a tensor of 3 dimensions, but got 1"),
+        (["attention", "--input", "1,2"], "attention expects a tensor of 3 dimensions, but got 1"),
         (["groupnorm", "--groups", "3"], "fix: --groups with one of 1, 2, 4"),
-        (["mlp", "--heads", "3"], "mlp has no heads"),
+        (["mlp", "--heads", "3"], "mlp has no option heads"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

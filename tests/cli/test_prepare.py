@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(in_folder: Path, trained_run: Path, capsys: pyte
     assert "fix: name another folder with --out, or delete this one" in errors
     assert contents(Path("tokens")) == before
     assert ". is not empty: it contains milk.txt, tokens" in refused(["prepare", "milk.txt", "--out", "."], capsys)
-    assert "is not empty: it has checkpoints, config.json" in refused(
+    assert "is not empty: it contains checkpoints, config.json" in refused(
         ["prepare", "milk.txt", "--out", str(trained_run)], capsys
     )
     Path("tokens/corpus.json").unlink()  # as a preparation leaves it that was killed

@@ -16,7 +16,7 @@ def test_rms_norm_of_two_tokens() -> None:
     near(numbers(worked, "mean_square")[0, 0], [8.33], 2)
     near(numbers(worked, "rms")[0, 0], [2.8868], 4)
     near(numbers(worked, "result"), [[[1.0392, -1.3856, 0.0], [1.0, 1.0, 1.0]]], 4)
-    near(numbers(worked, "strength"), [[1.0000, 1.0000]], 4)
+    near(numbers(worked, "output_rms"), [[1.0000, 1.0000]], 4)
 
 
 def test_rms_norm_with_the_eps_of_the_example() -> None:
@@ -41,7 +41,9 @@ def test_batch_norm_of_two_images() -> None:
 
 
 def test_one_sample_of_batch_norm_is_instance_norm() -> None:
-    near(numbers(explanation("batchnorm"), "alone")[0], numbers(explanation("instancenorm"), "standardized")[0], 6)
+    near(
+        numbers(explanation("batchnorm"), "batch_of_one")[0], numbers(explanation("instancenorm"), "standardized")[0], 6
+    )
 
 
 def test_layer_norm_gives_every_row_mean_zero_and_spread_one() -> None:
@@ -49,7 +51,7 @@ def test_layer_norm_gives_every_row_mean_zero_and_spread_one() -> None:
     result = numbers(worked, "result")
     assert result.shape == (3, 5)
     near(result.mean(-1), [0, 0, 0], 6)
-    near(numbers(worked, "spread"), [1, 1, 0], 5)
+    near(numbers(worked, "output_std"), [1, 1, 0], 5)
     near(result[0], result[1], 4)  # ten times as large, and the same
     assert numbers(worked, "variance")[2] == 0  # a row of 0.5 has no variance
     assert result[2].tolist() == [0] * 5  # and eps saves it
@@ -64,11 +66,13 @@ def test_group_norm_at_its_two_ends() -> None:
     assert numbers(worked, "mean").flatten().tolist() == [3.5, 11.5]
     assert numbers(worked, "variance").flatten().tolist() == [5.25, 5.25]
     x = np.arange(16.0).reshape(1, 4, 2, 2)
-    near(numbers(worked, "every_channel_alone"), numbers(explanation("instancenorm", x), "result"), 6)
+    near(numbers(worked, "one_channel_per_group"), numbers(explanation("instancenorm", x), "result"), 6)
     near(
-        numbers(worked, "all_in_one"), numbers(explanation("layernorm", x.reshape(1, 16)), "result").reshape(x.shape), 6
+        numbers(worked, "single_group"),
+        numbers(explanation("layernorm", x.reshape(1, 16)), "result").reshape(x.shape),
+        6,
     )
-    for groups, end in ((4, "every_channel_alone"), (1, "all_in_one")):
+    for groups, end in ((4, "one_channel_per_group"), (1, "single_group")):
         near(numbers(explanation("groupnorm", groups=groups), "result"), numbers(worked, end), 6)
 
 
@@ -80,14 +84,14 @@ def test_power_norm_remembers_a_tenth_of_the_batch() -> None:
 
 def test_power_norm_takes_the_pull_out_of_the_second_gradient() -> None:
     worked = explanation("powernorm")
-    near(numbers(worked, "batch_square"), [54.5, 58.0, 50.0], 6)
+    near(numbers(worked, "batch_mean_square"), [54.5, 58.0, 50.0], 6)
     near(numbers(worked, "new_square"), [6.35, 6.7, 5.9], 5)
     x, psi_square, pull = (
         numbers(worked, "standardized"),
         numbers(worked, "new_square"),
-        numbers(worked, "new_pull"),
+        numbers(worked, "new_nu"),
     )
-    near(numbers(worked, "second_gradient_of_x"), x * (1 - pull) / (psi_square + 1e-5), 3)
+    near(numbers(worked, "second_x_grad"), x * (1 - pull) / (psi_square + 1e-5), 3)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_relu_squared(inputs: list[float], relu: list[float], squared: list[floa
     worked = explanation("relu2", inputs)
     near(numbers(worked, "relu"), relu, 6)
     near(numbers(worked, "result"), squared, 6)
-    table = numbers(worked, "side_by_side")
+    table = numbers(worked, "comparison")
     near(table[:, 0], inputs, 6)
     near(table[:, 2], squared, 6)
 
@@ -145,14 +149,14 @@ def test_mlp_goes_up_and_down() -> None:
 def test_requires_grad() -> None:
     worked = explanation("requires-grad")
     assert numbers(worked, "y") == 1.5
-    assert numbers(worked, "w_gradient").tolist() == [1.0, 2.0]
-    assert worked.step("x_gradient").value.content == "None"
-    near(numbers(worked, "w_after"), [0.4, 0.3], 6)
-    near(numbers(worked, "y_after"), 1.0, 6)
-    assert worked.step("frozen_gradient").value.content == "None"
-    assert worked.step("tracked_in_inference_mode").value.content == "False"
+    assert numbers(worked, "w_grad").tolist() == [1.0, 2.0]
+    assert worked.step("x_grad").value.content == "None"
+    near(numbers(worked, "w_updated"), [0.4, 0.3], 6)
+    near(numbers(worked, "y_updated"), 1.0, 6)
+    assert worked.step("frozen_grad").value.content == "None"
+    assert worked.step("requires_grad_in_inference_mode").value.content == "False"
     kinds = "parameters: weight, bias\nbuffers: running_mean, running_var, num_batches_tracked"
-    assert worked.step("learnt_and_remembered").value.content == kinds
+    assert worked.step("parameters_and_buffers").value.content == kinds
 
 
 def test_start_of_a_linear_layer() -> None:
@@ -165,9 +169,9 @@ def test_start_of_a_linear_layer() -> None:
     near(numbers(worked, "shrinkage"), 0.9866, 4)
     assert numbers(worked, "measured_std") == pytest.approx(0.9866 * std, rel=2e-3)
     assert numbers(worked, "measured_corrected_std") == pytest.approx(std, rel=2e-3)
-    assert 0.99 * 3 * std < numbers(worked, "largest") <= 3 * std
-    assert numbers(worked, "forward_factor") == pytest.approx(0.9866**2 * 768 * std**2, rel=2e-2)
-    assert numbers(worked, "backward_factor") == pytest.approx(0.9866**2 * 3072 * std**2, rel=2e-2)
+    assert 0.99 * 3 * std < numbers(worked, "max_abs") <= 3 * std
+    assert numbers(worked, "forward_gain") == pytest.approx(0.9866**2 * 768 * std**2, rel=2e-2)
+    assert numbers(worked, "backward_gain") == pytest.approx(0.9866**2 * 3072 * std**2, rel=2e-2)
 
 
 def test_embedding_looks_rows_up() -> None:
@@ -181,7 +185,7 @@ def test_embedding_looks_rows_up() -> None:
 
 def test_attention_sees_no_future() -> None:
     worked = explanation("attention")
-    shares = numbers(worked, "attention")
+    shares = numbers(worked, "attention_weights")
     assert shares.shape == (1, 2, 3, 3)
     assert (np.triu(shares, k=1) == 0).all()
     near(shares.sum(-1), np.ones((1, 2, 3)), 6)
@@ -193,7 +197,7 @@ def test_attention_sees_no_future() -> None:
 def test_block_is_two_residuals() -> None:
     worked = explanation("block")
     given = {value.name: value.content for value in worked.given}
-    result = given["x"] + numbers(worked, "looked") + numbers(worked, "thought")
+    result = given["x"] + numbers(worked, "attention_output") + numbers(worked, "mlp_output")
     near(numbers(worked, "result"), result, 6)
     assert all(step.value.shape == (1, 2, 4) for step in worked.steps)
 

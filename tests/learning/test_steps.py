@@ -23,7 +23,7 @@ def test_everyone_agrees_on_the_example(topic: str) -> None:
     worked = explanation(topic)
     assert wrong(worked) == []
     assert worked.summary
-    assert all(step.words and step.code for step in worked.steps)
+    assert all(step.description and step.code for step in worked.steps)
     others = [check.reference for step in worked.steps for check in step.checks if "float64" not in check.reference]
     assert others, "somebody else computed it too"
 
@@ -96,7 +96,7 @@ def doubled(x: Tensor) -> Tensor:
 def test_a_peer_that_disagrees_is_told() -> None:
     worked = Lesson("t", "s", {"x": torch.tensor([1.0, 3.0]), "count": 2}, [doubled]).explain("topic")
     assert wrong(worked) == [("doubled", "half as much", 3.0)]
-    assert worked.steps[0].words == "Twice x, of 2 numbers."
+    assert worked.steps[0].description == "Twice x, of 2 numbers."
     assert worked.steps[0].code == "once = x  # and\ndoubled = once.add(  # once more\n    x,\n)"
     with pytest.raises(KeyError, match="topic has no step 'tripled'; it has doubled"):
         worked.step("tripled")
@@ -121,7 +121,7 @@ def test_largest_difference(ours: Any, theirs: Any, expected: float) -> None:
 def test_numbers_that_float32_cannot_square_are_told() -> None:
     worked = explanation("rmsnorm", [1e30, 2e30])
     told = {(title, reference) for title, reference, _ in wrong(worked)}
-    assert ("squares", "the same in float64") in told
+    assert ("squares", "float64") in told
     assert ("result", "normscope.RMSNorm") in told  # which is right
     assert ("result", "torch.nn.RMSNorm") not in told  # which is not
 
@@ -166,35 +166,50 @@ REFUSALS: list[Refusal] = [
     (
         "other-option",
         ConfigError,
-        "rmsnorm has no groups; it can be told eps",
+        "rmsnorm has no option groups; its options are eps",
         lambda: explanation("rmsnorm", groups=2),
     ),
-    ("no-options", ConfigError, "mlp has no eps; it has no settings", lambda: explanation("mlp", eps=1.0)),
+    ("no-options", ConfigError, "mlp has no option eps; it has no options", lambda: explanation("mlp", eps=1.0)),
     ("eps", ConfigError, "eps=-1 must be", lambda: explanation("layernorm", eps=-1)),
     ("eps-rms", ConfigError, "eps=nan must be", lambda: explanation("rmsnorm", eps=float("nan"))),
     ("eps-block", ConfigError, "eps='x' must be", lambda: explanation("block", eps="x")),
-    ("groups", ConfigError, "4 channels cannot be cut into groups=3", lambda: explanation("groupnorm", groups=3)),
+    ("groups", ConfigError, "4 channels are not divisible by groups=3", lambda: explanation("groupnorm", groups=3)),
     ("no-groups", ConfigError, "with one of 1, 2, 4", lambda: explanation("groupnorm", groups=0)),
     ("heads", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("attention", heads=3)),
     ("heads-block", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("block", heads=0)),
-    ("rank", ShapeError, "attention takes a tensor of 3 dim", lambda: explanation("attention", [1.0, 2.0])),
-    ("rank-block", ShapeError, "a block takes a tensor of 3 dim", lambda: explanation("residual", [1.0, 2.0])),
-    ("rank-file", ShapeError, "an array of 3 in a .npy file", lambda: explanation("attention", np.ones((1, 1, 2, 2)))),
+    ("rank", ShapeError, "attention expects a tensor of 3 dim", lambda: explanation("attention", [1.0, 2.0])),
+    ("rank-block", ShapeError, "a block expects a tensor of 3 dim", lambda: explanation("residual", [1.0, 2.0])),
+    (
+        "rank-file",
+        ShapeError,
+        "or a .npy file with 3 dimensions",
+        lambda: explanation("attention", np.ones((1, 1, 2, 2))),
+    ),
     ("rank-zero", ShapeError, "1 or more dimensions, but got 0", lambda: explanation("layernorm", np.float32(1))),
     ("rank-batch", ShapeError, "2 or more", lambda: explanation("batchnorm", [1.0, 2.0])),
-    ("one-value", ShapeError, "more than one number", lambda: explanation("batchnorm", [[1.0, 2.0]])),
-    ("one-pixel", ShapeError, "more than one number", lambda: explanation("instancenorm", [[[1.0], [2.0]]])),
-    ("one-in-a-group", ShapeError, "one number for each of 2", lambda: explanation("groupnorm", [[1, 2]], groups=2)),
+    ("one-value", ShapeError, "more than one value", lambda: explanation("batchnorm", [[1.0, 2.0]])),
+    ("one-pixel", ShapeError, "more than one value", lambda: explanation("instancenorm", [[[1.0], [2.0]]])),
+    (
+        "one-in-a-group",
+        ShapeError,
+        "one value per group (2 groups)",
+        lambda: explanation("groupnorm", [[1, 2]], groups=2),
+    ),
     ("power-rank", ShapeError, "2 or more", lambda: explanation("powernorm", [1.0, 2.0])),
-    ("many-pairs", ShapeError, "too many pairs", lambda: explanation("attention", torch.zeros(1, 3000, 4))),
+    ("many-pairs", ShapeError, "too many attention scores", lambda: explanation("attention", torch.zeros(1, 3000, 4))),
     ("half-token", TokenError, "but got 1.5", lambda: explanation("embedding", [1, 1.5])),
     ("negative-token", TokenError, "but got -1", lambda: explanation("embedding", [1, -1])),
     ("large-token", TokenError, "but got 1000000", lambda: explanation("embedding", [10**6])),
     ("huge-token", TokenError, "but got about 100000000", lambda: explanation("embedding", [99_999_999])),
-    ("lone-token", ShapeError, "a row of tokens", lambda: explanation("embedding", np.int64(3))),
+    (
+        "lone-token",
+        ShapeError,
+        "embedding expects at least one dimension",
+        lambda: explanation("embedding", np.int64(3)),
+    ),
     ("three-sizes", ShapeError, "two sizes", lambda: explanation("init", [1, 2, 3])),
-    ("half-a-size", ShapeError, "whole numbers above zero", lambda: explanation("init", [1.5, 2])),
-    ("huge-sizes", ShapeError, "100000 by 100000 weights", lambda: explanation("init", [10**5, 10**5])),
+    ("half-a-size", ShapeError, "positive integers", lambda: explanation("init", [1.5, 2])),
+    ("huge-sizes", ShapeError, "100000 by 100000 is too large", lambda: explanation("init", [10**5, 10**5])),
 ]
 
 

@@ -103,7 +103,7 @@ def test_colours_change_nothing_but_the_colours(topic: str) -> None:
 
 def test_words_code_numbers_and_checks() -> None:
     text = render(explanation("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6))
-    assert text.startswith("RMSNorm, over ... [d]\nEvery row, which in a transformer is one token,")
+    assert text.startswith("RMSNorm, over ... [d]\nEach row (in a transformer: one token) is")
     assert "\nx = 3  -4   0\nweight = 1  1  1\neps = 1e-06\n" in text
     rms = text[text.index("3. rms") : text.index("4. scaled")].splitlines()
     assert rms[0] == "3. rms"
@@ -112,7 +112,7 @@ def test_words_code_numbers_and_checks() -> None:
         "   2.8868",
         rms[-3],
     ]
-    assert rms[-3].startswith("   largest difference from the vector's length / sqrt(d): ")
+    assert rms[-3].startswith("   largest difference from the vector norm / sqrt(d): ")
     assert "   largest difference from torch.nn.RMSNorm: " in text
 
 
@@ -121,8 +121,8 @@ def test_words_code_numbers_and_checks() -> None:
     [
         (0.0, "largest difference from torch: 0"),
         (6e-8, "largest difference from torch: 6.0e-08"),
-        (0.5, "largest difference from torch: 5.0e-01, which is much: these numbers lose digits in float32"),
-        (float("inf"), "largest difference from torch: inf, for these numbers go beyond what float32 can hold"),
+        (0.5, "largest difference from torch: 5.0e-01: above tolerance, float32 loses precision on these values"),
+        (float("inf"), "largest difference from torch: inf: the values overflow float32"),
     ],
 )
 def test_a_difference_is_told(difference: float, words: str) -> None:
@@ -134,12 +134,12 @@ def test_a_difference_is_told(difference: float, words: str) -> None:
 
 def test_what_is_not_a_number_is_told() -> None:
     text = " ".join(render(explanation("rmsnorm", [[0.0, 0.0], [3.0, 4.0]], eps=0.0)).split())
-    assert text.count("nan is not a number: it came of 0 / 0") == 1
-    assert text.index("4. scaled") < text.index("nan is not a number") < text.index("5. result")
-    assert "any eps above 0 keeps it from that" in text
-    assert text.count("nan came from a step before") == 2  # of the result, and of its strength
+    assert text.count("NaN: the result of 0 / 0") == 1
+    assert text.index("4. scaled") < text.index("NaN: the result") < text.index("5. result")
+    assert "any eps > 0 avoids that" in text
+    assert text.count("NaN from an earlier step") == 2  # of the result, and of its RMS
     assert " nan " not in render(explanation("rmsnorm", [[0.0, 0.0]], eps=1e-5))
-    assert "eps above" not in render(explanation("relu2", [3e38]))
+    assert "eps > 0" not in render(explanation("relu2", [3e38]))
 
 
 @pytest.mark.parametrize("topic", ["attention", "block", "residual"])

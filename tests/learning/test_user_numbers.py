@@ -57,22 +57,22 @@ def test_tensors_of_other_types(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("rubbish", ConfigError, "'rubbish' is neither numbers nor the name of a .npy file"),
+        ("rubbish", ConfigError, "'rubbish' is neither numbers nor a .npy file"),
         ("__import__('os').getcwd()", ConfigError, "is neither numbers"),
         ("[1, 2", ConfigError, "is neither numbers"),
         ("a\0b", ConfigError, "is neither numbers"),
         ("x" * 5000, ConfigError, "xxx...' is neither"),
         ("[" * 5000, ConfigError, "is neither numbers"),
-        ("[" * 20 + "1" + "]" * 20, ShapeError, "nested more than 8 deep"),
+        ("[" * 20 + "1" + "]" * 20, ShapeError, "nested more than 8 levels deep"),
         ("", ConfigError, "the input is empty"),
         ("  ", ConfigError, "the input is empty"),
-        ("[]", ShapeError, "there are no numbers in a tensor of shape (0,)"),
+        ("[]", ShapeError, "got an empty tensor of shape (0,)"),
         ("[[], []]", ShapeError, "shape (2, 0)"),
         ("[[1, 2], [3]]", ShapeError, "one part is of shape (2,), another of shape (1,)"),
         ("[[1, 2], 3]", ShapeError, "one part is of shape (2,), another a single number"),
-        ("1,nan", ConfigError, "is finite"),
-        ("[1, -Infinity]", ConfigError, "is finite"),
-        ("1e999", ConfigError, "not every number is finite"),
+        ("1,nan", ConfigError, "contains NaN or infinity"),
+        ("[1, -Infinity]", ConfigError, "contains NaN or infinity"),
+        ("1e999", ConfigError, "the values contain NaN or infinity"),
         ("1e39", ConfigError, "too large for float32"),
         (f"1{'0' * 400}", ConfigError, "too large for float32"),
         ("True, 1", DtypeError, "real numbers, but got 'True'"),
@@ -104,7 +104,7 @@ class Trap:
 def test_objects_in_a_file_are_never_brought_to_life(tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     path = tensor_file(tmp_path, np.array([Trap(sprung)], dtype=object))
-    with pytest.raises(ConfigError, match="it holds Python objects, not numbers\nfix: "):
+    with pytest.raises(ConfigError, match="it contains Python objects, not numbers\nfix: "):
         read_tensor(path)
     assert not sprung.exists()
 
@@ -121,7 +121,7 @@ def test_files_that_are_no_arrays(name: str, tmp_path: Path) -> None:
         path.write_bytes(whole.replace(b"(100,)", b"(9" + b"9" * 13 + b",)")[:128])
     else:
         path.write_text("" if name.startswith("empty") else "3, -4, 0")
-    with pytest.raises(ConfigError, match=r"it is not a whole \.npy file\nfix: "):
+    with pytest.raises(ConfigError, match=r"it is not a complete \.npy file\nfix: "):
         read_tensor(str(path))
 
 
@@ -153,5 +153,5 @@ def test_what_is_no_real_number(array: Any) -> None:
 
 @pytest.mark.parametrize("value", [np.array([1.0, np.nan]), torch.tensor([float("inf")]), [1.0, float("nan")]])
 def test_what_is_not_finite(value: Any) -> None:
-    with pytest.raises(ConfigError, match="not every number is finite\nfix: "):
+    with pytest.raises(ConfigError, match="the values contain NaN or infinity\nfix: "):
         as_tensor(value)

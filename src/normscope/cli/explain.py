@@ -73,5 +73,5 @@ def _join_input(arguments: Sequence[str]) -> list[str]:
 
 def _topics() -> str:
     width = max(map(len, TOPICS))
-    lines = "\n".join(f"  {name:{width}}  {topic.words}" for name, topic in TOPICS.items())
+    lines = "\n".join(f"  {name:{width}}  {topic.summary}" for name, topic in TOPICS.items())
     return f"Usage: normscope explain TOPIC [--input NUMBERS] ...\n\nTopics:\n{lines}\n\nUse --help for the options."

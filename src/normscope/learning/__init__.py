@@ -1,7 +1,7 @@
-"""Layers worked through step by step, on numbers that a reader can check.
+"""Step-by-step explanations of layers, on numbers that a reader can check.
 
-`explanation(topic)` gives plain data; `rendering` makes text of it. Every step is a function whose source is shown, so
-words, code and numbers cannot drift apart.
+`explanation(topic)` returns plain data; `terminal.render` formats it. Each step is a function whose source code is
+shown, so text, code and numbers always agree.
 """
 
 from normscope.learning.explain import TOPICS, explanation

@@ -1,4 +1,4 @@
-"""The topics by name, and the one function that explains each of them."""
+"""The topics, and `explanation`, which runs one of them."""
 
 import difflib
 import inspect
@@ -29,47 +29,47 @@ from normscope.learning.user_numbers import as_tensor
 
 @dataclass(frozen=True)
 class Topic:
-    """What can be explained: in a few words, and by which lesson."""
+    """A topic: a one-line summary and the function that creates its lesson."""
 
-    words: str
+    summary: str
     lesson: Callable[..., Lesson]
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What can be set: the lesson's arguments, but for the tensor."""
+        """Names of the lesson's arguments, except for the tensor."""
         return tuple(inspect.signature(self.lesson).parameters)[1:]
 
 
 TOPICS: Mapping[str, Topic] = {
-    "layernorm": Topic("each row by its own mean and variance", layernorm),
-    "rmsnorm": Topic("each row by its root mean square", rmsnorm),
-    "batchnorm": Topic("each channel over the batch", batchnorm),
-    "instancenorm": Topic("each channel of each sample", instancenorm),
-    "groupnorm": Topic("groups of channels of each sample", groupnorm),
-    "powernorm": Topic("BatchNorm for text, by a running quadratic mean", powernorm),
+    "layernorm": Topic("normalize each row by its mean and variance", layernorm),
+    "rmsnorm": Topic("normalize each row by its root mean square", rmsnorm),
+    "batchnorm": Topic("normalize each channel over the batch", batchnorm),
+    "instancenorm": Topic("normalize each channel of each sample", instancenorm),
+    "groupnorm": Topic("normalize groups of channels of each sample", groupnorm),
+    "powernorm": Topic("BatchNorm for text, by a running mean square", powernorm),
     "linear": Topic("weighted sums of features", linear),
-    "embedding": Topic("a vector for each token", embedding),
-    "init": Topic("how weights start: Glorot's variance, and a cut", init),
-    "mlp": Topic("up, ReLU^2, down", mlp),
-    "relu2": Topic("ReLU squared, next to ReLU and GELU", relu2),
-    "attention": Topic("scores, mask, softmax, mix", attention_lesson),
+    "embedding": Topic("one vector per token", embedding),
+    "init": Topic("initialization: Glorot variance and truncation", init),
+    "mlp": Topic("up projection, ReLU^2, down projection", mlp),
+    "relu2": Topic("ReLU squared, compared with ReLU and GELU", relu2),
+    "attention": Topic("scores, mask, softmax, weighted values", attention_lesson),
     "block": Topic("attention and MLP around a residual stream", block),
-    "residual": Topic("what residuals do, and six wirings", residual),
+    "residual": Topic("residual connections and the six wirings", residual),
     "requires-grad": Topic("gradients, frozen weights, buffers", requires_grad),
 }
 
 
 def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
-    """Work a topic through, on its own example or on these numbers.
+    """Explain a topic step by step, on its example or on your own numbers.
 
     Args:
         topic: one of `TOPICS`.
-        tensor: a tensor, an array or nested lists; None is the topic's own example. Computed in float32.
-        options: what the topic can be told: eps (norms and blocks), groups (groupnorm), heads (attention and blocks).
+        tensor: a tensor, an array or nested lists (default: the topic's example). Computed in float32.
+        options: options of the topic: eps (norms and blocks), groups (groupnorm), heads (attention and blocks).
 
     >>> worked = explanation("rmsnorm", [3.0, -4.0, 0.0])
     >>> [step.title for step in worked.steps]
-    ['squares', 'mean_square', 'rms', 'scaled', 'result', 'strength']
+    ['squares', 'mean_square', 'rms', 'scaled', 'result', 'output_rms']
     >>> worked.step("rms").code, worked.step("rms").value.content.round(4).tolist()
     ('rms = torch.sqrt(mean_square + eps)', [2.886...])
     >>> all(check.within_tolerance for step in worked.steps for check in step.checks)
@@ -82,8 +82,8 @@ def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
     chosen = TOPICS[topic]
     for name in options:
         if name not in chosen.options:
-            others = f"it can be told {' and '.join(chosen.options)}" if chosen.options else "it has no settings"
-            raise ConfigError(f"{topic} has no {name}; {others}\nfix: leave {name} out")
+            known = f"its options are {' and '.join(chosen.options)}" if chosen.options else "it has no options"
+            raise ConfigError(f"{topic} has no option {name}; {known}\nfix: leave {name} out")
     with default_torch_state():
-        own = None if tensor is None else as_tensor(tensor)
-        return chosen.lesson(own, **options).explain(topic)
+        x = None if tensor is None else as_tensor(tensor)
+        return chosen.lesson(x, **options).explain(topic)

@@ -1,4 +1,4 @@
-"""An explanation as plain data: words, code and numbers, which a terminal or a page can show as it likes."""
+"""An explanation as plain data: text, code and numbers."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ NumberArray = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64] | ND
 
 @dataclass(frozen=True)
 class ExplanationValue:
-    """Something with a name: an array of numbers, or words for what is none.
+    """A named value: an array, or text for anything else.
 
     Args:
-        name: what the code calls it.
-        content: the numbers, whole; or a text, such as "None".
-        axes: the names of the dimensions, for instance ("n", "c", "h", "w"), where they have some.
-        columns: what the columns of a table are called, if it is one.
+        name: its name in the code.
+        content: the array; or text, such as "None".
+        axes: names of the dimensions, for example ("n", "c", "h", "w"), if any.
+        columns: column titles, if it is a table.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ExplanationValue:
 
 @dataclass(frozen=True)
 class ReferenceCheck:
-    """How far a step's numbers are from those of somebody else who computed them.
+    """The largest difference between a step's result and that of a reference implementation.
 
     >>> ReferenceCheck("torch.nn.LayerNorm", difference=6e-8, tolerance=1e-5).within_tolerance
     True
@@ -49,10 +49,10 @@ class ReferenceCheck:
 
 @dataclass(frozen=True)
 class ExplanationStep:
-    """One step: what is done and why, the code that did it, what came out, and who agrees."""
+    """One step: description, code, result, and comparisons with references."""
 
     title: str
-    words: str
+    description: str
     code: str
     value: ExplanationValue
     checks: tuple[ReferenceCheck, ...]
@@ -60,15 +60,15 @@ class ExplanationStep:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A layer, worked through step by step.
+    """A layer, explained step by step.
 
     Args:
-        topic: its name on the command line.
-        title: the layer, and its scope where it has one.
-        summary: what it does, in a paragraph.
-        given: what the steps start from.
-        steps: the steps, in order; the last one, or the one that is called `result`, is what the layer gives.
-        digits: how many digits after the point are worth showing.
+        topic: name of the topic.
+        title: the layer, and its scope if it has one.
+        summary: what the layer does.
+        given: the inputs of the steps.
+        steps: the steps, in order; the output of the layer is the step `result`, or the last one.
+        digits: decimals to show.
     """
 
     topic: str
@@ -79,7 +79,7 @@ class Explanation:
     digits: int = 4
 
     def step(self, title: str) -> ExplanationStep:
-        """The step of this title."""
+        """Return the step with this title."""
         for step in self.steps:
             if step.title == title:
                 return step

@@ -1,16 +1,16 @@
-"""How an explanation comes about: small functions that are run, shown and compared.
+"""Lessons: steps that are run, shown and compared with references.
 
-A step is a function. Its arguments are named after what was given and after the steps before, its name is the step's
-title, its docstring the words, and its body, read from the source file, the code that is shown. So what a reader sees
-is what was run. Every step is run a second time in float64, and next to others who can compute the same, its peers.
+A step is a function. Its arguments are named after given values and earlier steps. Its name is the step's title, its
+docstring the description, and its body, read from the source file, the code that is shown: what a reader sees is what
+was run. Each step is also run in float64, and compared with reference implementations.
 """
 
 import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from normscope.learning.explanation import Explanation, ExplanationStep, ExplanationValue, ReferenceCheck
 
 Namespace = Mapping[str, Any]
-"""What was given, and what the steps before gave, by name."""
+"""Given values and results of earlier steps, by name."""
 
 TOLERANCE = 1e-5
-"""What float32 may differ by in a few operations, as a share of the largest number (of one, if all are smaller)."""
+"""Tolerance of float32 results, relative to max(1, largest absolute value)."""
 
 
 @dataclass(frozen=True)
 class StepFunction:
-    """A step as it is written."""
+    """A function with its references and display options."""
 
     function: Callable[..., Any]
     references: Mapping[str, Callable[..., Any]]
@@ -50,14 +50,14 @@ def step(
     columns: Sequence[str] = (),
     tolerance: float | None = None,
 ) -> Callable[[Callable[..., Any]], StepFunction]:
-    """Make a function a step.
+    """Decorate a function as a step.
 
     Args:
         peers: who else computes this, by name: functions whose arguments are named like the step's. They may use the
             step's own name as well, and then get the numbers that it gave.
-        axes: the names of the dimensions of what comes out, if they are not the lesson's.
-        columns: the names of the columns of what comes out, if it is a table.
-        tolerance: how far peers may be from each other, where that is not a matter of rounding.
+        axes: names of the result's dimensions, if they differ from the lesson's.
+        columns: column titles, if the result is a table.
+        tolerance: tolerance of the references, if not a matter of rounding.
     """
     named = None if axes is None else tuple(axes.split())
     return lambda function: StepFunction(function, references or {}, named, tuple(columns), tolerance)
@@ -65,14 +65,14 @@ def step(
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is explained, before anything was computed.
+    """A topic with its inputs and steps, before it is run.
 
     Args:
-        title, summary, digits: as in an `Explanation`.
-        given: what the steps start from: tensors, numbers, modules.
-        steps: in order.
-        axes: the names of the dimensions of the input.
-        hidden: what of the given is not worth showing.
+        title, summary, digits: as in `Explanation`.
+        given: inputs of the steps: tensors, numbers, modules.
+        steps: the steps, in order.
+        axes: names of the input's dimensions.
+        hidden: names of given values that are not shown.
     """
 
     title: str
@@ -81,11 +81,11 @@ class Lesson:
     steps: Sequence[StepFunction]
     axes: tuple[str, ...] = ()
     digits: int = 4
-    hidden: frozenset[str] = field(default=frozenset())
+    hidden: Collection[str] = ()
 
     def explain(self, topic: str) -> Explanation:
-        """Run every step, in float32 and in float64, and compare."""
-        names, wide = dict(self.given), {name: _widened(value) for name, value in self.given.items()}
+        """Run each step, in float32 and in float64, and compare."""
+        names, wide = dict(self.given), {name: _to_float64(value) for name, value in self.given.items()}
         shown = tuple(self._value(name, value) for name, value in self.given.items() if name not in self.hidden)
         steps = []
         for work in self.steps:
@@ -93,7 +93,7 @@ class Lesson:
             steps.append(
                 ExplanationStep(
                     title=work.name,
-                    words=describe(work.function, names),
+                    description=describe(work.function, names),
                     code=source_code(work.function),
                     value=self._value(work.name, names[work.name], work),
                     checks=tuple(_checks(work, names, wide)),
@@ -110,17 +110,17 @@ class Lesson:
 
 
 def call(function: Callable[..., Any], names: Namespace) -> Any:
-    """Call a function with what its arguments are called."""
+    """Call a function with the arguments that its parameters name."""
     return function(**{name: names[name] for name in inspect.signature(function).parameters})
 
 
 def describe(function: Callable[..., Any], names: Namespace) -> str:
-    """The docstring as one paragraph, with {names} filled in."""
+    """Return the docstring as one paragraph, with {names} filled in."""
     return " ".join((inspect.getdoc(function) or "").format(**names).split())
 
 
 def source_code(function: Callable[..., Any]) -> str:
-    """The body of a step as it stands in the source file; what it returns gets the step's name.
+    """Return the body of a step from its source file; the returned value is assigned to the step's name.
 
     >>> def doubled(x: float) -> float:
     ...     '''Twice as much.'''
@@ -146,7 +146,7 @@ def _checks(work: StepFunction, names: Namespace, wide: Namespace) -> list[Refer
     ours = names[work.name]
     others = {peer: call(function, names) for peer, function in work.references.items()}
     if isinstance(ours, Tensor) and ours.dtype == torch.float32:
-        others["the same in float64"] = wide[work.name]
+        others["float64"] = wide[work.name]
     return [
         ReferenceCheck(
             peer, max_difference(ours, theirs), _tolerance(theirs) if work.tolerance is None else work.tolerance
@@ -156,7 +156,7 @@ def _checks(work: StepFunction, names: Namespace, wide: Namespace) -> list[Refer
 
 
 def max_difference(ours: Any, theirs: Any) -> float:
-    """The largest difference of two tensors or numbers; equal infinities, and two that are no number, do not differ.
+    """Return the largest absolute difference; equal infinities and two NaNs count as equal.
 
     >>> max_difference(torch.tensor([1.0, float("-inf")]), torch.tensor([1.5, float("-inf")]))
     0.5
@@ -179,21 +179,21 @@ def _double(value: Any) -> Tensor:
     return torch.as_tensor(value).detach().double()
 
 
-def _widened(value: Any) -> Any:
-    """The same in float64: tensors and modules; what is no float stays as it is."""
+def _to_float64(value: Any) -> Any:
+    """Convert tensors and modules to float64; return anything else unchanged."""
     if isinstance(value, nn.Module):
         return copy.deepcopy(value).double()
     if isinstance(value, dict):
-        return {key: _widened(part) for key, part in value.items()}
+        return {key: _to_float64(part) for key, part in value.items()}
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.detach().double().requires_grad_(value.requires_grad)
     return value
 
 
 def _content(value: Any) -> Any:
-    """Numbers as an array, and all else in words."""
+    """Return numbers as an array, anything else as text."""
     if isinstance(value, Tensor):
-        return value.detach().numpy().copy()  # a later step may change it in place
+        return value.detach().numpy().copy()  # a later step may modify it in place
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, nn.Module):

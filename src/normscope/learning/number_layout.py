@@ -1,4 +1,4 @@
-"""Numbers as lines of text: matrices side by side, and of large ones only the ends."""
+"""Format arrays as lines of text: matrices side by side, large ones abbreviated."""
 
 import itertools
 import math
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from normscope.learning.explanation import ExplanationValue
 
 LARGE = 200
-"""Tensors of more numbers than this are shown from their ends only."""
+"""Arrays with more values than this are abbreviated."""
 
-GAP, BLOCK_GAP, LEFT_OUT = "  ", "    ", "…"
+GAP, BLOCK_GAP, ELLIPSIS = "  ", "    ", "…"
 
-Shown = list[int | None]
-"""Places along a dimension that are shown, with None where some are left out."""
+ShownIndices = list[int | None]
+"""Indices along a dimension that are shown, with None where some are omitted."""
 
 
 def format_values(value: ExplanationValue, digits: int, width: int) -> list[str]:
-    """What a value holds, in lines of about this width at most.
+    """Format a value in lines of at most about this width.
 
     >>> array = np.array([[[0.5, 2.0], [0.25, -4.0]], [[1.0, 1.0], [1.0, 1.0]]])
     >>> images = ExplanationValue("x", array, axes=("c", "h", "w"))
@@ -42,19 +42,19 @@ def format_values(value: ExplanationValue, digits: int, width: int) -> list[str]
 
 
 def _table(array: NDArray[Any], columns: Sequence[str], digits: int) -> list[str]:
-    """Rows below the names of their columns, each of which has its own way to write numbers."""
+    """Format a table: a title row, and a number format per column."""
     shown = ends(len(array), _most(array)[1])
     drawn = []
     for title, column in zip(columns, array.T, strict=True):
         text = _format(column[_kept(shown)], digits)
-        cells = [title, *(LEFT_OUT if row is None else text(column[row]) for row in shown)]
+        cells = [title, *(ELLIPSIS if row is None else text(column[row]) for row in shown)]
         widest = max(map(len, cells))
         drawn.append([f"{cell:>{widest}}" for cell in cells])
     return [GAP.join(row) for row in zip(*drawn, strict=True)]
 
 
 def _bands(array: NDArray[Any], axes: Sequence[str], digits: int, width: int) -> Iterator[str]:
-    """A band of matrices for each place along the dimensions before the last three."""
+    """Yield a band of matrices for each index of the dimensions before the last three."""
     most_blocks, most_rows, most_columns = _most(array)
     shown = [ends(size, most_blocks) for size in array.shape[:-2]] + [ends(array.shape[-2], most_rows)]
     visible = array[np.ix_(*map(_kept, shown))]
@@ -66,7 +66,7 @@ def _bands(array: NDArray[Any], axes: Sequence[str], digits: int, width: int) ->
     first = True
     for place in itertools.product(*shown[:-3]):
         if None in place:
-            yield from () if first else (LEFT_OUT,)
+            yield from () if first else (ELLIPSIS,)
             continue
         band = array[tuple(at for at in place if at is not None)]
         named = [(axis, at, size) for axis, at, size in zip(axes, place, array.shape[:-3], strict=False)]
@@ -79,24 +79,24 @@ def _bands(array: NDArray[Any], axes: Sequence[str], digits: int, width: int) ->
 
 
 def _block(
-    band: NDArray[Any], at: int | None, axis: str, shown: Sequence[Shown], text: Callable[[Any], str], cell: int
+    band: NDArray[Any], at: int | None, axis: str, shown: Sequence[ShownIndices], text: Callable[[Any], str], cell: int
 ) -> list[str]:
-    """One matrix, below its label if there are several."""
+    """Format one matrix, with a label if there are several."""
     if at is None:
-        return [LEFT_OUT]
+        return [ELLIPSIS]
     rows, columns = shown
     lines = [_label(axis, at)] if len(band) > 1 else []
     for row in rows:
         if row is None:
-            lines.append(LEFT_OUT)
+            lines.append(ELLIPSIS)
             continue
-        cells = (f"{LEFT_OUT if column is None else text(band[at, row, column]):>{cell}}" for column in columns)
+        cells = (f"{ELLIPSIS if column is None else text(band[at, row, column]):>{cell}}" for column in columns)
         lines.append(GAP.join(cells))
     return lines
 
 
 def _flow(blocks: Sequence[list[str]], label: str, width: int) -> Iterator[str]:
-    """Blocks side by side, as many to a line as fit, and the band's label before the first."""
+    """Arrange blocks side by side, as many as fit; the label of the band comes first."""
     widest = max(len(line) for block in blocks for line in block)
     count = max(1, (width - len(label) + len(BLOCK_GAP)) // (widest + len(BLOCK_GAP)))
     for start in range(0, len(blocks), count):
@@ -110,8 +110,8 @@ def _label(axis: str, at: int) -> str:
     return f"{axis}={at}" if axis else f"[{at}]"
 
 
-def ends(size: int, most: int) -> Shown:
-    """All places of a dimension; or the first ones and the last, with None between them.
+def ends(size: int, most: int) -> ShownIndices:
+    """Return all indices of a dimension; or the first ones and the last, with None in between.
 
     >>> ends(3, 5), ends(100, 5)
     ([0, 1, 2], [0, 1, 2, None, 99])
@@ -122,25 +122,25 @@ def ends(size: int, most: int) -> Shown:
 
 
 def _most(array: NDArray[Any]) -> tuple[int, int, int]:
-    """How many matrices, rows and columns to show at most; of columns also no more than there is room for."""
+    """Return the maximum number of matrices, rows and columns to show; the width may limit columns further."""
     return (3, 5, 6) if array.size > LARGE else (8, 20, LARGE)
 
 
-def _kept(shown: Shown) -> list[int]:
+def _kept(shown: ShownIndices) -> list[int]:
     return [at for at in shown if at is not None]
 
 
 def _format(numbers: NDArray[Any], digits: int) -> Callable[[Any], str]:
-    """How to write these numbers alike: whole, with so many digits after the point, or with a power of ten."""
+    """Return a common format for these numbers: integer, fixed-point or scientific."""
     finite = np.abs(numbers[np.isfinite(numbers)])
     largest = finite.max() if finite.size else 0.0
     if largest >= 1e6 or 0 < largest < 10.0**-digits:
         return lambda number: f"{number:.{max(1, digits - 1)}e}"
     places = next((count for count in range(digits) if _is_exact(finite, count)), digits)
-    # What rounds to zero loses its sign: -0.0000 would make one think.
+    # Values that round to zero lose their sign, to avoid -0.0000.
     return lambda number: f"{np.round(number, places) + 0.0:.{places}f}" if math.isfinite(number) else f"{number}"
 
 
 def _is_exact(numbers: NDArray[Any], places: int) -> bool:
-    """Whether so many digits after the point say all there is, to the rounding of float32."""
+    """Whether this many decimals represent the numbers exactly, up to float32 rounding."""
     return bool((np.abs(numbers - np.round(numbers, places)) <= 5e-7 * numbers).all())

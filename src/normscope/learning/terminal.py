@@ -1,4 +1,4 @@
-"""An explanation as text, for a terminal with colours or without. The numbers come from elsewhere."""
+"""Render an explanation as text, with or without colors."""
 
 import math
 import textwrap
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 WIDTH = 80
 INDENT = "   "
 
-Kind = Literal["title", "heading", "words", "code", "numbers", "agrees", "differs"]
+LineKind = Literal["title", "heading", "text", "code", "numbers", "within tolerance", "differs"]
 
-STYLES: dict[Kind, str] = {
+STYLES: dict[LineKind, str] = {
     "title": "bold",
     "heading": "bold cyan",
     "code": "green",
-    "agrees": "dim",
+    "within tolerance": "dim",
     "differs": "bold yellow",
 }
-"""The kinds of lines that have a style in a terminal with colours."""
+"""Styles by kind of line, for terminals with colors."""
 
-BORN = "nan is not a number: it came of 0 / 0, or of infinities, and spreads to all that is made of it."
-NO_EPS = " With eps 0 a row that has no size, or no spread, is divided by zero; any eps above 0 keeps it from that."
-SPREADS = "nan came from a step before: for these numbers the words above do not hold."
-"""What is said below numbers of which some are none: where it begins, why, and where it goes on."""
+FIRST_NAN = "NaN: the result of 0 / 0 or of infinities; it propagates to all later results."
+ZERO_EPS = " With eps = 0, a row of zeros or without variance is divided by zero; any eps > 0 avoids that."
+LATER_NAN = "NaN from an earlier step: the description above does not hold for this input."
+"""Notes below results with NaN: where it first appears, why, and where it propagates."""
 
-Line = tuple[str, Kind]
-"""A line, and its kind."""
+StyledLine = tuple[str, LineKind]
+"""A line and its kind."""
 
 
 def render(explanation: Explanation, width: int = WIDTH) -> str:
-    """The explanation as plain text.
+    """Render as plain text.
 
     >>> from normscope.learning import explanation
     >>> print(render(explanation("requires-grad", [1.0, 2.0])))  # doctest: +ELLIPSIS
     requires_grad
     ...
     1. y
-       Forward. Because w has requires_grad=True, torch notes down how y came about.
+       Forward. Because w has requires_grad=True, torch records how y is computed.
        > y = (x * w).sum()
        1.5
     ...
@@ -53,29 +53,29 @@ def render(explanation: Explanation, width: int = WIDTH) -> str:
 
 
 def render_rich(explanation: Explanation, width: int = WIDTH) -> "Text":
-    """The same for a terminal with colours."""
-    from rich.text import Text  # only those who want colours wait for it
+    """Render for a terminal with colors."""
+    from rich.text import Text  # imported only when needed
 
     return Text("\n").join(Text(text, style=STYLES.get(kind, "")) for text, kind in _lines(explanation, width))
 
 
-def _lines(explanation: Explanation, width: int) -> Iterator[Line]:
+def _lines(explanation: Explanation, width: int) -> Iterator[StyledLine]:
     yield explanation.title, "title"
-    yield from ((text, "words") for text in textwrap.wrap(explanation.summary, width))
-    yield "", "words"
+    yield from ((text, "text") for text in textwrap.wrap(explanation.summary, width))
+    yield "", "text"
     for value in explanation.given:
         yield from _given(value, explanation.digits, width)
-    spoilt = False
+    seen_nan = False
     for number, step in enumerate(explanation.steps, 1):
-        yield "", "words"
+        yield "", "text"
         yield from _step(step, number, explanation.digits, width)
         if _has_nan(step.value):
-            words = SPREADS if spoilt else BORN + (NO_EPS if _is_without_eps(explanation) else "")
-            yield from ((f"{INDENT}{text}", "differs") for text in textwrap.wrap(words, width - len(INDENT)))
-            spoilt = True
+            note = LATER_NAN if seen_nan else FIRST_NAN + (ZERO_EPS if _has_zero_eps(explanation) else "")
+            yield from ((f"{INDENT}{text}", "differs") for text in textwrap.wrap(note, width - len(INDENT)))
+            seen_nan = True
 
 
-def _given(value: ExplanationValue, digits: int, width: int) -> Iterator[Line]:
+def _given(value: ExplanationValue, digits: int, width: int) -> Iterator[StyledLine]:
     lines = format_values(value, digits, width - len(INDENT))
     if len(lines) > 1 and not isinstance(value.content, str) and (value.content == value.content.flat[0]).all():
         yield f"{value.name}{_shape(value)}  all {value.content.flat[0]:g}", "numbers"
@@ -87,25 +87,25 @@ def _given(value: ExplanationValue, digits: int, width: int) -> Iterator[Line]:
     yield from ((f"{INDENT}{line}".rstrip(), "numbers") for line in lines)
 
 
-def _step(step: ExplanationStep, number: int, digits: int, width: int) -> Iterator[Line]:
-    room = width - len(INDENT)
+def _step(step: ExplanationStep, number: int, digits: int, width: int) -> Iterator[StyledLine]:
+    inner_width = width - len(INDENT)
     yield f"{number}. {step.title.replace('_', ' ')}{_shape(step.value)}", "heading"
-    for text in textwrap.wrap(step.words, room):
-        yield f"{INDENT}{text}", "words"
+    for text in textwrap.wrap(step.description, inner_width):
+        yield f"{INDENT}{text}", "text"
     for text in step.code.splitlines():
         yield f"{INDENT}> {text}", "code"
-    for text in format_values(step.value, digits, room):
+    for text in format_values(step.value, digits, inner_width):
         yield f"{INDENT}{text}".rstrip(), "numbers"
     for check in step.checks:
-        for text in textwrap.wrap(_check(check), room, subsequent_indent=INDENT):
-            yield f"{INDENT}{text}", "agrees" if check.within_tolerance else "differs"
+        for text in textwrap.wrap(_check(check), inner_width, subsequent_indent=INDENT):
+            yield f"{INDENT}{text}", "within tolerance" if check.within_tolerance else "differs"
 
 
 def _has_nan(value: ExplanationValue) -> bool:
     return not isinstance(value.content, str) and bool(np.isnan(value.content).any())
 
 
-def _is_without_eps(explanation: Explanation) -> bool:
+def _has_zero_eps(explanation: Explanation) -> bool:
     return any(value.name == "eps" and not np.any(value.content) for value in explanation.given)
 
 
@@ -115,9 +115,9 @@ def _shape(value: ExplanationValue) -> str:
 
 def _check(check: ReferenceCheck) -> str:
     size = f"{check.difference:.1e}" if check.difference else "0"
-    found = f"largest difference from {check.reference}: {size}"
+    text = f"largest difference from {check.reference}: {size}"
     if check.within_tolerance:
-        return found
+        return text
     if math.isinf(check.difference):
-        return f"{found}, for these numbers go beyond what float32 can hold"
-    return f"{found}, which is much: these numbers lose digits in float32"
+        return f"{text}: the values overflow float32"
+    return f"{text}: above tolerance, float32 loses precision on these values"

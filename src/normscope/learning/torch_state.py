@@ -1,4 +1,4 @@
-"""What lessons need around them: weights that are the same every time, gradients, float32."""
+"""Torch's global state for lessons: seeds, gradients, default dtype."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import torch
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
-def seeded(make: Callable[[], Made], seed: int = 0) -> Made:
-    """What `make` makes with this seed; the user's random numbers stay where they are."""
+def seeded(make: Callable[[], T], seed: int = 0) -> T:
+    """Call `make` with this random seed, without changing torch's rng state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -18,7 +18,7 @@ def seeded(make: Callable[[], Made], seed: int = 0) -> Made:
 
 @contextmanager
 def default_torch_state() -> Iterator[None]:
-    """Gradients on, float32, and random numbers that leave the user's alone; afterwards all is as it was."""
+    """Enable gradients, set the default dtype to float32 and fork the rng; restore all of it afterwards."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

@@ -1,4 +1,4 @@
-"""The user's own numbers: from a .npy file, from a text such as "[[1, 2], [3, 4]]", or from Python."""
+"""Read the user's numbers: from a .npy file, from text such as "[[1, 2], [3, 4]]", or from Python."""
 
 import ast
 import re
@@ -12,54 +12,54 @@ from torch import Tensor
 
 from normscope.errors import ConfigError, DtypeError, FileError, ShapeError
 
-MOST_DIMENSIONS = 8
-TOO_LARGE = "a number is too large for float32, which ends at 3.4e38\nfix: give smaller numbers"
+MAX_DIMENSIONS = 8
+TOO_LARGE = "a value is too large for float32 (maximum 3.4e38)\nfix: use smaller numbers"
 FIX = 'fix: --input 3,-4,0 or --input "[[1, 2, 3], [4, 5, 6]]" or --input FILE.npy'
 
 
 def read_tensor(text: str) -> Tensor:
-    """The tensor that an option of the command line means: numbers, or the name of a .npy file.
+    """Parse a command-line value: numbers, or the path of a .npy file.
 
     >>> read_tensor("3,-4,0")
     tensor([ 3., -4.,  0.])
     >>> read_tensor("[[1, 2], [3, 4.5]]").shape
     torch.Size([2, 2])
     """
-    if _names_a_file(text):
+    if _is_file(text):
         return as_tensor(_read_file(Path(text)))
     if not text.strip():
         raise ConfigError(f"the input is empty\n{FIX}")
     if re.search(r"\b(nan|inf(inity)?)\b", text, re.IGNORECASE):
-        raise ConfigError(f"not every number of {_short(text)} is finite\n{FIX}")
+        raise ConfigError(f"{_short(text)} contains NaN or infinity\n{FIX}")
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise ConfigError(f"{_short(text)} is neither numbers nor the name of a .npy file\n{FIX}") from None
+        raise ConfigError(f"{_short(text)} is neither numbers nor a .npy file\n{FIX}") from None
     return as_tensor([value] if isinstance(value, int | float | complex) else value)
 
 
-def _names_a_file(text: str) -> bool:
+def _is_file(text: str) -> bool:
     try:
         return text.lower().endswith((".npy", ".npz")) or Path(text).is_file()
-    except (OSError, ValueError):  # longer than a name can be, or with characters that none has
+    except (OSError, ValueError):  # too long for a path, or invalid characters
         return False
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Numbers of any kind (a tensor, an array, nested lists) as a tensor of float32; what is not finite is refused.
+    """Convert a tensor, an array or nested lists to a float32 tensor of finite values.
 
     >>> as_tensor([[1, 2], [3]])
     Traceback (most recent call last):
-    normscope.errors.ShapeError: the lists are ragged: one part is of shape (2,), another of shape (1,)
-    fix: give all the lists of one depth the same number of entries
+    normscope.errors.ShapeError: ragged nested lists: one part is of shape (2,), another of shape (1,)
+    fix: give all lists of a level the same length
     """
     array = _array(value)
     if array.dtype.kind not in "iuf":
-        raise DtypeError(f"an example is made of real numbers, but got an array of {array.dtype}\n{FIX}")
+        raise DtypeError(f"expected real numbers, but got an array of {array.dtype}\n{FIX}")
     if array.size == 0:
-        raise ShapeError(f"there are no numbers in a tensor of shape {array.shape}\n{FIX}")
+        raise ShapeError(f"got an empty tensor of shape {array.shape}\n{FIX}")
     if not np.isfinite(array).all():
-        raise ConfigError("not every number is finite\nfix: replace NaN and infinity by numbers")
+        raise ConfigError("the values contain NaN or infinity\nfix: replace them by finite numbers")
     with np.errstate(over="ignore"):
         narrow = array.astype(np.float32)
     if not np.isfinite(narrow).all():
@@ -71,33 +71,33 @@ def _array(value: Any) -> NDArray[Any]:
     if isinstance(value, Tensor):
         try:
             value = value.detach().cpu()
-            return np.asarray(value.double() if value.is_floating_point() else value)  # numpy knows no bfloat16
+            return np.asarray(value.double() if value.is_floating_point() else value)  # numpy has no bfloat16
         except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, or without numbers
             raise DtypeError(
                 f"an example is a dense tensor of real numbers, but got one that numpy cannot hold: {error}\n{FIX}"
             ) from error
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
-    if len(_shape(value)) > MOST_DIMENSIONS:
-        raise ShapeError(f"the lists are nested more than {MOST_DIMENSIONS} deep\n{FIX}")
+    if len(_shape(value)) > MAX_DIMENSIONS:
+        raise ShapeError(f"the lists are nested more than {MAX_DIMENSIONS} levels deep\n{FIX}")
     try:
         return np.asarray(value, dtype=np.float64)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits
         raise ConfigError(TOO_LARGE) from None
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """The shape of nested lists, if they have one and hold nothing but numbers."""
+    """Return the shape of nested lists of numbers; raise if they are ragged."""
     if isinstance(value, bool) or not isinstance(value, int | float | list | tuple):
-        raise DtypeError(f"an example is made of real numbers, but got {_short(repr(value))}\n{FIX}")
+        raise DtypeError(f"expected real numbers, but got {_short(repr(value))}\n{FIX}")
     if isinstance(value, int | float):
         return ()
     shapes = [_shape(part) for part in value]
     for shape in shapes[1:]:
         if shape != shapes[0]:
             raise ShapeError(
-                f"the lists are ragged: one part is {_entries(shapes[0])}, another {_entries(shape)}"
-                f"\nfix: give all the lists of one depth the same number of entries"
+                f"ragged nested lists: one part is {_entries(shapes[0])}, another {_entries(shape)}"
+                f"\nfix: give all lists of a level the same length"
             )
     return len(shapes), *(shapes[0] if shapes else ())
 
@@ -109,7 +109,7 @@ def _entries(shape: tuple[int, ...]) -> str:
 def _read_file(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:
-            # Not np.load: this reads arrays and nothing else, and objects, which would be code to run, are refused.
+            # Not np.load: this reads plain arrays only, and rejects pickled objects, which could run code.
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except FileNotFoundError:
         raise FileError(f"there is no file {path}\n{FIX}") from None
@@ -117,12 +117,12 @@ def _read_file(path: Path) -> NDArray[Any]:
         raise FileError(f"cannot read {path}: {error.strerror or error}\nfix: name a .npy file") from None
     except (ValueError, EOFError, MemoryError, OverflowError) as error:
         objects = "Object arrays" in str(error)
-        why = "it holds Python objects, not numbers" if objects else "it is not a whole .npy file"
+        why = "it contains Python objects, not numbers" if objects else "it is not a complete .npy file"
         raise ConfigError(
             f"cannot read {path}: {why}\nfix: write it with numpy.save(path, array), from an array of floats"
         ) from None
 
 
 def _short(text: str, longest: int = 50) -> str:
-    """A text in quotes, on one line, without the end if it is long."""
+    """Return the repr, truncated if the text is long."""
     return repr(text if len(text) <= longest else f"{text[:longest]}...")

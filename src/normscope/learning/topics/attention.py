@@ -1,4 +1,4 @@
-"""Attention: scores, mask, softmax, mix."""
+"""Causal attention: scores, mask, softmax, weighted values."""
 
 import math
 
@@ -13,78 +13,78 @@ from normscope.learning.lesson import Lesson, step
 from normscope.learning.torch_state import seeded
 
 TOKENS = (((1.0, 0.0, 1.0, 0.0), (0.0, 2.0, 0.0, 1.0), (1.0, 1.0, -1.0, 0.0)),)
-"""A text of three tokens of width four."""
+"""A sequence of three tokens of width four."""
 
-LARGEST = 2**24
-"""How many scores there may be."""
+MAX_SCORES = 2**24
+"""Maximum number of scores."""
 
 HEADS, PAIRS = "b h s e", "b h s t"
 
 
-def in_heads(flat: Tensor, heads: int) -> Tensor:
+def split_heads(flat: Tensor, heads: int) -> Tensor:
     """(b, s, h*e) -> (b, h, s, e)."""
     return torch.stack(flat.chunk(heads, dim=-1), dim=1)
 
 
-@step({"normscope.Attention's q": lambda x, layer: in_heads(layer.q(x), layer.heads)}, axes=HEADS)
+@step({"normscope.Attention's q": lambda x, layer: split_heads(layer.q(x), layer.heads)}, axes=HEADS)
 def queries(x: Tensor, q_weight: Tensor, heads: int) -> Tensor:
-    """What each token is looking for. The features are dealt out to {heads} heads, which look for different things."""
+    """Queries: what each token looks for. The features are split among {heads} heads."""
     return (x @ q_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-@step({"normscope.Attention's k": lambda x, layer: in_heads(layer.k(x), layer.heads)}, axes=HEADS)
+@step({"normscope.Attention's k": lambda x, layer: split_heads(layer.k(x), layer.heads)}, axes=HEADS)
 def keys(x: Tensor, k_weight: Tensor, heads: int) -> Tensor:
-    """What each token has on offer, to be found by. (A model with QK-norm would now normalise queries and keys,
-    and one with rotary positions turn them by their place.)"""
+    """Keys: what each token offers. (A model with QK-norm would now normalize queries and keys; one with rotary
+    embeddings would rotate them by position.)"""
     return (x @ k_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-@step({"normscope.Attention's v": lambda x, layer: in_heads(layer.v(x), layer.heads)}, axes=HEADS)
+@step({"normscope.Attention's v": lambda x, layer: split_heads(layer.v(x), layer.heads)}, axes=HEADS)
 def values(x: Tensor, v_weight: Tensor, heads: int) -> Tensor:
-    """What each token says when it is looked at."""
+    """Values: what each token contributes when attended to."""
     return (x @ v_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 @step(axes=PAIRS)
 def scores(queries: Tensor, keys: Tensor) -> Tensor:
-    """How well each query (down) fits each key (across): their product, divided by the root of a head's size so
-    that wide heads do not shout."""
+    """Dot product of each query (row) with each key (column), divided by sqrt(head size) to keep the scale independent
+    of the head size."""
     return queries @ keys.mT / math.sqrt(keys.shape[-1])
 
 
 @step(axes=PAIRS)
 def masked(scores: Tensor) -> Tensor:
-    """No one may look ahead: what lies right of the diagonal is in the future, and gets minus infinity."""
+    """Causal mask: set the scores of future positions, right of the diagonal, to minus infinity."""
     size = scores.shape[-1]
     future = torch.ones(size, size, dtype=torch.bool).triu(diagonal=1)
     return scores.masked_fill(future, -math.inf)
 
 
 @step({"torch.softmax": lambda masked: torch.softmax(masked, -1)}, axes=PAIRS)
-def attention(masked: Tensor) -> Tensor:
-    """Softmax makes shares of the scores: none is below 0, every row adds up to 1, and the future gets exactly 0."""
+def attention_weights(masked: Tensor) -> Tensor:
+    """Softmax turns scores into weights: nonnegative, each row sums to 1, and the future gets exactly 0."""
     exponentials = torch.exp(masked - masked.amax(-1, keepdim=True))
     return exponentials / exponentials.sum(-1, keepdim=True)
 
 
-def by_torch(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def sdpa(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
 
-@step({"torch's scaled_dot_product_attention": by_torch}, axes=HEADS)
-def mixed(attention: Tensor, values: Tensor) -> Tensor:
-    """Each token takes from each that it may see as much of its value as its share says."""
-    return attention @ values
+@step({"torch's scaled_dot_product_attention": sdpa}, axes=HEADS)
+def head_outputs(attention_weights: Tensor, values: Tensor) -> Tensor:
+    """Weighted mean of the values."""
+    return attention_weights @ values
 
 
 @step()
-def joined(mixed: Tensor) -> Tensor:
-    """The heads side by side again, as wide as the input."""
-    return mixed.transpose(1, 2).flatten(-2)
+def concatenated(head_outputs: Tensor) -> Tensor:
+    """Concatenate the heads, back to the width of the input."""
+    return head_outputs.transpose(1, 2).flatten(-2)
 
 
-def by_torch_layer(x: Tensor, layer: Attention) -> Tensor:
-    """torch.nn.MultiheadAttention with the same weights."""
+def torch_multihead_attention(x: Tensor, layer: Attention) -> Tensor:
+    """Run torch.nn.MultiheadAttention with the same weights."""
     theirs = nn.MultiheadAttention(x.shape[-1], layer.heads, bias=False, batch_first=True)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat((layer.q.weight, layer.k.weight, layer.v.weight)))
@@ -94,35 +94,36 @@ def by_torch_layer(x: Tensor, layer: Attention) -> Tensor:
     return y
 
 
-@step({"torch.nn.MultiheadAttention": by_torch_layer, "normscope.Attention": lambda x, layer: layer(x)})
-def result(joined: Tensor, out_weight: Tensor) -> Tensor:
-    """A last linear layer mixes what the heads have found."""
-    return joined @ out_weight.T
+@step({"torch.nn.MultiheadAttention": torch_multihead_attention, "normscope.Attention": lambda x, layer: layer(x)})
+def result(concatenated: Tensor, out_weight: Tensor) -> Tensor:
+    """The output projection mixes the heads."""
+    return concatenated @ out_weight.T
 
 
 def attention_lesson(x: Tensor | None, heads: int | None = None) -> Lesson:
-    own = x is not None
+    custom = x is not None
     x = torch.tensor(TOKENS) if x is None else as_batch(x, "attention")
     width = x.shape[-1]
     heads = resolve_heads(width, heads)
-    if x.shape[0] * heads * x.shape[1] ** 2 > LARGEST:
+    if x.shape[0] * heads * x.shape[1] ** 2 > MAX_SCORES:
         raise ShapeError(
-            f"{x.shape[1]} tokens have too many pairs to show, in {x.shape[0]} texts with {heads} heads"
-            f"\nfix: give the first few hundred tokens of one text"
+            f"too many attention scores: {x.shape[0]} sequences of {x.shape[1]} tokens with {heads} heads"
+            f"\nfix: use the first few hundred tokens of one sequence"
         )
     layer = seeded(lambda: Attention(width, heads))
-    if not own:
+    if not custom:
         with torch.no_grad():
             for part in (layer.q, layer.k, layer.v, layer.out):
                 part.weight.copy_(torch.eye(width))
-    remark = (
-        "" if own else " All four weights are the identity here, so queries, keys and values are the tokens themselves."
+    note = (
+        ""
+        if custom
+        else " All four weights of the example are the identity, so queries, keys and values equal the tokens."
     )
     return Lesson(
         title="Causal attention",
-        summary=f"""Attention is where tokens look at each other. Each asks a question (query), which is compared
-        with what all the tokens before it, and itself, have to offer (keys); then it takes a weighted mean of
-        what they say (values).{remark}""",
+        summary=f"""Attention exchanges information between tokens. The query of each token is compared with the keys of
+        all earlier tokens and its own; the output is the weighted mean of their values.{note}""",
         given={
             "x": x,
             "heads": heads,
@@ -132,7 +133,7 @@ def attention_lesson(x: Tensor | None, heads: int | None = None) -> Lesson:
             "out_weight": layer.out.weight.detach(),
             "layer": layer,
         },
-        steps=[queries, keys, values, scores, masked, attention, mixed, joined, result],
+        steps=[queries, keys, values, scores, masked, attention_weights, head_outputs, concatenated, result],
         axes=("b", "s", "d"),
-        hidden=frozenset({"layer", *(() if own else ("q_weight", "k_weight", "v_weight", "out_weight"))}),
+        hidden=("layer", *(() if custom else ("q_weight", "k_weight", "v_weight", "out_weight"))),
     )

@@ -1,4 +1,4 @@
-"""BatchNorm and InstanceNorm: every channel by itself, over the batch or in each sample."""
+"""BatchNorm and InstanceNorm: normalize each channel, over the batch or per sample."""
 
 import torch
 import torch.nn.functional as F
@@ -18,51 +18,51 @@ IMAGES = (
 
 BATCH = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 INSTANCE = {3: nn.InstanceNorm1d, 4: nn.InstanceNorm2d, 5: nn.InstanceNorm3d}
-"""torch's layers by the number of dimensions; for more it has none."""
+"""torch's layers by number of dimensions; it has none for more."""
 
 
-@step({"normscope.BatchNorm's buffer": lambda x, eps: _trained(x, eps).get_buffer("running_mean")}, axes="c")
+@step({"normscope.BatchNorm's buffer": lambda x, eps: _after_one_batch(x, eps).get_buffer("running_mean")}, axes="c")
 def running_mean(mean: Tensor) -> Tensor:
-    """What the layer remembers for later, when it has to work on a single sample: a tenth of this batch's mean,
-    and nine tenths of what it knew before, which in a new layer is 0."""
+    """Update the running mean, which inference uses in place of batch statistics: 0.9 times the old value (0 in a new
+    layer) plus 0.1 times the batch mean."""
     return 0.9 * 0 + 0.1 * mean.flatten()
 
 
-@step({"normscope.BatchNorm's buffer": lambda x, eps: _trained(x, eps).get_buffer("running_var")}, axes="c")
+@step({"normscope.BatchNorm's buffer": lambda x, eps: _after_one_batch(x, eps).get_buffer("running_var")}, axes="c")
 def running_var(variance: Tensor, count: int) -> Tensor:
-    """The same for the variance, which starts at 1. Here, and only here, it is the unbiased one: divided by one
-    less than {count}."""
+    """The same for the running variance, which starts at 1. Only here the unbiased variance is used: divided by
+    {count} - 1."""
     unbiased = variance.flatten() * count / (count - 1)
     return 0.9 * 1 + 0.1 * unbiased
 
 
 @step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x[:1], eps=eps)})
-def alone(x: Tensor, over: tuple[int, ...], eps: float) -> Tensor:
-    """What if the batch were one sample? There is nobody left to share a mean with but the sample's own positions:
-    BatchNorm of one sample is InstanceNorm."""
+def batch_of_one(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
+    """With a batch of one sample, only the positions of that sample share a mean: BatchNorm of one sample is
+    InstanceNorm."""
     one = x[:1]
-    var, mean = torch.var_mean(one, over, correction=0, keepdim=True)
+    var, mean = torch.var_mean(one, dims, correction=0, keepdim=True)
     return (one - mean) / torch.sqrt(var + eps)
 
 
 def batchnorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     x = torch.tensor(IMAGES) if x is None else check_rank(x, "BatchNorm", 2, example="[[1, 2], [3, 4]]")
-    over = (0, *range(2, x.dim()))
+    dims = (0, *range(2, x.dim()))
     steps = standardization_steps(
         {"torch.nn.functional.batch_norm": lambda x, eps: F.batch_norm(x, None, None, training=True, eps=eps)},
         {
-            **_layer_of_torch(BATCH.get(x.dim())),
+            **_torch_layer(BATCH.get(x.dim())),
             "normscope.BatchNorm": lambda x, eps: BatchNorm(x.shape[1], eps)(x),
         },
     )
-    has_positions = count_along(x, over[1:]) > 1
+    has_positions = count_along(x, dims[1:]) > 1
     return Lesson(
         title="BatchNorm, over [n] c [...]",
-        summary="""Every channel is centred and scaled by its mean and variance over all the samples of the batch
-        and all their positions. It asks what a channel has in common across the batch; so it needs a batch that
-        is large enough to tell, and a memory for the day when there is only one sample.""",
-        given=_given(x, over, eps, "BatchNorm"),
-        steps=[*steps, running_mean, running_var, *([alone] if has_positions else [])],
+        summary="""Each channel is centered and scaled by its mean and variance over all samples of the batch and all
+        positions. So BatchNorm needs a batch that is large enough for good statistics, and running statistics for
+        inference on single samples.""",
+        given=_given(x, dims, eps, "BatchNorm"),
+        steps=[*steps, running_mean, running_var, *([batch_of_one] if has_positions else [])],
         axes=image_axis_names(x),
         digits=6,
     )
@@ -70,58 +70,58 @@ def batchnorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
 
 def instancenorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     x = torch.tensor(IMAGES) if x is None else check_rank(x, "InstanceNorm", least=3)
-    over = tuple(range(2, x.dim()))
+    dims = tuple(range(2, x.dim()))
     steps = standardization_steps(
         {"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)},
         {
-            **_layer_of_torch(INSTANCE.get(x.dim())),
+            **_torch_layer(INSTANCE.get(x.dim())),
             "normscope.InstanceNorm": lambda x, eps: InstanceNorm(x.shape[1], eps, affine=True)(x),
         },
     )
     return Lesson(
         title="InstanceNorm, over n c [...]",
-        summary="""Every channel of every sample is centred and scaled by itself, over its positions alone. What
-        is lost is brightness and contrast, the style of a picture; what is left is its shape. (In torch gain and
-        bias are off unless affine=True asks for them.)""",
-        given=_given(x, over, eps, "InstanceNorm"),
+        summary="""Each channel of each sample is centered and scaled over its positions alone. This removes brightness
+        and contrast, the style of an image, and keeps its shapes. (In torch, weight and bias are off unless
+        affine=True.)""",
+        given=_given(x, dims, eps, "InstanceNorm"),
         steps=steps,
         axes=image_axis_names(x),
         digits=6,
-        hidden=frozenset({"count"}),
+        hidden=("count",),
     )
 
 
-def _given(x: Tensor, over: tuple[int, ...], eps: float, layer: str) -> dict[str, object]:
+def _given(x: Tensor, dims: tuple[int, ...], eps: float, layer: str) -> dict[str, object]:
     check_eps(eps)
-    count = count_along(x, over)
+    count = count_along(x, dims)
     if count < 2:
         raise ShapeError(
-            f"{layer} needs more than one number for each mean, but a tensor of shape {tuple(x.shape)} has one, whose "
-            f'variance is 0\nfix: give more samples or positions, for instance --input "{_more(x)}"'
+            f"{layer} needs more than one value per mean, but a tensor of shape {tuple(x.shape)} has only one, with "
+            f'variance 0\nfix: give more samples or positions, for instance --input "{_larger_example(x)}"'
         )
-    beside_channels = (1, x.shape[1], *(1,) * (x.dim() - 2))
+    channel_shape = (1, x.shape[1], *(1,) * (x.dim() - 2))
     return {
         "x": x,
-        "weight": torch.ones(beside_channels),
-        "bias": torch.zeros(beside_channels),
+        "weight": torch.ones(channel_shape),
+        "bias": torch.zeros(channel_shape),
         "eps": eps,
-        "over": over,
+        "dims": dims,
         "count": count,
     }
 
 
-def _more(x: Tensor) -> str:
+def _larger_example(x: Tensor) -> str:
     return "[[1, 2], [3, 4]]" if x.dim() == 2 else "[[[1, 2], [3, 4]]]"
 
 
-def _layer_of_torch(layer: type[nn.Module] | None) -> References:
+def _torch_layer(layer: type[nn.Module] | None) -> References:
     if layer is None:
         return {}
     return {f"torch.nn.{layer.__name__}": lambda x, eps: layer(x.shape[1], eps, affine=True)(x)}
 
 
-def _trained(x: Tensor, eps: float) -> BatchNorm:
-    """A new layer that has seen this batch."""
+def _after_one_batch(x: Tensor, eps: float) -> BatchNorm:
+    """Return a new layer after one training batch."""
     layer = BatchNorm(x.shape[1], eps)
     layer(x)
     return layer

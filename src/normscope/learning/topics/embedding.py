@@ -1,4 +1,4 @@
-"""Embedding: a table of vectors, one for each token."""
+"""Embedding: a table with one vector per token."""
 
 import torch
 import torch.nn.functional as F
@@ -10,24 +10,24 @@ from normscope.learning.checks import format_number
 from normscope.learning.lesson import Lesson, step
 from normscope.learning.torch_state import seeded
 
-WIDTH, VOCABULARY = 4, 6
-LARGEST = 65536
-"""The largest token id that a table is made for."""
+WIDTH, VOCAB_SIZE = 4, 6
+MAX_TOKEN_ID = 65536
+"""Largest token id allowed here."""
 
-LARGEST_ONE_HOT = 10**7
-"""How many numbers the one-hot vectors may have."""
+MAX_ONE_HOT_VALUES = 10**7
+"""Maximum number of values of the one-hot vectors."""
 
 
 @step()
 def one_hot(tokens: Tensor, weight: Tensor) -> Tensor:
-    """A token is a number, but no quantity: token 4 is not twice token 2. Written as a vector it is a 1 in its
-    own place and 0 in all others."""
+    """Token ids are labels, not quantities: token 4 is not twice token 2. As a one-hot vector, a token is 1 at its own
+    index and 0 elsewhere."""
     return F.one_hot(tokens, weight.shape[0]).to(weight.dtype)
 
 
 @step()
-def product(one_hot: Tensor, weight: Tensor) -> Tensor:
-    """So a linear layer could do it: the product with the table picks out one row."""
+def one_hot_product(one_hot: Tensor, weight: Tensor) -> Tensor:
+    """So a linear layer could do the lookup: the product with the table selects one row."""
     return one_hot @ weight
 
 
@@ -38,29 +38,28 @@ def product(one_hot: Tensor, weight: Tensor) -> Tensor:
     }
 )
 def result(tokens: Tensor, weight: Tensor) -> Tensor:
-    """To look the row up gives the same and costs next to nothing: one vector for each token. The same token gets
-    the same vector, wherever it stands."""
+    """Indexing gives the same result at almost no cost: one vector per token. The same token gets the same vector at
+    every position."""
     return weight[tokens, :]
 
 
 @step()
-def largest(weight: Tensor) -> Tensor:
-    """The table starts as normal numbers with a spread of 1, cut at 3: none of them is larger."""
+def max_abs(weight: Tensor) -> Tensor:
+    """The table is initialized from a normal distribution with standard deviation 1, truncated at 3."""
     return weight.abs().max()
 
 
 def embedding(x: Tensor | None) -> Lesson:
     tokens = torch.tensor([[1, 2, 4], [5, 1, 1]]) if x is None else _tokens(x)
-    vocabulary = max(VOCABULARY, int(tokens.max()) + 1)
-    table = seeded(lambda: Embedding(vocabulary, WIDTH))
-    detour = [one_hot, product] if tokens.numel() * vocabulary <= LARGEST_ONE_HOT else []
+    vocab_size = max(VOCAB_SIZE, int(tokens.max()) + 1)
+    table = seeded(lambda: Embedding(vocab_size, WIDTH))
+    one_hot_steps = [one_hot, one_hot_product] if tokens.numel() * vocab_size <= MAX_ONE_HOT_VALUES else []
     return Lesson(
         title="Embedding",
-        summary=f"""An embedding gives every token of the vocabulary (here {vocabulary}) a vector of its own (here
-        of {WIDTH} numbers), which is learnt. It is the first layer of a language model: numbers of tokens in,
-        vectors out.""",
+        summary=f"""An embedding maps each token of the vocabulary (here {vocab_size}) to its own learned vector (here
+        of width {WIDTH}). It is the first layer of a language model: token ids in, vectors out.""",
         given={"tokens": tokens, "weight": table.weight.detach()},
-        steps=[*detour, result, largest],
+        steps=[*one_hot_steps, result, max_abs],
     )
 
 
@@ -68,10 +67,12 @@ def _tokens(x: Tensor) -> Tensor:
     whole = x.floor() == x
     if not bool(whole.all()):
         wrong = x[~whole].flatten()[0].item()
-        raise TokenError(f"tokens are whole numbers, but got {wrong:g}\nfix: --input 1,2,4")
-    if bool((x < 0).any() | (x > LARGEST).any()):
-        wrong = x[(x < 0) | (x > LARGEST)].flatten()[0].item()
-        raise TokenError(f"a token is 0 to {LARGEST} here, but got {format_number(wrong)}\nfix: --input 1,2,4")
+        raise TokenError(f"token ids must be integers, but got {wrong:g}\nfix: --input 1,2,4")
+    if bool((x < 0).any() | (x > MAX_TOKEN_ID).any()):
+        wrong = x[(x < 0) | (x > MAX_TOKEN_ID)].flatten()[0].item()
+        raise TokenError(
+            f"token ids must be between 0 and {MAX_TOKEN_ID} here, but got {format_number(wrong)}\nfix: --input 1,2,4"
+        )
     if x.dim() == 0:
-        raise ShapeError("an embedding takes a row of tokens at least, but got a single number\nfix: --input 1,2,4")
+        raise ShapeError("embedding expects at least one dimension, but got a scalar\nfix: --input 1,2,4")
     return x.long()

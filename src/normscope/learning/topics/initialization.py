@@ -1,4 +1,4 @@
-"""How weights start: Glorot's variance, the cut, what the cut takes away, and a real draw."""
+"""Initialization of a linear layer: Glorot variance, truncation and its correction."""
 
 import math
 import statistics
@@ -14,97 +14,104 @@ from normscope.learning.lesson import Lesson, step
 from normscope.learning.torch_state import seeded
 
 EXAMPLE = (768.0, 3072.0)
-"""The first layer of GPT-2's MLP."""
+"""The up projection of GPT-2's MLP."""
 
-LARGEST, LARGEST_SIDE = 2**24, 2**16
-"""How many weights are drawn at most, and how many features there may be on a side."""
+MAX_WEIGHTS, MAX_FEATURES = 2**24, 2**16
+"""Maximum number of weights, and of features on a side."""
 
 
 @step()
 def forward_variance(d_in: int) -> float:
-    """An output adds up d_in products, so its variance is d_in * Var(w) times the input's. For the signal to keep
-    its size from layer to layer that factor has to be 1."""
+    """An output sums d_in products, so its variance is d_in * Var(w) times that of the input. To preserve the variance
+    from layer to layer, this factor must be 1."""
     return 1 / d_in
 
 
 @step()
 def backward_variance(d_out: int) -> float:
-    """The gradient goes the other way, through d_out products; for it to keep its size the variance would be this."""
+    """In the backward pass the gradient sums d_out products; this variance of the weights would preserve its
+    variance."""
     return 1 / d_out
 
 
 @step({"the harmonic mean of both": lambda d_in, d_out: statistics.harmonic_mean([1 / d_in, 1 / d_out])})
 def variance(d_in: int, d_out: int) -> float:
-    """Both cannot be had unless d_in = d_out. Glorot's compromise is their harmonic mean."""
+    """Both hold only if d_in = d_out. Glorot's compromise is the harmonic mean."""
     return 2 / (d_in + d_out)
 
 
 @step()
 def std(variance: float) -> float:
-    """Its root, the standard deviation."""
+    """Standard deviation: the square root."""
     return math.sqrt(variance)
 
 
 @step()
 def bound(std: float) -> float:
-    """A normal distribution has no end, and a rare huge weight can push a neuron to where it never learns. So
-    what falls beyond three standard deviations is drawn again."""
+    """A normal distribution is unbounded, and a rare huge weight can saturate a neuron. So values beyond three standard
+    deviations are drawn again."""
     return 3 * std
 
 
-def integrated(cut: float) -> float:
-    """The standard deviation of a cut normal distribution, by adding up a hundred thousand slices of it."""
-    z = torch.linspace(-cut, cut, 100_001, dtype=torch.float64)
+def integrated_std(bound: float) -> float:
+    """Standard deviation of a truncated normal distribution by numerical integration."""
+    z = torch.linspace(-bound, bound, 100_001, dtype=torch.float64)
     density = torch.exp(-z.square() / 2)
     return math.sqrt(float(torch.trapezoid(z.square() * density, z) / torch.trapezoid(density, z)))
 
 
-@step({"an integral in float64": lambda: integrated(3.0), "normscope's own formula": lambda: truncated_normal_std(3.0)})
+@step(
+    {
+        "numerical integration in float64": lambda: integrated_std(3.0),
+        "normscope's formula": lambda: truncated_normal_std(3.0),
+    }
+)
 def shrinkage() -> float:
-    """Without its tails the distribution is a little narrower than it was meant to be, by this factor."""
+    """Truncation reduces the standard deviation by this factor."""
     density = math.exp(-(3**2) / 2) / math.sqrt(2 * math.pi)
     inside = math.erf(3 / math.sqrt(2))
     return math.sqrt(1 - 2 * 3 * density / inside)
 
 
 @step()
-def std_after_cut(std: float, shrinkage: float) -> float:
-    """So this is the standard deviation that the weights will have."""
+def std_after_truncation(std: float, shrinkage: float) -> float:
+    """The standard deviation of the truncated weights."""
     return std * shrinkage
 
 
 @step()
-def std_to_draw(std: float, shrinkage: float) -> float:
-    """Whoever wants exactly Glorot's draws from a normal that is wider by as much; init="glorot-corrected" does."""
+def corrected_std(std: float, shrinkage: float) -> float:
+    """For exactly Glorot's standard deviation, draw from a normal distribution that is wider by this factor;
+    init="glorot-corrected" does."""
     return std / shrinkage
 
 
 def measured_std(weight: Tensor) -> Tensor:
-    """Now a real draw: weight is that of a new normscope.Linear(d_in, d_out). As a random sample it may miss by
-    about 1 / sqrt(2 n) of itself."""
+    """Measured on the weight of a new normscope.Linear(d_in, d_out); the relative standard error is about 1 / sqrt(2
+    n)."""
     return weight.std(correction=0)
 
 
 @step()
-def largest(weight: Tensor) -> Tensor:
-    """And none of its weights is beyond the bound."""
+def max_abs(weight: Tensor) -> Tensor:
+    """No weight exceeds the bound."""
     return weight.abs().max()
 
 
 def measured_corrected_std(corrected_weight: Tensor) -> Tensor:
-    """The same with init="glorot-corrected": cut as well, and as wide as Glorot's formula says."""
+    """The same with init="glorot-corrected": truncated, with exactly Glorot's standard deviation."""
     return corrected_weight.std(correction=0)
 
 
-def forward_factor(signal: Tensor, weight: Tensor) -> Tensor:
-    """What one layer does to the variance of a signal (here {samples} rows of normal numbers): d_in * Var(w). After
-    twenty such layers it would be this to the power of twenty."""
+def forward_gain(signal: Tensor, weight: Tensor) -> Tensor:
+    """Gain of one layer for the variance of a signal ({samples} rows of standard normal values): d_in * Var(w). After
+    twenty layers it would be this to the power of twenty."""
     return (signal @ weight.T).var() / signal.var()
 
 
-def backward_factor(gradient: Tensor, weight: Tensor) -> Tensor:
-    """And to the variance of a gradient (as many rows) on its way back: d_out * Var(w). The compromise lies
-    between them."""
+def backward_gain(gradient: Tensor, weight: Tensor) -> Tensor:
+    """Gain for the variance of a gradient in the backward pass: d_out * Var(w). Glorot's compromise lies between the
+    two."""
     return (gradient @ weight).var() / gradient.var()
 
 
@@ -112,14 +119,14 @@ def init(x: Tensor | None) -> Lesson:
     d_in, d_out = _sizes(torch.tensor(EXAMPLE) if x is None else x)
     count, samples = d_in * d_out, 256
     glorot = math.sqrt(2 / (d_in + d_out))
-    # Six times the standard error of a sample: chance goes beyond it less than once in a hundred million times.
-    of_std = 6 * glorot / math.sqrt(2 * count)
-    of_factor = 6 * math.sqrt(2 / count + 2 / (samples * d_in) + 2 / (samples * d_out))
+    # Six standard errors: exceeded by chance less than once in a hundred million times.
+    std_tolerance = 6 * glorot / math.sqrt(2 * count)
+    gain_tolerance = 6 * math.sqrt(2 / count + 2 / (samples * d_in) + 2 / (samples * d_out))
     return Lesson(
-        title=f"The start of a linear layer, {d_in} to {d_out}: truncated Glorot",
-        summary="""Weights start at random, but not at just any size: with weights too small signal and gradient
-        die out from layer to layer, with weights too large they explode. Glorot's variance keeps both near their
-        size, and a cut at three standard deviations keeps out the rare giant.""",
+        title=f"Initialization of a linear layer, {d_in} to {d_out}: truncated Glorot",
+        summary="""Initial weights are random, but their scale matters: if they are too small, signals and gradients
+        vanish from layer to layer; if they are too large, they explode. Glorot's variance approximately preserves both,
+        and truncation at three standard deviations avoids rare huge weights.""",
         given={
             "d_in": d_in,
             "d_out": d_out,
@@ -136,37 +143,41 @@ def init(x: Tensor | None) -> Lesson:
             std,
             bound,
             shrinkage,
-            std_after_cut,
-            std_to_draw,
-            step({"std_after_cut": lambda std_after_cut: std_after_cut}, tolerance=of_std)(measured_std),
-            largest,
-            step({"std": lambda std: std}, tolerance=of_std)(measured_corrected_std),
+            std_after_truncation,
+            corrected_std,
+            step({"std_after_truncation": lambda std_after_truncation: std_after_truncation}, tolerance=std_tolerance)(
+                measured_std
+            ),
+            max_abs,
+            step({"std": lambda std: std}, tolerance=std_tolerance)(measured_corrected_std),
             step(
-                {"d_in * std_after_cut ** 2": lambda d_in, std_after_cut: d_in * std_after_cut**2},
-                tolerance=of_factor * d_in * glorot**2,
-            )(forward_factor),
+                {"d_in * std_after_truncation ** 2": lambda d_in, std_after_truncation: d_in * std_after_truncation**2},
+                tolerance=gain_tolerance * d_in * glorot**2,
+            )(forward_gain),
             step(
-                {"d_out * std_after_cut ** 2": lambda d_out, std_after_cut: d_out * std_after_cut**2},
-                tolerance=of_factor * d_out * glorot**2,
-            )(backward_factor),
+                {
+                    "d_out * std_after_truncation ** 2": lambda d_out, std_after_truncation: (
+                        d_out * std_after_truncation**2
+                    )
+                },
+                tolerance=gain_tolerance * d_out * glorot**2,
+            )(backward_gain),
         ],
         digits=6,
-        hidden=frozenset({"weight", "corrected_weight", "signal", "gradient", "samples"}),
+        hidden=("weight", "corrected_weight", "signal", "gradient", "samples"),
     )
 
 
 def _sizes(x: Tensor) -> tuple[int, int]:
-    """The two sizes of the layer."""
-    fix = "fix: give d_in and d_out, for instance --input 768,3072"
+    """Parse the two sizes of the layer."""
+    fix = "fix: pass d_in and d_out, for example --input 768,3072"
     if x.dim() != 1 or x.numel() != 2:
-        raise ShapeError(
-            f"the start of a linear layer depends on two sizes, but got a tensor of shape {tuple(x.shape)}\n{fix}"
-        )
+        raise ShapeError(f"init expects two sizes, but got a tensor of shape {tuple(x.shape)}\n{fix}")
     d_in, d_out = (float(size) for size in x)
     if not (d_in.is_integer() and d_out.is_integer() and min(d_in, d_out) >= 1):
         raise ShapeError(
-            f"sizes are whole numbers above zero, but got {format_number(d_in)} and {format_number(d_out)}\n{fix}"
+            f"sizes must be positive integers, but got {format_number(d_in)} and {format_number(d_out)}\n{fix}"
         )
-    if d_in * d_out > LARGEST or max(d_in, d_out) > LARGEST_SIDE:
-        raise ShapeError(f"{format_number(d_in)} by {format_number(d_out)} weights are too many to draw here\n{fix}")
+    if d_in * d_out > MAX_WEIGHTS or max(d_in, d_out) > MAX_FEATURES:
+        raise ShapeError(f"{format_number(d_in)} by {format_number(d_out)} is too large to draw here\n{fix}")
     return int(d_in), int(d_out)

@@ -1,4 +1,6 @@
-"""Residual connections: what they add, what they do for gradients, and the six wirings."""
+"""Residual connections: forward, backward, and the six wirings."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -7,27 +9,27 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import WIRINGS, Sublayer
 from normscope.learning.checks import check_eps
-from normscope.learning.lesson import Lesson, step
+from normscope.learning.lesson import Lesson, StepFunction, step
 from normscope.learning.topics.block import stream
 from normscope.learning.torch_state import seeded
 
 
 @step()
-def normed(norm: Sublayer, x: Tensor) -> Tensor:
-    """The branch reads a normalised copy (here by RMSNorm without a gain)."""
+def normalized(norm: Sublayer, x: Tensor) -> Tensor:
+    """The branch reads a normalized copy (here RMSNorm without weight)."""
     return norm(x)
 
 
 @step()
-def branch(mlp: Sublayer, normed: Tensor) -> Tensor:
-    """What the branch has to say; here it is an MLP."""
-    return mlp(normed)
+def branch_output(mlp: Sublayer, normalized: Tensor) -> Tensor:
+    """Output of the branch, here an MLP."""
+    return mlp(normalized)
 
 
 @step()
-def added(x: Tensor, branch: Tensor) -> Tensor:
-    """The residual connection: the branch's answer is added, and x itself passes by unharmed."""
-    return x + branch
+def residual_sum(x: Tensor, branch_output: Tensor) -> Tensor:
+    """The residual connection: add the output of the branch to the unchanged input."""
+    return x + branch_output
 
 
 def one_plus_slope(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
@@ -38,67 +40,71 @@ def one_plus_slope(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
 
 @step({"1 + the gradient of the branch alone": one_plus_slope})
 def gradient(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
-    """Backward: the gradient of x + f(x) is 1 + f'(x). The 1 is the highway: even if the branch gave no gradient
-    at all, this would arrive."""
+    """Backward: the gradient of x + f(x) is 1 + f'(x). The 1 is the identity path: it passes the gradient on even if
+    the branch contributes none."""
     leaf = x.clone().requires_grad_()
     total = leaf + mlp(norm(leaf))
     return torch.autograd.grad(total.sum(), leaf)[0]
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["pre"](x)})
+def _wiring(name: str) -> Callable[[Callable[..., Tensor]], StepFunction]:
+    """Make a function a step that is compared with a block of this wiring."""
+    return step({"normscope.Block": lambda blocks, x: blocks[name](x)})
+
+
+@_wiring("pre")
 def pre(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """Wiring pre (GPT-2, Llama, nanochat): a normalised copy goes into each branch, the stream itself is never
-    normalised."""
+    """Wiring pre (GPT-2, Llama, nanochat): each branch reads a normalized copy; the stream itself is never
+    normalized."""
     middle = x + attention(norm(x))
     return middle + mlp(norm(middle))
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["post"](x)})
+@_wiring("post")
 def post(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """Wiring post (the first transformer, BERT): the sum is normalised, and with it the highway."""
+    """Wiring post (the original Transformer, BERT): the sum is normalized, and so is the identity path."""
     middle = norm(x + attention(x))
     return norm(middle + mlp(middle))
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["sandwich"](x)})
+@_wiring("sandwich")
 def sandwich(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """Wiring sandwich (Gemma 2): what goes into a branch is normalised, and what comes out too."""
+    """Wiring sandwich (Gemma 2): both the input and the output of each branch are normalized."""
     middle = x + norm(attention(norm(x)))
     return middle + norm(mlp(norm(middle)))
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["parallel"](x)})
+@_wiring("parallel")
 def parallel(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """Wiring parallel (GPT-J, PaLM): both branches read the same copy, and are added together."""
+    """Wiring parallel (GPT-J, PaLM): both branches read the same copy, and both outputs are added."""
     return x + attention(norm(x)) + mlp(norm(x))
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["single"](x)})
+@_wiring("single")
 def single(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """What if one residual went around both? Then the block cannot look without also thinking: what attention
-    found reaches the stream only through the MLP."""
+    """Wiring single: one residual connection around both branches. The output of attention reaches the stream only
+    through the MLP."""
     return x + mlp(attention(norm(x)))
 
 
-@step({"normscope.Block": lambda blocks, x: blocks["none"](x)})
+@_wiring("none")
 def none(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
-    """And with none, all that x was is gone, but for what the branches kept of it."""
+    """Wiring none: without a residual connection, only what the branches preserve of x remains."""
     return mlp(attention(norm(x)))
 
 
 @step(columns=tuple(WIRINGS), axes="")
 def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
-    """Through twelve blocks of each wiring: how much of a gradient of 1 at the top arrives at the bottom (its
-    root mean square). Without a residual hardly anything does. (`blocks` has a block of each wiring, all with the
-    same weights.)"""
-    arrived = []
+    """RMS of the gradient at the input of twelve blocks of each wiring, for a gradient of 1 at the output. Without
+    residual connections hardly any gradient arrives. (`blocks` has one block per wiring, with the same weights.)"""
+    rms_at_input = []
     for block in blocks.values():
         y = leaf = x.clone().requires_grad_()
         for _ in range(12):
             y = block(y)
         gradient = torch.autograd.grad(y.sum(), leaf)[0]
-        arrived.append(gradient.square().mean().sqrt())
-    return torch.stack(arrived)[None]
+        rms_at_input.append(gradient.square().mean().sqrt())
+    return torch.stack(rms_at_input)[None]
 
 
 def residual(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> Lesson:
@@ -110,12 +116,12 @@ def residual(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> L
     def made(wiring: str) -> Block:
         return seeded(lambda: Block(BlockConfig(width=width, heads=heads, norm=spec, wiring=wiring)))
 
-    blocks = {wiring: made(wiring) for wiring in WIRINGS}  # one seed: they all have the same weights
+    blocks = {wiring: made(wiring) for wiring in WIRINGS}  # the same seed gives the same weights
     return Lesson(
-        title="Residual connections, and six ways to wire them",
-        summary="""Around every branch of a block runs a highway: the input itself, to which the branch only adds.
-        It lets signals and gradients pass through dozens of layers. Where the norm stands, and how many highways
-        there are, is the wiring; here are the six of normscope, on the same numbers with the same weights.""",
+        title="Residual connections and the six wirings",
+        summary="""A residual connection adds the output of a branch to its input. This identity path carries signals
+        and gradients through dozens of layers. The wiring determines where the norms are and how many residual
+        connections there are: here are the six wirings of normscope, on the same input with the same weights.""",
         given={
             "x": x,
             "attention": blocks["pre"].attention,
@@ -124,9 +130,9 @@ def residual(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> L
             "blocks": blocks,
         },
         steps=[
-            normed,
-            branch,
-            added,
+            normalized,
+            branch_output,
+            residual_sum,
             gradient,
             pre,
             post,
@@ -137,5 +143,5 @@ def residual(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> L
             gradient_through_a_stack,
         ],
         axes=("b", "s", "d"),
-        hidden=frozenset({"blocks"}),
+        hidden=("blocks",),
     )
