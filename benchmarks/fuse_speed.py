@@ -68,7 +68,7 @@ def medians(make: Callable[[], Any]) -> tuple[float, float, int]:
     for turn in range(REPEATS + 2):
         was = seconds(model, tokens)
         with normscope.fuse(model) as report:
-            now, fused = seconds(model, tokens), len(report.swapped)
+            now, fused = seconds(model, tokens), len(report.fused)
         if turn >= 2:
             before.append(was)
             after.append(now)

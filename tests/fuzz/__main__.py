@@ -15,7 +15,7 @@ from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.kills import Kills
 from tests.fuzz.page import page, table
 from tests.fuzz.subjects import Bench
-from tests.fuzz.surroundings import surroundings_trial
+from tests.fuzz.environment import surroundings_trial
 from tests.fuzz.trial import BAD, Trial, attempt
 from tests.training.small_run import warm_up
 

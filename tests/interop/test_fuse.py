@@ -76,8 +76,8 @@ def step(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
 def test_every_norm_is_fused_and_gives_the_same_in_training_and_in_eval_mode(name: str) -> None:
     model, peer, x = pair(name)
     report = normscope.fuse(model)
-    assert len(report.swapped) == len(norms_of(peer)) > 0
-    assert report.left == ()
+    assert len(report.fused) == len(norms_of(peer)) > 0
+    assert report.skipped == ()
     assert all(isinstance(module, normscope.Norm) for module in norms_of(model))
     for training in (True, True, False):
         model.train(training)
@@ -152,7 +152,7 @@ def test_as_a_context_it_is_undone_at_the_end_and_after_an_error() -> None:
     model = nn.Sequential(nn.LayerNorm(8))
     with normscope.fuse(model) as report:
         assert isinstance(model[0], normscope.LayerNorm)
-        assert len(report.swapped) == 1
+        assert len(report.fused) == 1
     assert type(model[0]) is nn.LayerNorm
     with pytest.raises(ZeroDivisionError), normscope.fuse(model):
         1 / 0  # noqa: B018
@@ -163,7 +163,7 @@ def test_fusing_twice_changes_nothing_the_second_time() -> None:
     model = nn.Sequential(nn.LayerNorm(8), OtherNorm(rms, "weight"))
     first = normscope.fuse(model)
     second = normscope.fuse(model)
-    assert (second.swapped, second.left) == ((), ())
+    assert (second.fused, second.skipped) == ((), ())
     assert str(second) == "nothing to fuse"
     second.undo()
     assert isinstance(model[0], normscope.LayerNorm)
@@ -194,7 +194,7 @@ def test_a_shared_norm_is_fused_once_and_stays_shared() -> None:
     norm = nn.LayerNorm(8)
     model = nn.ModuleDict({"a": norm, "b": nn.Sequential(nn.Linear(8, 8), norm)})
     report = normscope.fuse(model)
-    assert [entry.names for entry in report.swapped] == [("a", "b.1")]
+    assert [entry.names for entry in report.fused] == [("a", "b.1")]
     assert model["a"] is model["b"][1] is norm  # type: ignore[index]
     assert "a = b.1" in str(report)
 
@@ -235,7 +235,7 @@ def test_a_norm_that_lost_its_bias_is_fused_without_one() -> None:
     model = nn.Sequential(nn.LayerNorm(8))
     model[0].register_parameter("bias", None)
     peer, x = copy.deepcopy(model), randn(3, 8, dtype=torch.float32)
-    assert len(normscope.fuse(model).swapped) == 1
+    assert len(normscope.fuse(model).fused) == 1
     close_all(step(model, x), step(peer, x), TOLERANCE)
 
 
@@ -264,13 +264,13 @@ def with_a_parametrization() -> nn.Module:
 
 
 LEFT: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "subclass with a memory": (as_a_subclass, "only torch.nn's own classes"),
-    "sync": (lambda: nn.SyncBatchNorm(8), "only torch.nn's own classes"),
-    "replaced forward": (with_another_forward, "replaced on this one object"),
-    "parametrization": (with_a_parametrization, "modules inside it: parametrizations"),
+    "subclass with a memory": (as_a_subclass, "only torch.nn's own batch and instance norm"),
+    "sync": (lambda: nn.SyncBatchNorm(8), "only torch.nn's own batch and instance norm"),
+    "replaced forward": (with_another_forward, "replaced on this instance"),
+    "parametrization": (with_a_parametrization, "has submodules: parametrizations"),
     "float64": (lambda: nn.LayerNorm(8).double(), "float64"),
     "meta": (lambda: nn.LayerNorm(8, device="meta"), "device meta"),
-    "local response": (lambda: nn.LocalResponseNorm(2), "none of the norms"),
+    "local response": (lambda: nn.LocalResponseNorm(2), "no fused version"),
     "another momentum": (
         lambda: nn.InstanceNorm2d(4, momentum=None, track_running_stats=True),  # type: ignore[arg-type]
         "running_mean differs",
@@ -284,9 +284,9 @@ def test_what_cannot_be_proven_is_left_with_the_reason(name: str) -> None:
     model = nn.Sequential(make())
     kind = type(model[0])
     report = normscope.fuse(model)
-    assert report.swapped == ()
-    assert [(entry.name, entry.was) for entry in report.left] == [("0", kind.__name__)]
-    assert reason in report.left[0].why
+    assert report.fused == ()
+    assert [(entry.name, entry.old) for entry in report.skipped] == [("0", kind.__name__)]
+    assert reason in report.skipped[0].reason
     assert type(model[0]) is kind
 
 
@@ -294,15 +294,15 @@ def test_nothing_is_fused_without_kernels() -> None:
     model = nn.Sequential(nn.LayerNorm(8), OtherNorm(rms, "weight"))
     with reference_kernels():
         report = normscope.fuse(model)
-    assert [entry.why for entry in report.left] == ["the fused kernels are turned off"] * 2
+    assert [entry.reason for entry in report.skipped] == ["fused kernels are disabled"] * 2
     assert [type(module) for module in model] == [nn.LayerNorm, OtherNorm]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_a_scripted_norm_is_left() -> None:
     model = nn.Sequential(torch.jit.script(nn.LayerNorm(8)))
-    (left,) = normscope.fuse(model).left
-    assert "scripted" in left.why
+    (skipped,) = normscope.fuse(model).skipped
+    assert "scripted" in skipped.reason
 
 
 def test_copies_and_files_of_a_fused_model_give_the_same() -> None:
@@ -320,13 +320,13 @@ def test_copies_and_files_of_a_fused_model_give_the_same() -> None:
 def test_it_works_in_any_mode(context: Callable[[], Any]) -> None:
     model = nn.Sequential(nn.LayerNorm(8), OtherNorm(rms, "weight"))
     with context():
-        assert len(normscope.fuse(model).swapped) == 2
+        assert len(normscope.fuse(model).fused) == 2
     assert isinstance(model[0], normscope.LayerNorm)
 
 
 @pytest.mark.parametrize("mistake", [None, "model", nn.Linear, [nn.LayerNorm(3)]], ids=str)
 def test_what_is_no_model_is_refused(mistake: Any) -> None:
-    with pytest.raises(DtypeError, match="fuse takes a model"):
+    with pytest.raises(DtypeError, match="fuse expects a"):
         normscope.fuse(mistake)
 
 
@@ -341,8 +341,8 @@ def test_the_report_reads_as_a_table() -> None:
         "    layers.0-11.norm  (12)",
         "  RMSNorm -> normscope.RMSNorm",
         "    last",
-        "left 1",
-        "  LocalResponseNorm: it is none of the norms that have a fused form",
+        "skipped 1",
+        "  LocalResponseNorm: no fused version of this norm",
         "    odd",
     ]
 

@@ -48,8 +48,8 @@ def test_logits_and_all_gradients_are_the_same(name: str) -> None:
     model = made(name)
     wanted = outcome(model)
     report = normscope.fuse(model)
-    norms = [entry for entry in report.swapped if entry.what == "norm"]
-    assert (len(norms), report.left) == (MODELS[name][1], ())
+    norms = [entry for entry in report.fused if entry.what == "norm"]
+    assert (len(norms), report.skipped) == (MODELS[name][1], ())
     close(outcome(model), wanted)
     modules = [module for module in model.modules() if "Norm" in type(module).__name__]
     assert all(isinstance(module, FusedRowNorm | normscope.Norm) for module in modules)
@@ -176,8 +176,8 @@ def test_a_norm_is_known_by_what_it_computes(name: str, scale: float) -> None:
     scramble(norm)
     x = scale * randn(2, 5, 16, dtype=torch.float32)
     wanted = norm(x).detach()
-    (swapped,) = normscope.fuse(norm).swapped
-    assert (swapped.was, swapped.became) == ("OtherNorm", text)
+    (fused,) = normscope.fuse(norm).fused
+    assert (fused.old, fused.new) == ("OtherNorm", text)
     vars(norm)["formula"] = None  # if the old forward were called, this would fail
     assert (norm(x) - wanted).abs().max() <= 1e-6 * max(1.0, float(wanted.abs().max()))
 
@@ -198,7 +198,7 @@ def test_a_setting_that_is_changed_afterwards_counts(name: str) -> None:
         return x * torch.rsqrt(foreign.mean_square(x) + module.eps) * module.weight * module.gain
 
     norm = OtherNorm(formula, "weight", other_eps=1e-5, eps=1e-5, gain=1.0)
-    assert normscope.fuse(norm).swapped
+    assert normscope.fuse(norm).fused
     setattr(norm, name, 0.5)
     x = randn(2, 16, dtype=torch.float32)
     assert torch.allclose(norm(x), formula(norm, x), atol=1e-6)
@@ -214,13 +214,13 @@ LEFT: dict[str, tuple[Callable[[], OtherNorm], str]] = {
     "gain with limits": (lambda: OtherNorm(foreign.gain_with_limits, "weight"), "neither rms nor standardize"),
     "huge inputs clamped": (lambda: OtherNorm(foreign.as_float16_allows, "weight"), "large inputs"),
     "without nan": (lambda: OtherNorm(foreign.without_nan, "weight"), "not a number"),
-    "half a gradient": (lambda: OtherNorm(foreign.half_a_gradient, "weight"), "the gradient of the input differs"),
+    "half a gradient": (lambda: OtherNorm(foreign.half_a_gradient, "weight"), "input gradient differs"),
     "over the batch": (lambda: OtherNorm(foreign.over_the_batch, "weight"), "neither rms nor standardize"),
-    "a rank of its own": (lambda: OtherNorm(foreign.by_rank, "weight"), "none of the norms"),
-    "noisy": (lambda: OtherNorm(foreign.noisy, "weight"), "none of the norms"),
+    "a rank of its own": (lambda: OtherNorm(foreign.by_rank, "weight"), "no fused version"),
+    "noisy": (lambda: OtherNorm(foreign.noisy, "weight"), "no fused version"),
     "counting": (lambda: OtherNorm(foreign.counting, "weight", calls=0), "changes its state"),
     "raising": (lambda: OtherNorm(foreign.raising, "weight"), "LookupError: only on Sundays"),
-    "no tensor": (lambda: OtherNorm(lambda module, x: (x, x), "weight"), "type tuple"),
+    "no tensor": (lambda: OtherNorm(lambda module, x: (x, x), "weight"), "returned tuple"),
 }
 
 
@@ -230,8 +230,8 @@ def test_what_is_nearly_a_norm_is_left_with_the_reason(name: str) -> None:
     norm = make()
     state, before = torch.get_rng_state(), {**vars(norm)}
     report = normscope.fuse(nn.Sequential(norm))
-    assert report.swapped == ()
-    assert reason in report.left[0].why
+    assert report.fused == ()
+    assert reason in report.skipped[0].reason
     assert torch.equal(state, torch.get_rng_state())
     assert vars(norm) == before  # the calls were counted on a copy
     assert type(norm) is OtherNorm
@@ -239,16 +239,16 @@ def test_what_is_nearly_a_norm_is_left_with_the_reason(name: str) -> None:
 
 def test_a_list_that_a_norm_keeps_is_not_added_to() -> None:
     norm = OtherNorm(foreign.noting, "weight", notes=[])
-    (left,) = normscope.fuse(norm).left
-    assert "changes its state" in left.why
+    (skipped,) = normscope.fuse(norm).skipped
+    assert "changes its state" in skipped.reason
     assert norm.notes == []
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_gradients_are_proven_even_where_none_are_taken(context: Callable[[], Any]) -> None:
     with context():
-        (left,) = normscope.fuse(OtherNorm(foreign.half_a_gradient, "weight")).left
-    assert "the gradient of the input differs" in left.why
+        (skipped,) = normscope.fuse(OtherNorm(foreign.half_a_gradient, "weight")).skipped
+    assert "input gradient differs" in skipped.reason
 
 
 class OtherActivation(OtherNorm):
@@ -273,8 +273,8 @@ def test_an_activation_is_known_by_what_it_computes(name: str) -> None:
     wanted = formula(None, leaf := x.clone().requires_grad_())
     wanted.sum().backward()
     report = normscope.fuse(module)
-    assert [(entry.what, entry.became) for entry in report.swapped] == [("activation", known_as)] * bool(known_as)
-    assert report.left == ()
+    assert [(entry.what, entry.new) for entry in report.fused] == [("activation", known_as)] * bool(known_as)
+    assert report.skipped == ()
     if known_as is None:
         return
     assert str(report).startswith("fused 1 activation\n")
@@ -309,7 +309,7 @@ def test_what_is_no_norm_is_not_mentioned() -> None:
 
     model = nn.Sequential(Gate(), nn.PReLU(8), nn.Dropout(), nn.GELU(), nn.Linear(8, 8), nn.Identity())
     report = normscope.fuse(model)
-    assert (report.swapped, report.left) == ((), ())
+    assert (report.fused, report.skipped) == ((), ())
 
 
 def test_what_was_not_proven_goes_to_the_old_forward() -> None:

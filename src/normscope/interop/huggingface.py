@@ -1,6 +1,6 @@
-"""Hugging Face checkpoints of GPT-2 and Llama as normscope GPTs.
+"""Load Hugging Face checkpoints of GPT-2 and Llama as normscope GPTs.
 
-Only JSON and safetensors are read, and transformers is not needed for it.
+Reads only JSON and safetensors; transformers is not required.
 """
 
 import re
@@ -25,7 +25,7 @@ from normscope.storage.json_files import LARGE_FILE_BYTES, read_json
 Settings = Mapping[str, Any]
 StateDict = Mapping[str, Tensor]
 RemainingWeights = dict[str, Tensor]
-"""The weights that nobody has taken yet."""
+"""Weights that have not been converted yet."""
 
 _ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -36,11 +36,11 @@ _ACTIVATIONS = {
 }
 
 
-_HARMLESS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
-"""What older checkpoints have besides weights: masks of who sees whom, and the speeds of the rotation."""
+_IGNORED = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+"""Buffers in older checkpoints: causal masks and rotary frequencies."""
 
 
-_FIX = "download it again; or load it with transformers and save_pretrained it, which writes config.json and weights"
+_FIX = "download it again, or load it with transformers and call save_pretrained"
 
 
 class _Index(Struct):
@@ -48,7 +48,7 @@ class _Index(Struct):
 
 
 def load_huggingface(folder: str | Path) -> GPT:
-    """The model in a folder with config.json and model.safetensors (or its shards), in eval mode.
+    """Load the model in a folder with config.json and model.safetensors (or shards), in eval mode.
 
     >>> import tempfile
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -62,7 +62,7 @@ def load_huggingface(folder: str | Path) -> GPT:
     folder = as_path(folder, "a model's folder")
     if not folder.is_dir():
         raise FileError(
-            f"there is no folder {folder}: nothing is downloaded here\n"
+            f"no such folder: {folder} (nothing is downloaded)\n"
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
@@ -70,33 +70,32 @@ def load_huggingface(folder: str | Path) -> GPT:
     return gpt_from_huggingface(settings, weights)
 
 
-def _refuse_pickles_alone(folder: Path) -> None:
-    """A pickle runs whatever code is in it when it is opened, so none is ever opened here."""
+def _refuse_pickles(folder: Path) -> None:
+    """Refuse weights in pickle files: loading one can run arbitrary code."""
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
     if pickles and not (folder / "model.safetensors").exists():
         raise WeightsError(
-            f"{folder} has its weights in {pickles[0]}, a pickle, which can run any code when it is opened, and so is "
-            f"not opened here; model.safetensors is missing\n"
-            f"fix: if you trust it, load it with transformers and save_pretrained it, which writes safetensors"
+            f"refusing to load the pickle {folder / pickles[0]}, which can run arbitrary code: no model.safetensors\n"
+            f"fix: if you trust it, load it with transformers and call save_pretrained, which writes safetensors"
         )
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The names of the files that hold the weights: one, or the shards that an index lists."""
+    """Names of the weight files: one, or the shards of an index."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
-        _refuse_pickles_alone(folder)
+        _refuse_pickles(folder)
         return ["model.safetensors"]
     names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE_FILE_BYTES).weight_map.values())
     for name in names:
         if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-            raise WeightsError(f"{index} names {name!r:.80}, which is no file of weights beside it\nfix: {_FIX}")
+            raise WeightsError(f"{index} names {name!r:.80}, which is not a safetensors file beside it\nfix: {_FIX}")
     return sorted(names)
 
 
 def _load_weights(path: Path) -> dict[str, Tensor]:
     try:
-        with open_regular(path):  # the library would wait for a pipe
+        with open_regular(path):  # safetensors would block on a pipe
             pass
         return load_file(path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -104,11 +103,11 @@ def _load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def gpt_from_huggingface(settings: Settings, weights: StateDict) -> GPT:
-    """A GPT in eval mode, from the contents of config.json and the weights by name, as `state_dict()` gives them."""
+    """Build a GPT in eval mode from the contents of config.json and a state_dict."""
     if not (isinstance(settings, Mapping) and isinstance(weights, Mapping)) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
     ):
-        raise WeightsError("a model is read from a dictionary of settings and one of tensors, but got something else")
+        raise WeightsError("expected a dict of settings and a state_dict of tensors")
     kind = settings.get("model_type")
     readers: dict[
         str, tuple[Callable[[Settings], GPTConfig], Callable[[GPTConfig, RemainingWeights], dict[str, Tensor]]]
@@ -117,49 +116,49 @@ def gpt_from_huggingface(settings: Settings, weights: StateDict) -> GPT:
         "llama": (_llama_config, _llama_weights),
     }
     if not isinstance(kind, str) or kind not in readers:
-        raise WeightsError(f"models of type {kind!r} cannot be read; those of {', '.join(readers)} can")
+        raise WeightsError(f"unsupported model_type {kind!r}\nfix: use one of {', '.join(readers)}")
     read_config, read_weights = readers[kind]
     try:
         config = read_config(settings)
         rest = {name.removeprefix("transformer."): value for name, value in weights.items()}
         ours = read_weights(config, rest)
-        _refuse_rest(rest, ours)
+        _refuse_unused(rest, ours)
         return _made(config, ours)
     except NormscopeError:
         raise
     except KeyError as error:
-        raise WeightsError(f"the {kind} model lacks {error}") from error
-    except (RuntimeError, TypeError) as error:  # torch's, of a size that no memory has
+        raise WeightsError(f"the {kind} checkpoint has no {error}") from error
+    except (RuntimeError, TypeError) as error:  # a size that cannot be allocated
         reason = str(error).partition("\n")[0]
-        raise WeightsError(f"the {kind} model cannot be made with the sizes in its settings: {reason}") from error
+        raise WeightsError(f"cannot build the {kind} model with the sizes in its config: {reason}") from error
 
 
 def _made(config: GPTConfig, weights: Mapping[str, Tensor]) -> GPT:
-    with torch.device("meta"):  # no time for a start that is overwritten at once, and no room for what does not fit
+    with torch.device("meta"):  # no initialization, and no memory before the shapes are checked
         model = GPT(config)
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     wrong = [
-        f"{name}: {weights[name].dtype} of {tuple(weights[name].shape)} instead of floats of {shape}"
+        f"{name}: {weights[name].dtype} of {tuple(weights[name].shape)} instead of floating-point {shape}"
         for name, shape in wanted.items()
         if tuple(weights[name].shape) != shape or not weights[name].is_floating_point()
     ]
     if wrong:
-        raise WeightsError(f"{len(wrong)} of {len(wanted)} weights do not fit: {'; '.join(wrong[:4])}")
+        raise WeightsError(f"{len(wrong)} of {len(wanted)} weights have a wrong dtype or shape: {'; '.join(wrong[:4])}")
     model.to_empty(device="cpu")
     model.load_state_dict(dict(weights))
     return model.eval()
 
 
-def _refuse_rest(rest: RemainingWeights, ours: Mapping[str, Tensor]) -> None:
-    """Weights that the model has no place for: it is not the model that its settings say."""
+def _refuse_unused(rest: RemainingWeights, ours: Mapping[str, Tensor]) -> None:
+    """Refuse unused weights: config and weights do not belong together."""
     table, head = ours["embedding.weight"], rest.get("lm_head.weight")
     if head is not None and head.shape == table.shape and torch.equal(head, table):
-        del rest["lm_head.weight"]  # the tied head, saved a second time
-    left = [name for name in rest if not _HARMLESS.fullmatch(name)]
+        del rest["lm_head.weight"]  # a tied head, saved twice
+    left = [name for name in rest if not _IGNORED.fullmatch(name)]
     if left:
         raise WeightsError(
-            f"the settings leave no place for {len(left)} of the weights: {', '.join(left[:4])}"
-            f"{', ...' * (len(left) > 4)}. Are config.json and the weights of the same model?"
+            f"weights not used by the model in config.json ({len(left)}): {', '.join(left[:4])}"
+            f"{', ...' * (len(left) > 4)}\nfix: use config.json and weights of the same model"
         )
 
 
@@ -181,7 +180,7 @@ def _gpt2_config(settings: Settings) -> GPTConfig:
         activation=_activation(settings.get("activation_function", "gelu_new")),
         norm=NormSpec("... [d]", eps=settings.get("layer_norm_epsilon", 1e-5)),
         tied_head=settings.get("tie_word_embeddings", True),
-        dropout=settings.get("resid_pdrop", 0.1),  # one share for all places, where GPT-2 has three
+        dropout=settings.get("resid_pdrop", 0.1),  # one rate; GPT-2 has three
     )
 
 
@@ -191,7 +190,7 @@ def _gpt2_weights(config: GPTConfig, theirs: RemainingWeights) -> dict[str, Tens
     for i in range(config.depth):
         block, layer = f"blocks.{i}", f"h.{i}"
         ours |= _both(f"{block}.norms.0", f"{layer}.ln_1", theirs) | _both(f"{block}.norms.1", f"{layer}.ln_2", theirs)
-        # GPT-2 keeps q, k and v in one matrix, and all its matrices the other way round.
+        # GPT-2 stores q, k and v in one matrix, and all matrices transposed.
         for part, rank in (("weight", 2), ("bias", 1)):
             joined = _of_rank(rank, f"{layer}.attn.c_attn.{part}", theirs)
             for name, value in zip("qkv", joined.tensor_split(3, dim=-1), strict=True):
@@ -207,7 +206,7 @@ def _llama_config(settings: Settings) -> GPTConfig:
     _refuse(settings, attention_bias=True, mlp_bias=True)
     rope = _rope(settings)
     if settings.get("hidden_act", "silu") != "silu":
-        raise WeightsError(f"hidden_act={settings['hidden_act']!r}: a Llama here has silu")
+        raise WeightsError(f"unsupported hidden_act={settings['hidden_act']!r} for Llama: expected silu")
     return llama(
         vocab_size=settings["vocab_size"],
         context=settings["max_position_embeddings"],
@@ -220,7 +219,7 @@ def _llama_config(settings: Settings) -> GPTConfig:
         norm=NormSpec("... [d]", statistic="rms", bias=False, eps=settings.get("rms_norm_eps", 1e-6)),
         rotary_base=rope.get("rope_theta", settings.get("rope_theta", 10000.0)),
         tied_head=settings.get("tie_word_embeddings", False),
-        dropout=settings.get("attention_dropout") or 0.0,  # here it falls on the rest as well
+        dropout=settings.get("attention_dropout") or 0.0,  # applied to all branches here
     )
 
 
@@ -249,15 +248,15 @@ def _llama_weights(config: GPTConfig, theirs: RemainingWeights) -> dict[str, Ten
 
 
 def _rope(settings: Settings) -> Settings:
-    """The settings of the rotary positions, which stand under one name today and stood under another before."""
+    """The rotary settings: rope_parameters, or rope_scaling in older files."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
-        raise WeightsError(f"the settings of the rotary positions must be a dictionary, but got {rope!r}")
-    kind = rope.get("rope_type", rope.get("type", "default"))  # older files say type
+        raise WeightsError(f"rotary settings must be a dict, but got {rope!r}")
+    kind = rope.get("rope_type", rope.get("type", "default"))  # `type` in older files
     if kind != "default":
-        raise WeightsError(f"rotary positions of type {kind!r} are not known here, only the default ones")
+        raise WeightsError(f"unsupported rope_type {kind!r}: expected default")
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise WeightsError(f"rotary positions over a part of the head are not known here, but got {dict(rope)}")
+        raise WeightsError(f"partial rotary embeddings are not supported: {dict(rope)}")
     return rope
 
 
@@ -274,11 +273,11 @@ def _both(ours: str, theirs: str, weights: RemainingWeights) -> dict[str, Tensor
 
 def _activation(name: object) -> str:
     if not isinstance(name, str) or name not in _ACTIVATIONS:
-        raise WeightsError(f"the activation {name!r} is not known here; these are: {', '.join(_ACTIVATIONS)}")
+        raise WeightsError(f"unsupported activation {name!r}: expected one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 
 def _refuse(settings: Settings, **unsupported: Any) -> None:
     for name, value in unsupported.items():
         if settings.get(name) == value:
-            raise WeightsError(f"{name}={value} changes what the model computes, and is not supported here")
+            raise WeightsError(f"unsupported setting {name}={value}")

@@ -1,4 +1,4 @@
-"""Activations that another library writes out step by step, recognised as norms are: by what they compute."""
+"""Recognize and fuse activations of other libraries, by what they compute."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +19,11 @@ NAMES = ("gelu-tanh", "silu", "relu2")
 class ActivationFormula:
     name: str
     kinds: frozenset[torch.dtype] = frozenset()
-    """The types in which it was proven to be the same."""
+    """The dtypes in which equivalence was verified."""
 
 
 class FusedActivation(FusedModuleBase):
-    """The fused `forward` of an activation of one input."""
+    """Fused `forward` of an activation with one input."""
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         form: ActivationFormula | None = getattr(self, FORMULA_ATTRIBUTE)
@@ -38,10 +38,10 @@ class FusedActivation(FusedModuleBase):
 
 
 def recognize_activation(module: nn.Module) -> ActivationFormula | None:
-    """Which activation a module without parameters is; None if it is none that has a fused form."""
-    double, inputs = randomized_copy(module), activation_inputs(torch.float32)
+    """Recognize the activation that a module without parameters computes; None if it has no fused version."""
+    copy, inputs = randomized_copy(module), activation_inputs(torch.float32)
     with torch.no_grad():
-        results = [call_forward(double, x.clone()) for x in inputs]
+        results = [call_forward(copy, x.clone()) for x in inputs]
         for name in NAMES:
             wanted = [REFERENCE_ACTIVATIONS[name](x.double()).float() for x in inputs]
             if all(y.shape == w.shape and allclose(y, w) for y, w in zip(results, wanted, strict=True)):
@@ -50,7 +50,7 @@ def recognize_activation(module: nn.Module) -> ActivationFormula | None:
 
 
 def activation_inputs(dtype: torch.dtype) -> list[Tensor]:
-    """Where an activation bends, where it is all but straight, and close to zero; in float32 where it may be capped."""
+    """Inputs in the curved range, the asymptotic range and close to zero; in float32 also where it may be capped."""
     shapes = (40, 16), (2, 3, 16), (2, 3, 2, 16)
     scales = (1.0, 20.0, 1e-2, *((1e4,) if dtype == torch.float32 else ()))
     return [random_input(shape, scale, dtype, seed=60) for shape in shapes for scale in scales]

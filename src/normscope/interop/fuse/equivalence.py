@@ -1,4 +1,4 @@
-"""Whether two modules compute the same: results, gradients and running statistics, in training and in eval mode."""
+"""Compare two modules: outputs, gradients and running statistics, in train and eval mode."""
 
 import warnings
 from collections.abc import Iterable
@@ -9,22 +9,21 @@ from torch import Tensor, nn
 from normscope.interop.fuse.module_copies import random_input
 
 TOLERANCE_ULPS = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
-"""How far apart two results may be, in spacings of their type at the largest value.
+"""Tolerance in ulps of the dtype at the largest value.
 
-Measured on the norms of torch and transformers with 3 to 4096 features: up to 10 spacings in float32, where the sums of
-the other side are rounded step by step, and up to 4 in the halves. With one or two features next to nothing is left of
-a row, so that more may differ and the norm is left. The smallest difference in the mathematics that could be meant, the
-variance's divisor d - 1 for d, is four hundred spacings of float32 even for 10,000 features.
+Measured on norms of torch and transformers with 3 to 4096 features: up to 10 ulps in float32 and up to 4 in half
+precision. With one or two features, cancellation can exceed it, and the norm is skipped. The smallest plausible
+difference in the math, a variance divided by d - 1 instead of d, is 400 ulps of float32 even for 10,000 features.
 """
 
 
-_INPUT = "the gradient of the input"
+_INPUT = "input gradient"
 
 
 def first_difference(old: nn.Module, new: nn.Module, inputs: Iterable[Tensor]) -> str | None:
-    """What differs first between two modules with the same parameters; None if nothing does.
+    """Return the first difference between two modules with the same parameters; None if there is none.
 
-    Both go through the same batches one after another, so that what they remember has to stay together as well.
+    Both run on the same batches in sequence, so running statistics are compared too.
     """
     for training in (True, False):
         for x in inputs:
@@ -37,45 +36,45 @@ def first_difference(old: nn.Module, new: nn.Module, inputs: Iterable[Tensor]) -
 
 
 def run_and_collect(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """The result for one input, the gradients, and what the module remembers."""
+    """Run a module; return its output, gradients and buffers by name."""
     leaf = x.detach().clone().requires_grad_()
     y = call_forward(module, leaf)
-    seen = {"the result": y.detach()}
-    learnt = {_INPUT: leaf}
-    learnt |= {f"the gradient of {name}": parameter for name, parameter in module.named_parameters()}
+    seen = {"output": y.detach()}
+    leaves = {_INPUT: leaf}
+    leaves |= {f"gradient of {name}": parameter for name, parameter in module.named_parameters()}
     if y.requires_grad:
         direction = random_input(tuple(y.shape), 1.0, y.dtype, seed=1)
-        found = torch.autograd.grad(y, list(learnt.values()), direction, allow_unused=True)
-        seen |= {name: g for name, g in zip(learnt, found, strict=True) if g is not None}
+        found = torch.autograd.grad(y, list(leaves.values()), direction, allow_unused=True)
+        seen |= {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
     return seen | {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
 def call_forward(module: nn.Module, x: Tensor) -> Tensor:
-    """The result of `forward` itself: no hooks, which are the model's, and no warnings, which nobody could act on."""
+    """Call `forward` directly, without hooks and warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         y = module.forward(x)
     if not isinstance(y, Tensor):
-        raise TypeError(f"its result is of type {type(y).__name__}, not a tensor")
+        raise TypeError(f"forward returned {type(y).__name__}, not a tensor")
     return y
 
 
 def _first_difference(x: Tensor, old: dict[str, Tensor], new: dict[str, Tensor]) -> str | None:
     if old.keys() != new.keys():
-        return f"{' and '.join(sorted(old.keys() ^ new.keys()))} is not there on both sides"
+        return f"{' and '.join(sorted(old.keys() ^ new.keys()))} exists on one side only"
     for name, wanted in old.items():
         found = new[name]
         if found.dtype != wanted.dtype or found.shape != wanted.shape:
-            return f"{name} differs in type or shape"
-        # The gradient of the input is what is left of terms as large as y / x, which may cancel to next to nothing.
-        terms = _largest(old["the result"]) / max(_largest(x), 1e-30) if name == _INPUT else 0.0
+            return f"{name} differs in dtype or shape"
+        # The input gradient is a sum of terms as large as y / x, which may cancel almost completely.
+        terms = _largest(old["output"]) / max(_largest(x), 1e-30) if name == _INPUT else 0.0
         if not allclose(found, wanted, terms):
             return f"{name} differs"
     return None
 
 
 def allclose(found: Tensor, wanted: Tensor, size: float = 0.0) -> bool:
-    """Equal up to some roundings of the type at the largest value, or at this size; nan where the other is nan."""
+    """Whether two tensors agree to `TOLERANCE_ULPS` at the largest value, or at `size`; NaN equals NaN."""
     roundings = TOLERANCE_ULPS.get(wanted.dtype)
     if roundings is None:
         return torch.equal(found, wanted)

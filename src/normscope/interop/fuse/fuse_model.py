@@ -1,4 +1,4 @@
-"""`fuse`: every module of a model is judged first, and only then are the changes made."""
+"""`fuse`: decide for every module first, then apply the changes."""
 
 import random
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
 
 
 def fuse(model: nn.Module) -> FuseReport:
-    """Swap the norms of any model for fused ones that compute the same, in place, until `undo()`.
+    """Replace the norms of any model in place by equivalent fused ones.
 
-    torch.nn's norms become normscope's layers of the same name. A norm of another library is recognised by what it
-    computes: RMSNorm or LayerNorm over the last axis, with the gain as it is or plus one. So are activations that a
-    library writes out step by step, such as GPT-2's GELU. Each swap is proven first, on copies with random values:
-    results, gradients and running statistics agree to a few roundings, in training and in eval mode. What cannot be
-    proven is left, and the report says why.
+    torch.nn norms become the normscope layers of the same name. Norms of other libraries are recognized by what they
+    compute: RMSNorm or LayerNorm over the last axis, with weight or weight + 1. Unfused activations, such as GPT-2's
+    GELU, are recognized too. Each replacement is verified on copies with random parameters: outputs, gradients and
+    running statistics agree to a few ulps, in train and eval mode. Anything else is skipped, with a reason in the
+    report.
 
-    The modules stay the same objects with the same parameters, buffers and hooks: only their class changes. Optimisers
-    that were made before go on working, and the state_dict does not change.
+    Modules keep their identity, parameters, buffers and hooks; only their class changes. Existing optimizers and the
+    state_dict stay valid. `undo()` on the report restores the classes.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.LocalResponseNorm(2))
@@ -33,8 +33,8 @@ def fuse(model: nn.Module) -> FuseReport:
     fused 1 of 2 norms
       LayerNorm -> normscope.LayerNorm
         1
-    left 1
-      LocalResponseNorm: it is none of the norms that have a fused form
+    skipped 1
+      LocalResponseNorm: no fused version of this norm
         3
     >>> report.undo()
     >>> type(model[1]) is nn.LayerNorm
@@ -42,32 +42,32 @@ def fuse(model: nn.Module) -> FuseReport:
     """
     _check(model)
     changes: list[tuple[nn.Module, ClassChange, tuple[str, ...]]] = []
-    left: list[Skipped] = []
-    with _undisturbed():
-        judge = CandidateFinder()
-        for module, names in _places(model):
-            verdict = judge.verdict(module)
+    skipped: list[Skipped] = []
+    with _isolated():
+        finder = CandidateFinder()
+        for module, names in _modules_with_names(model):
+            verdict = finder.verdict(module)
             if isinstance(verdict, ClassChange):
                 changes.append((module, verdict, names))
             elif verdict is not None:
-                left.append(Skipped(names, type(module).__name__, verdict))
-    swapped: list[FusedModule] = []
+                skipped.append(Skipped(names, type(module).__name__, verdict))
+    fused: list[FusedModule] = []
     applied: list[AppliedChange] = []
     for module, change, names in changes:
-        swapped.append(FusedModule(names, type(module).__name__, change.text, change.what))
+        fused.append(FusedModule(names, type(module).__name__, change.text, change.what))
         applied.append(change.apply(module))
-    return FuseReport(tuple(swapped), tuple(left), applied)
+    return FuseReport(tuple(fused), tuple(skipped), applied)
 
 
 def _check(model: object) -> None:
     if isinstance(model, type) and issubclass(model, nn.Module):
-        raise DtypeError(f"fuse takes a model, but got the class {model.__name__}; make one of it first")
+        raise DtypeError(f"fuse expects a model, but got the class {model.__name__}\nfix: fuse({model.__name__}(...))")
     if not isinstance(model, nn.Module):
-        raise DtypeError(f"fuse takes a model, which is an nn.Module, but got {type(model).__name__}")
+        raise DtypeError(f"fuse expects an nn.Module, but got {type(model).__name__}")
 
 
-def _places(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
-    """Every module once, with all the names that it has in the model."""
+def _modules_with_names(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
+    """Every module once, with all its names in the model."""
     found: dict[nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         found.setdefault(module, []).append(name)
@@ -75,14 +75,14 @@ def _places(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Trials that the rest of the program does not notice, whatever mode it is in."""
-    rms_norm(torch.ones(1, 2, device="cpu"))  # if the kernels do not run on this machine, the notice comes here
+def _isolated() -> Iterator[None]:
+    """Isolate the experiments from rng state, grad mode, autocast and default device."""
+    rms_norm(torch.ones(1, 2, device="cpu"))  # a notice about unavailable kernels comes here
     state = random.getstate()
     try:
         with (
             torch.random.fork_rng(devices=[]),
-            torch.inference_mode(False),  # this turns gradients on as well
+            torch.inference_mode(False),  # also enables gradients
             torch.autocast("cpu", enabled=False),
             torch.device("cpu"),
         ):

@@ -1,9 +1,8 @@
-"""Which formula a module computes, found out by running a copy of it; its name is never asked.
+"""Recognize which formula a module computes by running a copy of it; its name is ignored.
 
-Three questions, each answered by inputs that leave only one thing open:
-    large inputs    eps has no say: what is divided by, and what the parameters do
-    tiny inputs     eps alone is left under the root, so it can be read off
-    all sizes       the formula so found against the module, where an eps in another place would show
+large inputs    eps is negligible: determine the statistic and the role of the parameters
+tiny inputs     eps dominates: measure it
+all scales      compare the formula with the module; an eps in another place shows here
 """
 
 import math
@@ -19,33 +18,33 @@ from normscope.interop.fuse.module_copies import own_attributes, random_input, r
 from normscope.interop.fuse.row_norm import RowNormFormula
 
 _HUGE, _LARGE, _TINY = 1e7, 1e3, 1e-8
-_WIDTHS = (16, 24)  # tried on modules without parameters, which do not say how wide their inputs are
+_WIDTHS = (16, 24)  # for modules without parameters, whose input width is unknown
 
 
 class NotANormError(Exception):
-    """A module that does not even ignore the size of its input: nobody would miss it in a report."""
+    """The module is not scale-invariant, so it is not a norm."""
 
 
 class UnknownNormError(Exception):
-    """A module that is like a norm, but like none that is known here; says in what."""
+    """The module resembles a norm, but matches no known formula."""
 
 
 def recognize_norm(module: nn.Module) -> RowNormFormula:
-    """The formula of a module without children, with at most a gain and a bias and without buffers."""
+    """Recognize a module without submodules and buffers, with at most a weight and a bias."""
     sizes = {parameter.numel() for parameter in module._parameters.values() if parameter is not None}
     if sizes:
-        return _recognise(module, sizes.pop())
+        return _recognize_width(module, sizes.pop())
     try:
-        one, other = (replace(_recognise(module, width), width=None) for width in _WIDTHS)
+        one, other = (replace(_recognize_width(module, width), width=None) for width in _WIDTHS)
         if one == other:
             return one
     except (NotANormError, UnknownNormError):
         raise
-    except Exception as error:  # it takes only the width that it was made for, if it says which
+    except Exception as error:  # it may accept only the width in its attributes
         for width in _whole_numbers(module):
-            return _recognise(module, width)
+            return _recognize_width(module, width)
         raise error from None
-    raise UnknownNormError("its formula depends on how wide the input is")
+    raise UnknownNormError("its formula depends on the input width")
 
 
 def _whole_numbers(module: nn.Module) -> Iterator[int]:
@@ -55,25 +54,25 @@ def _whole_numbers(module: nn.Module) -> Iterator[int]:
                 yield size
 
 
-def _recognise(module: nn.Module, width: int) -> RowNormFormula:
-    double = randomized_copy(module)
-    before = _state(double)
+def _recognize_width(module: nn.Module, width: int) -> RowNormFormula:
+    copied = randomized_copy(module)
+    before = _state(copied)
     large = [random_input(shape, _LARGE, torch.float32, seed=2) for shape in _shapes(width)]
-    results = [_result(double, x) for x in large]
-    form = replace(_structure(double, large, results), width=width)
+    results = [_result(copied, x) for x in large]
+    form = replace(_structure(copied, large, results), width=width)
     eps, name = _eps(module, form, width)
     form = replace(form, eps=eps, eps_name=name)
     for x in probe_inputs(form.eps, width):
-        if not allclose(_result(double, x), _formula(x, form, double)):
+        if not allclose(_result(copied, x), _formula(x, form, copied)):
             raise UnknownNormError(
                 f"it is {form.statistic} for large inputs, but not for small ones: what keeps it from dividing by zero "
-                f"is not an eps under the root that could be measured"
+                f"is not an eps under the square root"
             )
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
-    if not allclose(_result(double, broken), _formula(broken, form, double)):
+    if not allclose(_result(copied, broken), _formula(broken, form, copied)):
         raise UnknownNormError("it makes numbers of what is not a number")
-    if _state(double) != before:
-        raise UnknownNormError("a call changes its state")
+    if _state(copied) != before:
+        raise UnknownNormError("calling it changes its state")
     return form
 
 
@@ -109,18 +108,16 @@ def _state(module: nn.Module) -> str:
     return f"{settings}{values}"
 
 
-def _structure(double: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowNormFormula:
-    """The formula but for eps, which has no say here."""
-    for form in _structures([name for name, p in double._parameters.items() if p is not None]):
-        if all(allclose(y, _formula(x, form, double)) for x, y in zip(inputs, results, strict=True)):
+def _structure(copied: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowNormFormula:
+    """The formula without eps, which is negligible here."""
+    for form in _structures([name for name, p in copied._parameters.items() if p is not None]):
+        if all(allclose(y, _formula(x, form, copied)) for x, y in zip(inputs, results, strict=True)):
             return form
     x = inputs[0] / _LARGE
-    once, twice = _result(double, x), _result(double, 2 * x)
+    once, twice = _result(copied, x), _result(copied, 2 * x)
     size = float(once.abs().max())
     if float(once.std()) > 0.01 * size and bool(((once - twice).abs() < 0.01 * size).all()):
-        raise UnknownNormError(
-            "it ignores the size of its input as a norm does, but is neither rms nor standardize over a row"
-        )
+        raise UnknownNormError("it is scale-invariant like a norm, but is neither rms nor standardize over a row")
     raise NotANormError
 
 
@@ -137,7 +134,7 @@ def _structures(parameters: list[str]) -> Iterator[RowNormFormula]:
 
 
 def _formula(x: Tensor, form: RowNormFormula, module: nn.Module) -> Tensor:
-    """The norm in float64, straight from its definition."""
+    """The norm in float64, from its definition."""
     gain, bias = (None if name is None else module._parameters[name] for name in (form.gain, form.bias))
     y = x.double()
     if form.statistic == "standardize":
@@ -151,21 +148,21 @@ def _formula(x: Tensor, form: RowNormFormula, module: nn.Module) -> Tensor:
 
 
 def _eps(module: nn.Module, form: RowNormFormula, width: int) -> tuple[float, str | None]:
-    """Eps by the module's results for tiny inputs, and the attribute that holds it, if one does."""
-    double = randomized_copy(module)
-    bias = None if form.bias is None else double._parameters[form.bias]
+    """Measure eps with tiny inputs; return it and the attribute that holds it, if any."""
+    copied = randomized_copy(module)
+    bias = None if form.bias is None else copied._parameters[form.bias]
     if bias is not None:
-        bias.detach().zero_()  # beside a bias, a tiny result would lose its digits
+        bias.detach().zero_()  # a bias would cancel the digits of a tiny output
     x = random_input((5, width), _TINY, torch.float32, seed=30)
-    y, plain = _result(double, x).double(), _formula(x, replace(form, bias=None), double).double()
-    centred = x.double() - (x.double().mean(-1, keepdim=True) if form.statistic == "standardize" else 0.0)
-    square = centred.square().mean(-1)
+    y, plain = _result(copied, x).double(), _formula(x, replace(form, bias=None), copied).double()
+    centered = x.double() - (x.double().mean(-1, keepdim=True) if form.statistic == "standardize" else 0.0)
+    square = centered.square().mean(-1)
     # Of plain = c / sqrt(square) and y = c / sqrt(square + eps) the quotient tells eps, row by row.
     growth = (plain * plain).sum(-1) / (plain * y).sum(-1)
     found = float((square * (growth.square() - 1)).mean())
-    unseen = 1e-4 * float(square.mean())  # less than this is lost in the roundings
+    unseen = 1e-4 * float(square.mean())  # below this, eps is lost in rounding
     if not math.isfinite(found) or found < -unseen:
-        raise UnknownNormError("for tiny inputs it does not behave like a norm")
+        raise UnknownNormError("it does not behave like a norm for tiny inputs")
     for name, value in own_attributes(module).items():
         if "eps" in name.lower() and is_number(value) and math.isclose(value, found, rel_tol=1e-3, abs_tol=unseen):
             return float(value), name
@@ -173,7 +170,7 @@ def _eps(module: nn.Module, form: RowNormFormula, width: int) -> tuple[float, st
 
 
 def _round_number(value: float) -> float:
-    """The number of few digits that was meant, if there is one so near that the measuring explains the rest."""
+    """Round to a number with few digits if it is within measurement error."""
     for digits in (1, 2, 3):
         rounded = float(f"{value:.{digits}g}")
         if math.isclose(rounded, value, rel_tol=2e-6):

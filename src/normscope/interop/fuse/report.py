@@ -1,4 +1,4 @@
-"""What `fuse` did: a value that reads as a table and can be undone."""
+"""The result of `fuse`: prints as a table, and can be undone."""
 
 import re
 import textwrap
@@ -10,17 +10,17 @@ from typing import Literal
 from normscope.interop.fuse.change import AppliedChange
 
 _WIDTH = 80
-_NUMBER = re.compile(r"\b\d+\b")  # of a layer in a list; those inside a word, as in norm1, are part of its name
+_NUMBER = re.compile(r"\b\d+\b")  # layer indices; digits inside a name, as in norm1, belong to the name
 
 
 @dataclass(frozen=True)
 class FusedModule:
-    """A norm, or an activation, that was fused."""
+    """A fused norm or activation."""
 
     names: tuple[str, ...]
-    """Where the model has it; a shared module has several places."""
-    was: str
-    became: str
+    """Names in the model; a shared module has several."""
+    old: str
+    new: str
     what: Literal["norm", "activation"] = "norm"
 
     @property
@@ -30,11 +30,11 @@ class FusedModule:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A norm that was left as it is."""
+    """A norm that was not fused."""
 
     names: tuple[str, ...]
-    was: str
-    why: str
+    old: str
+    reason: str
 
     @property
     def name(self) -> str:
@@ -43,14 +43,14 @@ class Skipped:
 
 @dataclass(frozen=True, repr=False)
 class FuseReport:
-    """What was fused, what was left and why. Undo it by `undo()`, or use it as a context: `with fuse(model): ...`."""
+    """What was fused, and what was skipped and why. Call `undo()`, or use it as a context: `with fuse(model): ...`."""
 
-    swapped: tuple[FusedModule, ...]
-    left: tuple[Skipped, ...]
+    fused: tuple[FusedModule, ...]
+    skipped: tuple[Skipped, ...]
     _applied: list[AppliedChange] = field(default_factory=list, compare=False)
 
     def undo(self) -> None:
-        """Give every module its own class back. A second call does nothing."""
+        """Restore the class of every module. A second call does nothing."""
         while self._applied:
             self._applied.pop().undo()
 
@@ -63,50 +63,50 @@ class FuseReport:
         self.undo()
 
     def __str__(self) -> str:
-        if not self.swapped and not self.left:
+        if not self.fused and not self.skipped:
             return "nothing to fuse"
         lines = [f"fused {self._counts()}"]
-        lines += _paragraphs((f"{entry.was} -> {entry.became}", entry.names) for entry in self.swapped)
-        if self.left:
-            lines.append(f"left {len(self.left)}")
-            lines += _paragraphs((f"{entry.was}: {entry.why}", entry.names) for entry in self.left)
+        lines += _paragraphs((f"{entry.old} -> {entry.new}", entry.names) for entry in self.fused)
+        if self.skipped:
+            lines.append(f"skipped {len(self.skipped)}")
+            lines += _paragraphs((f"{entry.old}: {entry.reason}", entry.names) for entry in self.skipped)
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _counts(self) -> str:
-        norms = sum(entry.what == "norm" for entry in self.swapped)
-        activations = len(self.swapped) - norms
+        norms = sum(entry.what == "norm" for entry in self.fused)
+        activations = len(self.fused) - norms
         parts = []
-        if norms or self.left:
-            parts.append(f"{norms} of {norms + len(self.left)} norms")
+        if norms or self.skipped:
+            parts.append(f"{norms} of {norms + len(self.skipped)} norms")
         if activations:
             parts.append(f"{activations} activation{'s' * (activations > 1)}")
         return " and ".join(parts)
 
 
 def _paragraphs(entries: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
-    """Each text once, and under it the modules that it is true of."""
+    """Group modules by text."""
     places: dict[str, list[tuple[str, ...]]] = {}
     for text, names in entries:
         places.setdefault(text, []).append(names)
     lines = []
     for text, modules in places.items():
         lines += textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
-        lines += [f"    {line}" for line in _joined(modules)]
+        lines += [f"    {line}" for line in _merge_names(modules)]
     return lines
 
 
-def _joined(modules: list[tuple[str, ...]]) -> list[str]:
-    """The names, with those that differ in their numbers alone as one: layers.0-11.norm."""
+def _merge_names(modules: list[tuple[str, ...]]) -> list[str]:
+    """Merge names that differ only in their indices: layers.0-11.norm."""
     alike: dict[str, list[str]] = {}
     for names in modules:
         shown = " = ".join(name or "(the model)" for name in names)
         alike.setdefault(_NUMBER.sub("*", shown), []).append(shown)
-    return [_as_one(group) for group in alike.values()]
+    return [_merge(group) for group in alike.values()]
 
 
-def _as_one(group: list[str]) -> str:
+def _merge(group: list[str]) -> str:
     numbers = [list(map(int, _NUMBER.findall(name))) for name in group]
     columns = iter([_ranges(column) for column in zip(*numbers, strict=True)])
     return _NUMBER.sub(lambda _: next(columns), group[0]) + f"  ({len(group)})" * (len(group) > 1)

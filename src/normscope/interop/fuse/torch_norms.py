@@ -1,4 +1,4 @@
-"""What torch.nn's own norms become: normscope's layers of the same name, which are drop-ins for them."""
+"""Convert torch.nn norms to the normscope layers of the same name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ TORCH_NORM_CLASSES: tuple[type[nn.Module], ...] = (
     _NormBase,
     nn.LocalResponseNorm,
 )
-"""Everything in torch.nn that is a norm, subclasses included: what is left of these is worth a word."""
+"""All norm classes of torch.nn, including subclasses; those that are skipped are reported."""
 
 
 @dataclass(frozen=True)
 class TorchNormConversion:
-    """How one layer of torch.nn is made here, and shapes that show all that it does."""
+    """How to build the normscope layer, and input shapes to verify it with."""
 
     make: Callable[[Any], ours.Norm]
     shapes: Callable[[Any], tuple[tuple[int, ...], ...]]
@@ -47,15 +47,17 @@ def _group(old: Any) -> ours.Norm:
 def _channels(kind: type[Any]) -> Callable[[Any], ours.Norm]:
     def make(old: Any) -> ours.Norm:
         affine, bias = _owned(old)
-        remembers = old.running_mean is not None
-        made: ours.Norm = kind(old.num_features, old.eps, old.momentum, affine, remembers, device="meta", bias=bias)
+        track_running_stats = old.running_mean is not None
+        made: ours.Norm = kind(
+            old.num_features, old.eps, old.momentum, affine, track_running_stats, device="meta", bias=bias
+        )
         return made
 
     return make
 
 
 def _owned(old: Any) -> tuple[bool, bool]:
-    """Whether there is a gain or a bias, and whether there is a bias: by the parameters, whatever the flags say."""
+    """Whether there are parameters, and whether there is a bias: from the parameters, not the flags."""
     bias = getattr(old, "bias", None) is not None
     return old.weight is not None or bias, bias
 
@@ -65,13 +67,13 @@ def _rows(old: Any) -> tuple[tuple[int, ...], ...]:
     return (3, *shape), (2, 3, *shape)
 
 
-def _images(*places: tuple[int, ...], samples: int | None = 16) -> Callable[[Any], tuple[tuple[int, ...], ...]]:
-    """Batches of these many positions, and for `samples=None` single samples as well."""
+def _images(*spatial_shapes: tuple[int, ...], samples: int | None = 16) -> Callable[[Any], tuple[tuple[int, ...], ...]]:
+    """Batches with these spatial shapes; for `samples=None` also unbatched inputs."""
 
     def shapes(old: Any) -> tuple[tuple[int, ...], ...]:
         c = old.num_channels if isinstance(old, nn.GroupNorm) else old.num_features
-        single = tuple((c, *place) for place in places) if samples is None else ()
-        return (*((samples or 4, c, *place) for place in places), *single)
+        single = tuple((c, *shape) for shape in spatial_shapes) if samples is None else ()
+        return (*((samples or 4, c, *shape) for shape in spatial_shapes), *single)
 
     return shapes
 
@@ -90,18 +92,18 @@ TORCH_NORMS: Mapping[type[nn.Module], TorchNormConversion] = {
 
 
 def torch_change(old: nn.Module) -> ClassChange:
-    """The change of a torch.nn layer into normscope's."""
+    """The change of a torch.nn norm to the normscope layer."""
     made = TORCH_NORMS[type(old)].make(old)
-    nothing = tuple(
+    missing = tuple(
         (where, name)
         for where in ("_parameters", "_buffers")
         for name, tensor in vars(made)[where].items()
         if tensor is None
     )
-    return ClassChange(type(made), f"normscope.{type(made).__name__}", "norm", vars(made), nothing)
+    return ClassChange(type(made), f"normscope.{type(made).__name__}", "norm", vars(made), missing)
 
 
 def torch_inputs(old: nn.Module, dtype: torch.dtype) -> list[Tensor]:
-    """Inputs of usual size and, to let eps have its say, small ones."""
+    """Inputs of scale 1, and small ones where eps matters."""
     shapes = TORCH_NORMS[type(old)].shapes(old)
     return [random_input(shape, scale, dtype, seed=40) for shape in shapes for scale in (1.0, 1e-3)]
