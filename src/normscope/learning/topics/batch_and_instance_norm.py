@@ -1,14 +1,22 @@
 """BatchNorm and InstanceNorm: normalize each channel, over the batch or per sample."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import BatchNorm, InstanceNorm
 from normscope.errors import ShapeError
-from normscope.learning.checks import check_eps, check_rank, image_axis_names
+from normscope.learning.checks import check_rank, image_axis_names
 from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import References, count_along, standardization_steps
+from normscope.learning.topics.layer_norm import (
+    References,
+    channel_shape,
+    count_along,
+    norm_inputs,
+    standardization_steps,
+)
 
 IMAGES = (
     (((0.1, 0.2), (0.3, 0.4)), ((1.0, 0.9), (1.2, -1.1)), ((1.1, 0.3), (-0.6, 0.2))),
@@ -91,23 +99,14 @@ def instancenorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     )
 
 
-def _given(x: Tensor, dims: tuple[int, ...], eps: float, layer: str) -> dict[str, object]:
-    check_eps(eps)
+def _given(x: Tensor, dims: tuple[int, ...], eps: float, layer: str) -> dict[str, Any]:
     count = count_along(x, dims)
     if count < 2:
         raise ShapeError(
             f"{layer} needs more than one value per mean, but a tensor of shape {tuple(x.shape)} has only one, with "
             f'variance 0\nfix: give more samples or positions, for instance --input "{_larger_example(x)}"'
         )
-    channel_shape = (1, x.shape[1], *(1,) * (x.dim() - 2))
-    return {
-        "x": x,
-        "weight": torch.ones(channel_shape),
-        "bias": torch.zeros(channel_shape),
-        "eps": eps,
-        "dims": dims,
-        "count": count,
-    }
+    return norm_inputs(x, channel_shape(x), eps, dims, count)
 
 
 def _larger_example(x: Tensor) -> str:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from normscope.blocks.norm import GroupNorm
 from normscope.checks import is_integer
 from normscope.errors import ConfigError, ShapeError
-from normscope.learning.checks import check_eps, check_rank, image_axis_names
+from normscope.learning.checks import check_rank, image_axis_names
 from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import Axes, count_along, result
+from normscope.learning.topics.layer_norm import Axes, channel_shape, count_along, norm_inputs, result
 
 GROUPED = "n g c h w"
 
@@ -58,7 +58,6 @@ def single_group(x: Tensor, eps: float) -> Tensor:
 
 def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) -> Lesson:
     x = torch.arange(16.0).reshape(1, 4, 2, 2) if x is None else check_rank(x, "GroupNorm", 2, example="[[1, 2, 3, 4]]")
-    check_eps(eps)
     channels = x.shape[1]
     groups = _default_groups(x) if groups is None else groups
     if not is_integer(groups) or channels % groups:
@@ -72,7 +71,6 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
             f"\nfix: fewer groups, or more channels or positions"
         )
     dims = tuple(range(2, x.dim() + 1))
-    channel_shape = (1, channels, *(1,) * (x.dim() - 2))
     layers = {
         "torch.nn.GroupNorm": lambda x, groups, eps: nn.GroupNorm(groups, x.shape[1], eps)(x),
         "normscope.GroupNorm": lambda x, groups, eps: GroupNorm(groups, x.shape[1], eps)(x),
@@ -83,15 +81,7 @@ def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) ->
         summary="""The channels of each sample are split into groups, and each group is centered and scaled by its own
         mean and variance. The extremes are InstanceNorm (one channel per group) and LayerNorm (one group). Samples are
         independent of each other. Weight and bias are per channel, not per group.""",
-        given={
-            "x": x,
-            "groups": groups,
-            "weight": torch.ones(channel_shape),
-            "bias": torch.zeros(channel_shape),
-            "eps": eps,
-            "dims": dims,
-            "count": count_along(x, tuple(range(1, x.dim()))) // groups,
-        },
+        given={"x": x, "groups": groups, **norm_inputs(x, channel_shape(x), eps, dims, x[0].numel() // groups)},
         steps=[
             grouped,
             mean,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,24 @@ def standardization_steps(bare: References, layers: References) -> list[StepFunc
     ]
 
 
+def norm_inputs(x: Tensor, affine_shape: Axes, eps: float, dims: Axes, count: int) -> dict[str, Any]:
+    """Return the inputs of the steps of a norm: weight and bias of a new layer, eps, and the reduced dimensions."""
+    check_eps(eps)
+    return {
+        "x": x,
+        "weight": torch.ones(affine_shape),
+        "bias": torch.zeros(affine_shape),
+        "eps": eps,
+        "dims": dims,
+        "count": count,
+    }
+
+
+def channel_shape(x: Tensor) -> Axes:
+    """Return the shape that broadcasts one value per channel over images."""
+    return (1, x.shape[1], *(1,) * (x.dim() - 2))
+
+
 def count_along(x: Tensor, dims: Axes) -> int:
     """Return the number of values that share a mean."""
     return math.prod(x.shape[axis] for axis in dims)
@@ -65,8 +84,7 @@ EXAMPLE = ((1.0, 2.0, 3.0, 4.0, 5.0), (10.0, 20.0, 30.0, 40.0, 50.0), (0.5, 0.5,
 def layernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
     custom = x is not None
     x = torch.tensor(EXAMPLE) if x is None else check_rank(x, "LayerNorm", least=1)
-    check_eps(eps)
-    features, dims = x.shape[-1], (-1,)
+    dims = (-1,)
     note = (
         ""
         if custom
@@ -83,14 +101,7 @@ def layernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
         title="LayerNorm, over ... [d]",
         summary=f"""Each row (in a transformer: one token) is centered and scaled by its own mean and variance. Rows are
         independent of each other, so neither the batch size nor the other tokens matter.{note}""",
-        given={
-            "x": x,
-            "weight": torch.ones(features),
-            "bias": torch.zeros(features),
-            "eps": eps,
-            "dims": dims,
-            "count": count_along(x, dims),
-        },
+        given=norm_inputs(x, x.shape[-1:], eps, dims, x.shape[-1]),
         steps=[*steps, output_std],
         axes=axis_names(x, "b s d"),
         hidden=("count",),
