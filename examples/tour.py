@@ -1,4 +1,4 @@
-"""A tour of normscope: the scope notation, every norm against PyTorch's, and the GPTs. Run it with `make tour`."""
+"""A tour of normscope: scopes, norms compared with PyTorch's, and GPT presets. Run it with `make tour`."""
 
 import math
 
@@ -17,9 +17,9 @@ def heading(text: str) -> None:
 
 
 def notation() -> None:
-    heading("1. A scope is the axes that share statistics, in brackets")
+    heading("1. A scope marks the axes that share statistics with brackets")
     console.print(normscope.draw("n (g [c]) [h w]", (2, 4, 3, 3), g=2), markup=False, highlight=False)
-    console.print("\nA mistake is pointed at:")
+    console.print("\nErrors point at the mistake:")
     try:
         normscope.GroupNorm("n (g [c]) [...]", g=3, c=2)(torch.randn(2, 8, 4, 4))
     except normscope.ScopeError as error:
@@ -27,7 +27,7 @@ def notation() -> None:
 
 
 def norms() -> None:
-    heading("2. Every norm is one engine over a scope, and equal to PyTorch's")
+    heading("2. Every norm is one engine over a scope, and matches PyTorch's")
     images, tokens = torch.randn(8, 6, 5, 5), torch.randn(4, 7, 32)
     pairs: list[tuple[nn.Module, nn.Module | None, Tensor]] = [
         (normscope.LayerNorm(32), nn.LayerNorm(32), tokens),
@@ -40,30 +40,32 @@ def norms() -> None:
     ]
     table = Table("layer", "scope", "statistic", "largest difference", box=None, header_style="dim")
     for ours, theirs, x in pairs:
-        difference = "PyTorch has none" if theirs is None else f"{(ours(x) - theirs(x)).abs().max():.1e}"
+        difference = "not in PyTorch" if theirs is None else f"{(ours(x) - theirs(x)).abs().max():.1e}"
         table.add_row(type(ours).__name__, str(ours.scope).replace("[", r"\["), str(ours.statistic), difference)
     console.print(table)
 
 
 def padding() -> None:
-    heading("3. Padding changes no statistic once the mask is given")
+    heading("3. With a mask, padding does not affect the statistics")
     x = torch.randn(2, 5, 3)
     mask = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
     padded = x.masked_fill(~mask[..., None], 1000.0)
     norm = normscope.Norm("[b s] d", state="running", affine="d", d=3)
-    console.print(f"  without the mask a real token moves by {(norm(x) - norm(padded))[0, 0].abs().max():.2f}")
-    console.print(f"  with it, by {(norm(x, mask) - norm(padded, mask))[0, 0].abs().max():.2f}")
+    console.print(f"  change of a real token by padding without mask: {(norm(x) - norm(padded))[0, 0].abs().max():.2f}")
+    console.print(f"  with mask: {(norm(x, mask) - norm(padded, mask))[0, 0].abs().max():.2f}")
 
 
 def models() -> None:
-    heading("4. The GPTs of nanoGPT, nanochat and Llama, from one config")
-    table = Table("preset", "parameters", "loss at the start", "ln V", "cached = full", box=None, header_style="dim")
+    heading("4. GPT presets of nanoGPT, nanochat and Llama, from one config")
+    table = Table("preset", "parameters", "initial loss", "ln V", "cached = full", box=None, header_style="dim")
     for name in ("gpt2", "nanochat", "llama"):
         model = normscope.GPT(normscope.preset(name, vocab_size=512, context=64, depth=4, width=128, heads=4)).eval()
         tokens = torch.randint(512, (2, 33))
         with torch.inference_mode():
             loss = model.loss(tokens[:, :-1], tokens[:, 1:]).item()
-            for weight in model.parameters():  # away from the start, where nanochat's zero head gives equal zeros
+            for (
+                weight
+            ) in model.parameters():  # perturb: nanochat's head is initialized to zero, so all logits would be equal
                 weight.add_(0.1 * torch.randn_like(weight))
             cache = model.new_cache(batch=2)
             steps = [model(tokens[:, i : i + 1], cache=cache) for i in range(32)]
@@ -74,7 +76,7 @@ def models() -> None:
 
 
 def causality() -> None:
-    heading("5. A norm that would tell a GPT the future is refused")
+    heading("5. A norm that would leak the future to a GPT is rejected")
     try:
         normscope.nanochat(norm="batch")
     except normscope.NormscopeError as error:
