@@ -104,7 +104,7 @@ def test_parameters_that_are_not_on_the_way_are_told() -> None:
             return y
 
     assert draw_model(Half(), torch.randn(2, 3)).notes == (
-        "20 parameters are not on the way to the result, and not drawn",
+        "20 parameters do not contribute to the output and are not drawn",
     )
 
 
@@ -169,7 +169,7 @@ def test_models_of_transformers(kind: str) -> None:
 
 
 def test_rotation_and_grouped_heads_of_others_are_recognised() -> None:
-    text = draw_model(of_transformers("llama", depth=1), tokens(), inside=True).text
+    text = draw_model(of_transformers("llama", depth=1), tokens(), expand=True).text
     assert text.count("rotary positions") == 2
     assert "2×4×5×4" in text
     assert "2×2×5×4" in text

@@ -53,7 +53,7 @@ def test_sizes_that_do_not_fit_are_in_the_legend() -> None:
     drawing = draw_block("gpt2", (8, 1024, 768), {"wiring": "post"})
     head = " ".join(drawing.head)
     assert "s tokens 1024" in head
-    assert "h heads 12, e size of a head 64" in head
+    assert "h heads 12, e head dimension 64" in head
     assert " b s h e " in drawing.text
     assert " b s h e 8" not in drawing.text
     assert "b s d 8×1024×768" in drawing.text

@@ -92,7 +92,7 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
         x = torch.empty(shape)
     count = sum(parameter.numel() for parameter in block.parameters())
     title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
-    drawing = draw_model(block, x, axes=_letters(config, shape), inside=True, title=title)
+    drawing = draw_model(block, x, axes=_letters(config, shape), expand=True, title=title)
     return dataclasses.replace(
         drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=AXIS_NAMES
     )
@@ -126,7 +126,7 @@ def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_
     x, axis_names = _input(model, shape, is_preset)
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
-    drawing = draw_model(model, x, axes=axis_names, inside=inside or None, title=title)
+    drawing = draw_model(model, x, axes=axis_names, expand=inside or None, title=title)
     axis_meanings = {ConvNetConfig: IMAGE_AXIS_NAMES, ViTConfig: PATCH_AXIS_NAMES}.get(type(model.config), AXIS_NAMES)
     return dataclasses.replace(drawing, axis_meanings=axis_meanings)
 

@@ -1,1 +1,1 @@
-"""Drawings of blocks and models, made from what a model did when it was run."""
+"""Draw blocks and models from a trace of one forward pass, as text or SVG."""

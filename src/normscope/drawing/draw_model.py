@@ -1,4 +1,4 @@
-"""`draw_model`: a drawing of any torch module, made from one run of it, so that it cannot be wrong."""
+"""`draw_model`: draw any torch module from a trace of one forward pass."""
 
 import textwrap
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing of a module: `print(drawing)`, `drawing.svg`, `drawing.rich`; notebooks show it by themselves.
+    """A drawing of a module: `print(drawing)`, `drawing.svg`, `drawing.rich`. Notebooks display it as SVG.
 
     Args:
-        title: what stands above it.
+        title: the title.
         notes: lines below the title.
-        trace: what the module did.
+        trace: the trace of the module.
         chain: what is drawn of it.
-        letters: names for the axes of shapes.
-        meanings: what each letter stands for.
+        axis_names: names for the axes of shapes.
+        axis_meanings: the meaning of each axis name, for the legend.
     """
 
     title: str
@@ -47,27 +47,30 @@ class Drawing:
 
     @cached_property
     def _labels(self) -> Labels:
-        """Such that the drawing is as wide as a terminal at most: with letters and sizes; or without the sizes of long
-        shapes, or of all, where the legend can tell them; or without letters."""
+        """Labels that make the drawing fit a terminal.
+
+        Try axis names with sizes first, then without the sizes of long shapes or of all shapes, if the legend can show
+        them, then without axis names.
+        """
         full = Labels(self.trace, self.axis_names)
-        several = [full]
+        options = [full]
         if _sizes(self.axis_names) is not None:
-            several += [replace(full, max_sized_axes=most) for most in (3, 0)]
+            options += [replace(full, max_sized_axes=most) for most in (3, 0)]
         for most in (3, 0):
-            several.append(
+            options.append(
                 replace(full, axis_names={s: names for s, names in self.axis_names.items() if len(s) <= most})
             )
-        widths = [max(WIDTH, _width(compute_layout(self.chain, labels))) for labels in several]
-        return several[widths.index(min(widths))]
+        widths = [max(WIDTH, _width(compute_layout(self.chain, labels))) for labels in options]
+        return options[widths.index(min(widths))]
 
     @cached_property
     def layout(self) -> MarkGroup:
-        """Where everything stands in a terminal."""
+        """The layout in a terminal."""
         return compute_layout(self.chain, self._labels)
 
     @cached_property
     def head(self) -> tuple[str, ...]:
-        """The lines above the drawing: the title, the notes, and the letters that are used."""
+        """The lines above the drawing: the title, the notes, and a legend of the axis names."""
         return self._head(self._labels, self.layout)
 
     def _head(self, labels: Labels, layout: MarkGroup) -> tuple[str, ...]:
@@ -86,13 +89,13 @@ class Drawing:
 
     @cached_property
     def text(self) -> str:
-        """The drawing in plain characters."""
+        """The drawing as plain text."""
         return "\n".join((*self.head, "", render_text.draw_text(self.layout)))
 
     @cached_property
     def rich(self) -> "Text":
-        """The drawing for a terminal with colours."""
-        from rich.text import Text  # only those who want colours wait for it
+        """The drawing for a terminal with colors."""
+        from rich.text import Text  # imported on use: slow
 
         head = Text(no_wrap=True).append(f"{self.head[0]}\n", style="bold")
         head.append("".join(f"{note}\n" for note in self.head[1:]) + "\n", style="dim")
@@ -100,8 +103,8 @@ class Drawing:
 
     @cached_property
     def svg(self) -> str:
-        """The drawing as an SVG image that needs nothing else, for light and dark pages."""
-        labels = Labels(self.trace, self.axis_names)  # a page has room for them
+        """The drawing as a self-contained SVG image, for light and dark pages."""
+        labels = Labels(self.trace, self.axis_names)  # a page is wide enough for all labels
         layout = compute_layout(self.chain, labels)
         return render_svg.draw_svg(layout, *self._head(labels, layout))
 
@@ -117,22 +120,22 @@ def draw_model(
     *inputs: Any,
     options: Mapping[str, Any] | None = None,
     axes: str | Mapping[Shape, str] | None = None,
-    inside: bool | None = None,
+    expand: bool | None = None,
     title: str | None = None,
 ) -> Drawing:
-    """Draw any torch module: its boxes, the shape at every arrow, and the residual stream as a straight line.
+    """Draw any torch module: its boxes, the shape on every arrow, and the residual stream as a straight line.
 
-    The module is run once on these inputs, in the mode it is in, and what it did is drawn: branches are found where a
-    tensor is added to one that it came from, whatever the modules are called. The run takes tensors without numbers, so
-    a large model costs nothing; a module that looks at numbers on its way is run for real. It is left as it was.
+    Runs the module once on these inputs, in its current mode, and draws the trace. Residual branches are found in the
+    dataflow, whatever the modules are called. The run uses fake tensors, so a large model costs no memory or time; a
+    module whose control flow depends on values runs on real tensors. The module is left unchanged.
 
     Args:
         model: the module.
-        inputs: what it is called with.
-        options: keyword arguments of the call.
-        axes: letters for the axes of the first input, such as "b s d"; or for each shape its letters.
-        inside: draw what is in attention, MLP and the like; None does so unless blocks are repeated.
-        title: what stands above the drawing; None is the class and its number of parameters.
+        inputs: its positional arguments.
+        options: its keyword arguments.
+        axes: names for the axes of the first input, such as "b s d", or a mapping of shapes to names.
+        expand: draw the contents of attention, MLPs and other submodules. None does so unless blocks are repeated.
+        title: the title. The default is the class name and the number of parameters.
 
     Example:
         >>> import torch
@@ -169,18 +172,20 @@ def draw_model(
         output
     """
     trace = trace_model(model, inputs, options or {})
-    composition = compose(trace, expand=inside)
+    composition = compose(trace, expand=expand)
     total, drawn = (
         sum(trace.parameter_sizes.values()),
         sum(trace.parameter_sizes[name] for name in composition.parameters),
     )
-    notes = () if drawn == total else (f"{total - drawn:,} parameters are not on the way to the result, and not drawn",)
+    notes = (
+        () if drawn == total else (f"{total - drawn:,} parameters do not contribute to the output and are not drawn",)
+    )
     head = title or f"{type(model).__name__} · {total:,} parameters"
     return Drawing(head, notes, trace, composition.chain, _axis_names(axes, inputs))
 
 
 def _sizes(axis_names: Mapping[Shape, str]) -> dict[str, int] | None:
-    """How large the axis of each letter is; None if that differs from shape to shape, or is not said."""
+    """Return the size of each named axis; None if it differs between shapes or is unknown."""
     sizes: dict[str, int] = {}
     for shape, names in axis_names.items():
         if len(names.split()) != len(shape):
@@ -204,7 +209,7 @@ def _axis_names(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...])
         shape = None if first is None else tuple(first.shape)
         raise ConfigError(
             f"axes={axes!r} names {len(names)} axes, but the first input has the shape {shape}\n"
-            f"fix: give one letter for each axis, with blanks between them"
+            f"fix: give one name for each axis, separated by spaces"
         )
     return {tuple(first.shape): " ".join(names)}
 

@@ -1,4 +1,4 @@
-"""Blocks that are alike, one after the other: drawn once, with the number of times."""
+"""Find repeated blocks, which are drawn once with a count."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Signature = tuple[object, ...]
 
 @dataclass(frozen=True)
 class RepeatedBlock:
-    """Calls in a row that did the same, on tensors of the same shapes, with parameters of the same sizes."""
+    """Consecutive calls that run the same ops on the same shapes, with parameters of the same sizes."""
 
     calls: tuple[int, ...]
 
@@ -19,24 +19,29 @@ class RepeatedBlock:
         return len(self.calls)
 
 
-def find_repeated_blocks(trace: ModelTrace, scope: int, joining: frozenset[int]) -> list[RepeatedBlock]:
-    """The blocks of a call: those that are repeated, and others of the same classes.
+def find_repeated_blocks(trace: ModelTrace, scope: int, with_join: frozenset[int]) -> list[RepeatedBlock]:
+    """Return the blocks of a call: repeated modules, and other modules of the same classes.
 
-    Where none is repeated, a block is a module with one input that joins branches to a stream (`joining`) by itself.
+    If no module is repeated, blocks are the modules with one input that contain a residual addition.
+
+    Args:
+        trace: the trace.
+        scope: the index of the call.
+        with_join: the calls that contain a residual addition.
     """
     found = list(_repeated(trace, scope))
     taken = {call for run in found for call in run.calls}
     kinds = {trace.calls[call].class_name for call in taken}
-    for call in _beneath(trace, scope):
-        alike = call.class_name in kinds if kinds else call.index in joining
-        if alike and not taken.intersection(trace.call_stacks[call.index]) and _is_passed_through(trace, call.index):
+    for call in _calls_inside(trace, scope):
+        is_block = call.class_name in kinds if kinds else call.index in with_join
+        if is_block and not taken.intersection(trace.call_stacks[call.index]) and _has_one_input(trace, call.index):
             found.append(RepeatedBlock((call.index,)))
             taken.add(call.index)
     return found
 
 
 def _repeated(trace: ModelTrace, parent: int) -> Iterator[RepeatedBlock]:
-    """The outermost runs of two or more."""
+    """Yield the outermost blocks that occur twice or more in a row."""
     children = [c.index for c in trace.calls if c.parent == parent and not c.is_leaf and trace.ops_in(c.index)]
     at = 0
     while at < len(children):
@@ -48,7 +53,7 @@ def _repeated(trace: ModelTrace, parent: int) -> Iterator[RepeatedBlock]:
             and (signature(trace, children[end]) == first)
         ):
             end += 1
-        if end - at > 1 and _is_passed_through(trace, children[at]):
+        if end - at > 1 and _has_one_input(trace, children[at]):
             yield RepeatedBlock(tuple(children[at:end]))
         else:
             for child in children[at:end]:
@@ -56,31 +61,31 @@ def _repeated(trace: ModelTrace, parent: int) -> Iterator[RepeatedBlock]:
         at = end
 
 
-def _beneath(trace: ModelTrace, scope: int) -> list[ModuleCall]:
-    """The modules within a call that hold others, from the outside in."""
+def _calls_inside(trace: ModelTrace, scope: int) -> list[ModuleCall]:
+    """Return the calls inside a call that have children, the outermost first."""
     inside = [c for c in trace.calls if scope in trace.call_stacks[c.index][:-1] and not c.is_leaf]
     return sorted(inside, key=lambda call: len(trace.call_stacks[call.index]))
 
 
-def _is_passed_through(trace: ModelTrace, call: int) -> bool:
+def _has_one_input(trace: ModelTrace, call: int) -> bool:
     return len(trace.inputs_of(call)) == 1
 
 
 def _follows(trace: ModelTrace, before: int, after: int) -> bool:
-    """Whether the one call is given what the other made, and nothing else."""
+    """Whether a call only reads the outputs of the call before it."""
     made = {op.index for op in trace.ops_in(before)}
     return all(value.op in made for value in trace.inputs_of(after))
 
 
 def signature(trace: ModelTrace, call: int) -> Signature:
-    """What a call did, in a form in which two calls can be compared: not where it stands, and no numbers."""
+    """Return what a call does in a comparable form: no position in the model, no values."""
     ops = trace.ops_in(call)
-    place = {op.index: i for i, op in enumerate(ops)}
+    position = {op.index: i for i, op in enumerate(ops)}
     depth = len(trace.call_stacks[call])
-    return (trace.calls[call].class_name, *(_op_signature(trace, op, place, depth) for op in ops))
+    return (trace.calls[call].class_name, *(_op_signature(trace, op, position, depth) for op in ops))
 
 
-def _op_signature(trace: ModelTrace, op: Op, place: dict[int, int], depth: int) -> Signature:
+def _op_signature(trace: ModelTrace, op: Op, position: dict[int, int], depth: int) -> Signature:
     modules = [trace.calls[call] for call in trace.call_stacks[op.call][depth:]]
     return (
         op.function,
@@ -89,10 +94,10 @@ def _op_signature(trace: ModelTrace, op: Op, place: dict[int, int], depth: int) 
         op.is_causal,
         op.is_masked,
         tuple((module.name, module.class_name) for module in modules),
-        tuple(_input_signature(trace, value, place) for value in op.inputs),
+        tuple(_input_signature(trace, value, position) for value in op.inputs),
     )
 
 
-def _input_signature(trace: ModelTrace, value: TensorRef, place: dict[int, int]) -> Signature:
+def _input_signature(trace: ModelTrace, value: TensorRef, position: dict[int, int]) -> Signature:
     size = 0 if value.parameter is None else trace.parameter_sizes[value.parameter]
-    return value.shape, size, place.get(-1 if value.op is None else value.op)
+    return value.shape, size, position.get(-1 if value.op is None else value.op)

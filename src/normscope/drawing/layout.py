@@ -1,4 +1,4 @@
-"""Where everything goes, in cells: one cell is a character of a terminal, and a small oblong of a page."""
+"""Lay out a chain in cells. A cell is one character in a terminal, and a small rectangle in an SVG image."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -19,13 +19,13 @@ from normscope.drawing.structure import (
 from normscope.tracing.trace import Shape
 
 LANE_GAP = 2  # between two lanes
-BRANCH_GAP = 3  # from the stream to what lies beside it
+BRANCH_GAP = 3  # between the stream and a branch
 Kind = Literal["module", "function", "norm"]
-MAX_LANES_WIDTH = 68  # for lanes beside each other that are to be of one width
+MAX_LANES_WIDTH = 68  # lanes get the same width if they fit into this width
 
 
 def compute_layout(chain: Chain, labels: Labels) -> MarkGroup:
-    """The whole drawing: the line, with the shape of its result at the end."""
+    """Lay out a whole drawing: the chain, and the shape of the output at its end."""
     layout = _Layout(labels)
     group = layout.chain(chain)
     thick = layout.is_thick(chain, len(chain.items))
@@ -40,25 +40,28 @@ class _Layout:
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
 
-    def is_thick(self, chain: Chain, place: int) -> bool:
-        """Whether the arrow before this item is the stream: from the first fork on, as long as the shape stays; after
-        folded blocks, up to the next item."""
+    def is_thick(self, chain: Chain, position: int) -> bool:
+        """Whether the arrow before this item is the residual stream.
+
+        The stream begins at the first fork and lasts as long as the shape stays the same; after folded blocks it lasts
+        until the next item.
+        """
         streams = [i for i, item in enumerate(chain.items) if _carries_stream(item)]
-        if not streams or place < streams[0]:
+        if not streams or position < streams[0]:
             return False
         after = [*(input_shape(item) for item in chain.items[streams[-1] + 1 :]), chain.output_shape]
-        passed = after[: max(0, place - streams[-1])]
+        passed = after[: max(0, position - streams[-1])]
         if isinstance(chain.items[streams[-1]], FrameItem):
             return len(passed) <= 1
         return all(shape == after[0] for shape in passed)
 
     def chain(self, chain: Chain, *, is_entered: bool = False) -> MarkGroup:
-        """Items below each other. With `is_entered` the arrow into the first is someone else's."""
+        """Lay out items from top to bottom. With `is_entered`, the caller draws the arrow into the first."""
         group = MarkGroup()
-        for place, item in enumerate(chain.items):
-            thick = self.is_thick(chain, place)
+        for position, item in enumerate(chain.items):
+            thick = self.is_thick(chain, position)
             below = self.item(item, thick)
-            if place > 0 or not (is_entered or isinstance(item, ReferenceItem) or _starts(item)):
+            if position > 0 or not (is_entered or isinstance(item, ReferenceItem) or _starts(item)):
                 self.arrow(group, input_shape(item), thick, group.height, has_arrowhead=isinstance(item, NodeItem))
             group.place(below, 0, group.height)
         return group
@@ -66,16 +69,14 @@ class _Layout:
     def arrow(
         self, group: MarkGroup, shape: Shape | None, thick: bool, row: int, *, has_arrowhead: bool = False
     ) -> None:
-        """One row of an arrow, with the shape at it; the wire runs from the row above to the row below."""
+        """Add one row of an arrow, with its shape. The wire runs from the row above to the row below."""
         group.add(Wire(((0, row - 1), (0, row + 1)), thick, has_arrowhead))
         self.shape(group, shape, thick, 0, row)
 
     def shape(self, group: MarkGroup, shape: Shape | None, thick: bool, x: int, row: int) -> None:
         if shape is not None:
-            labels = self.labels.shape(shape)
-            group.add(
-                Label(x + 2, row, labels, "shape", is_centered=False) if thick else Label(x, row, labels, "shape")
-            )
+            text = self.labels.shape(shape)
+            group.add(Label(x + 2, row, text, "shape", is_centered=False) if thick else Label(x, row, text, "shape"))
         group.height = max(group.height, row + 1)
 
     def item(self, item: ChainItem, thick: bool) -> MarkGroup:
@@ -95,7 +96,7 @@ class _Layout:
             return _text(lines[0], "name")
         group = MarkGroup(height=len(lines) + 2)
         kind: Kind = "function" if not box.node.is_module else "norm" if self._is_norm(box) else "module"
-        group.add(_centred(lines, 0, kind))
+        group.add(_centered(lines, 0, kind))
         return group
 
     def _is_norm(self, box: NodeItem) -> bool:
@@ -123,13 +124,13 @@ class _Layout:
         return group
 
     def merge(self, merge: MergeItem) -> MarkGroup:
-        """Lanes beside each other, and the node that they end in."""
+        """Lay out lanes side by side, and the node that they end in."""
         alone = [has_own_source(lane) for lane in merge.lanes]
         lanes = [self.chain(lane, is_entered=True) for lane in merge.lanes]
         shared = input_shape(merge) is not None
         labels = [self.labels.shape(lane.output_shape) for lane in merge.lanes]
         halves = [_half(label) for label in labels]
-        # An empty lane has no arrow of its own before the last one.
+        # An empty lane has only the arrow into the node.
         starts = [
             0 if single or (shared or not lane.items) else 1 for single, lane in zip(alone, merge.lanes, strict=True)
         ]
@@ -148,13 +149,13 @@ class _Layout:
                     group.add(Label(column, fork, self.labels.shape(own.first), "shape"))
             group.place(lane, column, top)
             group.add(Wire(((column, top + lane.height - 1), (column, bottom))))
-            if fork or own.items:  # a trunk that goes straight through has said its shape
+            if fork or own.items:  # the shape of a straight lane is shown already
                 group.add(Label(column, bottom, labels[index], "shape"))
         group.height = bottom + 1
-        return self._met(merge, columns, group)
+        return self._merge_node(merge, columns, group)
 
-    def _met(self, merge: MergeItem, columns: list[int], group: MarkGroup) -> MarkGroup:
-        """The node where lanes meet: a sign for a sum or a product, a wide box for all else."""
+    def _merge_node(self, merge: MergeItem, columns: list[int], group: MarkGroup) -> MarkGroup:
+        """Add the node where lanes meet: a sign for a sum or a product, otherwise a wide box."""
         row = group.height
         sign = {"add": "+", "mul": "×"}.get(merge.node.operation)
         if sign is not None and len(columns) == 2:
@@ -168,12 +169,12 @@ class _Layout:
             group.add(Wire(((column, row - 1), (column, row)), has_arrowhead=True))
         lines = self.labels.box(merge.node)
         reach = max(-min(columns), max(columns)) + 4
-        group.add(_centred(lines, row, "module" if merge.node.is_module else "function", reach))
+        group.add(_centered(lines, row, "module" if merge.node.is_module else "function", reach))
         group.height += len(lines) + 2
         return group
 
     def residual(self, residual: ResidualItem) -> MarkGroup:
-        """The stream straight down, the branches beside it."""
+        """Lay out the residual stream as a straight line, with the branches beside it."""
         shared = self.chain(residual.shared, is_entered=True)
         branches = [self.chain(branch.chain, is_entered=True) for branch in residual.branches]
         shortcut = self._shortcut(residual)
@@ -182,7 +183,7 @@ class _Layout:
         group = MarkGroup()
         group.place(shortcut, 0, 1)
         first = residual.shared if residual.shared.items else residual.branches[0].chain
-        row = self._enter(group, first, ((0, 0), (x, 0)), arrives_at=True)
+        row = self._enter(group, first, ((0, 0), (x, 0)), with_shape=True)
         if residual.shared.items:
             group.place(shared, x, row)
             row += shared.height
@@ -196,7 +197,7 @@ class _Layout:
                 row = self._enter(
                     group, branch.chain, ((x, row - 1), (x, row)) if index == 0 else ((aside, row), (x, row))
                 )
-            if index == 0 and len(branches) > 1:  # past the branches before the last, on the right
+            if index == 0 and len(branches) > 1:  # the wire to later branches passes on the right
                 below = sum(marks.height + 3 for marks in branches[:-1])
                 group.add(Wire(((x, row - 1), (aside, row - 1), (aside, row - 1 + below))))
             group.place(marks, x, row)
@@ -215,13 +216,13 @@ class _Layout:
         group.height = row
         return group
 
-    def _enter(self, group: MarkGroup, chain: Chain, way: tuple[Cell, Cell], *, arrives_at: bool = False) -> int:
-        """The arrow into a line beside the stream, with its shape or without; returns the row where the line begins."""
+    def _enter(self, group: MarkGroup, chain: Chain, points: tuple[Cell, Cell], *, with_shape: bool = False) -> int:
+        """Add the arrow into a chain beside the stream. Returns the row where the chain begins."""
         item = chain.items[0] if chain.items else None
-        (_, (x, row)), shape = way, None if item is None else input_shape(item)
-        first = row + 2 if arrives_at else row + 1
-        group.add(Wire((*way, (x, first)), has_arrowhead=isinstance(item, NodeItem)))
-        if arrives_at:
+        (_, (x, row)), shape = points, None if item is None else input_shape(item)
+        first = row + 2 if with_shape else row + 1
+        group.add(Wire((*points, (x, first)), has_arrowhead=isinstance(item, NodeItem)))
+        if with_shape:
             self.shape(group, shape, False, x, row + 1)
         return first
 
@@ -239,7 +240,7 @@ class _Layout:
 
 
 def _columns(lanes: list[MarkGroup], halves: list[int], alone: list[bool]) -> list[int]:
-    """The axes of lanes beside each other, counted from the axis of the whole; lanes alike in width where they fit."""
+    """Return the columns of the lanes, relative to the column of the whole. Lanes have the same width if they fit."""
     sides = [(max(lane.left, half), max(lane.right, half)) for lane, half in zip(lanes, halves, strict=True)]
     widest = max(max(side) for side in sides)
     if all(not single for single in alone) and len(sides) * (2 * widest + 1 + LANE_GAP) <= MAX_LANES_WIDTH:
@@ -262,7 +263,7 @@ def _carries_stream(item: ChainItem) -> bool:
 
 
 def _starts(item: ChainItem) -> bool:
-    """Whether a line begins with it, so that no arrow leads into it."""
+    """Whether the item is the start of a chain, so that no arrow leads into it."""
     return isinstance(item, NodeItem | FrameItem) and item.input_shape is None
 
 
@@ -276,6 +277,6 @@ def _text(text: str, kind: Literal["name", "faint"] = "faint") -> MarkGroup:
     return group
 
 
-def _centred(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0) -> Rectangle:
+def _centered(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0) -> Rectangle:
     half = max(reach, *(len(chain) // 2 + 2 for chain in lines))
     return Rectangle(-half, row, 2 * half + 1, len(lines) + 2, lines, kind)

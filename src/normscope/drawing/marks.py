@@ -1,7 +1,7 @@
-"""What a drawing is put together from, in cells: boxes, wires, words, signs, and pieces that hold several of them.
+"""The marks of a drawing, in cells: rectangles, wires, labels, operator signs, and groups of them.
 
-Every piece has an axis, the column on which it is entered from above and left below. Columns are counted from the axis,
-rows from the top of the piece. So pieces can be put below each other without knowing what is in them.
+Every group has an axis: the column where the dataflow enters at the top and leaves at the bottom. Columns are relative
+to the axis, rows to the top of the group. So groups can be stacked without knowing their contents.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A box, or the frame around several: its upper left cell, its size in cells, and what stands in it."""
+    """A box or a frame: its upper left cell, its size in cells, and its text."""
 
     x: int
     y: int
@@ -22,12 +22,12 @@ class Rectangle:
     lines: tuple[str, ...]
     kind: Literal["module", "function", "norm", "frame", "repeated"]
     axis: int = 0
-    """The column where a frame is entered; its title stands to the right of it."""
+    """The column where a frame is entered. Its title is to the right of it."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A line with corners; a thick one is the residual stream."""
+    """A line with corners. A thick wire is the residual stream."""
 
     points: tuple[Cell, ...]
     is_thick: bool = False
@@ -36,7 +36,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Label:
-    """Words around a place, or to the right of it."""
+    """Text centered on a cell, or starting at it."""
 
     x: int
     y: int
@@ -47,7 +47,7 @@ class Label:
 
 @dataclass(frozen=True)
 class OperatorSign:
-    """The circle where tensors are added or multiplied; `is_join` on the residual stream."""
+    """The sign of an addition or multiplication. `is_join` marks additions to the residual stream."""
 
     x: int
     y: int
@@ -60,7 +60,7 @@ Mark = Rectangle | Wire | Label | OperatorSign
 
 @dataclass
 class MarkGroup:
-    """Marks around an axis: how far it reaches to the left, to the right and down."""
+    """Marks around an axis, with their extent to the left, to the right and down."""
 
     left: int = 0
     right: int = 0
@@ -70,18 +70,18 @@ class MarkGroup:
     def add(self, *marks: Mark) -> None:
         self.marks += marks
         for mark in marks:
-            first, last = _reach(mark)
+            first, last = _column_range(mark)
             self.left, self.right = max(self.left, -first), max(self.right, last)
 
     def place(self, other: "MarkGroup", x: int, y: int) -> None:
-        """Put another piece with its axis at this column and its top in this row."""
-        self.add(*(_moved(mark, x, y) for mark in other.marks))
+        """Add another group with its axis at this column and its top at this row."""
+        self.add(*(_translate(mark, x, y) for mark in other.marks))
         self.left, self.right = max(self.left, other.left - x), max(self.right, other.right + x)
         self.height = max(self.height, y + other.height)
 
 
-def _reach(mark: Mark) -> tuple[int, int]:
-    """The first and the last column of a mark."""
+def _column_range(mark: Mark) -> tuple[int, int]:
+    """Return the first and the last column of a mark."""
     if isinstance(mark, Rectangle):
         return mark.x, mark.x + mark.width - 1
     if isinstance(mark, Wire):
@@ -92,7 +92,7 @@ def _reach(mark: Mark) -> tuple[int, int]:
     return mark.x - 1, mark.x + 1
 
 
-def _moved(mark: Mark, x: int, y: int) -> Mark:
+def _translate(mark: Mark, x: int, y: int) -> Mark:
     if isinstance(mark, Wire):
         return replace(mark, points=tuple((column + x, row + y) for column, row in mark.points))
     if isinstance(mark, Rectangle):

@@ -1,14 +1,14 @@
-"""A drawing as an SVG image."""
+"""Render a drawing as an SVG image."""
 
 from collections.abc import Iterator
 
 from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
 from normscope.render.svg import svg_document, text
 
-EDGE = 28  # the free space around everything
+EDGE = 28  # the margin
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell
-ROUND = 7.0  # of a wire's corners
-TITLE, NOTE = 9.2, 7.8  # the width of a letter above the drawing
+CORNER_RADIUS = 7.0  # of wires
+TITLE, NOTE = 9.2, 7.8  # the width of a character above the drawing
 
 _STYLE = """\
 .stream { stroke: #3b82d6; stroke-width: 5; fill: none }
@@ -38,19 +38,19 @@ _STYLE = """\
 
 
 def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
-    """The SVG document."""
-    sheet = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
+    """Return the SVG document."""
+    canvas = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
     body = [f"<style>\n{_STYLE}\n</style>", text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
-    body += sheet.body()
-    # As wide as the words at least, in the widest of the fonts that a page may have them in.
+    body += canvas.body()
+    # At least as wide as the text, in the widest font that a browser may choose.
     widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
-    width = max(sheet.width, widest + 2 * EDGE)
-    described = f"{title}. " + " ".join(_spoken(mark) for mark in group.marks if isinstance(mark, Rectangle))
-    return svg_document(round(width), round(sheet.height), title, described, body)
+    width = max(canvas.width, widest + 2 * EDGE)
+    described = f"{title}. " + " ".join(_description(mark) for mark in group.marks if isinstance(mark, Rectangle))
+    return svg_document(round(width), round(canvas.height), title, described, body)
 
 
-def _spoken(mark: Rectangle) -> str:
+def _description(mark: Rectangle) -> str:
     return f"{', '.join(mark.lines)}."
 
 
@@ -62,31 +62,31 @@ class _SvgCanvas:
         self.height = group.height * DOWN + top + EDGE / 2
 
     def x(self, column: float) -> float:
-        """The middle of a column."""
+        """Return the center of a column."""
         return round(EDGE + (column + self.group.left + 0.5) * ACROSS, 2)
 
     def y(self, row: float) -> float:
-        """The middle of a row."""
+        """Return the center of a row."""
         return round(self.top + (row + 0.5) * DOWN, 2)
 
     def body(self) -> Iterator[str]:
-        """Frames at the back, then wires, boxes, signs, and words in front."""
+        """Yield frames first (they are at the back), then wires, boxes, signs and labels."""
         kinds = ("repeated", "frame")
-        oblongs = [mark for mark in self.group.marks if isinstance(mark, Rectangle)]
-        for mark in oblongs:
+        rectangles = [mark for mark in self.group.marks if isinstance(mark, Rectangle)]
+        for mark in rectangles:
             if mark.kind in kinds:
                 yield from self._frame(mark)
         wires = [mark for mark in self.group.marks if isinstance(mark, Wire)]
         for wire in sorted(wires, key=lambda wire: wire.is_thick):
             yield self._wire(wire)
-        for mark in oblongs:
+        for mark in rectangles:
             if mark.kind not in kinds:
                 yield from self._box(mark)
         for wire in wires:
             if wire.has_arrowhead:
                 yield self._head(wire)
         for rest in self.group.marks:
-            yield from self._words(rest)
+            yield from self._text(rest)
 
     def _frame(self, mark: Rectangle) -> Iterator[str]:
         yield self._rect(mark, mark.kind, 10)
@@ -110,19 +110,19 @@ class _SvgCanvas:
         points = self._points(wire)
         path = f"M{points[0][0]:g} {points[0][1]:g}"
         for before, corner, after in zip(points, points[1:], points[2:], strict=False):
-            one, other = _towards(corner, before, ROUND), _towards(corner, after, ROUND)
+            one, other = _towards(corner, before, CORNER_RADIUS), _towards(corner, after, CORNER_RADIUS)
             path += f"L{one[0]:g} {one[1]:g}Q{corner[0]:g} {corner[1]:g} {other[0]:g} {other[1]:g}"
         x, y = points[-1]
-        y -= 8 if wire.is_thick and wire.has_arrowhead else 0  # a thick line would be seen beside its own head
+        y -= 8 if wire.is_thick and wire.has_arrowhead else 0  # a thick line would show beside its arrowhead
         path += f"L{x:g} {y:g}"
         return f'<path class="{"stream" if wire.is_thick else "wire"}" d="{path}"/>'
 
     def _points(self, wire: Wire) -> list[tuple[float, float]]:
-        """The corners of a wire; one that begins or ends at a name keeps off it."""
+        """Return the points of a wire. A wire that begins or ends at a name keeps a distance."""
         points = [(self.x(column), self.y(row)) for column, row in wire.points]
-        for end, way in ((0, 0.55), (-1, -0.5)):
+        for end, offset in ((0, 0.55), (-1, -0.5)):
             if wire.points[end] in self.names:
-                points[end] = (points[end][0], points[end][1] + way * DOWN)
+                points[end] = (points[end][0], points[end][1] + offset * DOWN)
         return points
 
     def _head(self, wire: Wire) -> str:
@@ -137,7 +137,7 @@ class _SvgCanvas:
             path = f"M{x + side * 9:g} {y:g}l{side * 1.7 * size:g} {-size:g}v{2 * size:g}z"
         return f'<path class="{kind}" d="{path}"/>'
 
-    def _words(self, mark: Mark) -> Iterator[str]:
+    def _text(self, mark: Mark) -> Iterator[str]:
         if isinstance(mark, Label):
             kinds = {"shape": "ink code shape halo", "name": "ink title", "faint": "faint small halo"}
             kind = kinds[mark.kind] + (" middle" if mark.is_centered else "")
@@ -148,9 +148,9 @@ class _SvgCanvas:
             yield text(x, y + 5, mark.text, "ink title middle")
 
 
-def _towards(corner: tuple[float, float], other: tuple[float, float], step: float) -> tuple[float, float]:
-    """A step from the corner to the other point, or half the way if that is shorter."""
+def _towards(corner: tuple[float, float], other: tuple[float, float], distance: float) -> tuple[float, float]:
+    """Return the point at this distance from the corner toward the other point, at most half way."""
     across, down = other[0] - corner[0], other[1] - corner[1]
     length = abs(across) + abs(down)
-    share = min(step, length / 2) / length if length else 0
+    share = min(distance, length / 2) / length if length else 0
     return round(corner[0] + across * share, 2), round(corner[1] + down * share, 2)

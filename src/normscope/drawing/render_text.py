@@ -1,4 +1,4 @@
-"""A drawing in the characters of a terminal."""
+"""Render a drawing as text."""
 
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _UP, _RIGHT, _DOWN, _LEFT = range(4)
 _LINES = " ╵╶└╷│┌├╴┘─┴┐┤┬┼"  # by the sum of 1 up, 2 right, 4 down, 8 left
-# Where the stream, which is heavy, meets something: up, right, down and left; 2 is heavy, 1 light, 0 nothing.
+# The arms of cells on the stream: up, right, down, left; 2 is heavy, 1 light, 0 none.
 _HEAVY = {
     (2, 0, 2, 0): "┃",
     (2, 0, 0, 0): "┃",
@@ -31,7 +31,7 @@ _STYLES |= {"shape": "cyan", "name": "bold", "faint": "dim", "stream": "bold blu
 
 
 class TextCanvas:
-    """Cells with arms that lines grow from, characters on top of them, and the style of each."""
+    """A grid of cells: the arms of the lines through each cell, the characters on top, and styles."""
 
     def __init__(self, group: MarkGroup) -> None:
         self.left = group.left
@@ -40,12 +40,12 @@ class TextCanvas:
         self.characters: dict[tuple[int, int], str] = {}
         self.styles: dict[tuple[int, int], str] = {}
         self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
-        oblongs = [mark for mark in group.marks if isinstance(mark, Rectangle)]
+        rectangles = [mark for mark in group.marks if isinstance(mark, Rectangle)]
         for mark in group.marks:
             if isinstance(mark, Wire):
                 self._wire(mark)
-        for oblong in oblongs:
-            self._oblong(oblong)
+        for rectangle in rectangles:
+            self._rectangle(rectangle)
         for mark in group.marks:
             if isinstance(mark, Wire) and mark.has_arrowhead:
                 self._head(mark)
@@ -63,7 +63,7 @@ class TextCanvas:
             arms[side] = max(arms[side], weight)
 
     def _span(self, start: tuple[int, int], end: tuple[int, int], weight: int) -> None:
-        """A straight line: cells between the ends have two arms, the ends one."""
+        """Draw a straight line: inner cells have two arms, the ends one."""
         (x, y), (to_x, to_y) = min(start, end), max(start, end)
         if x == to_x:
             for row in range(y, to_y):
@@ -78,10 +78,10 @@ class TextCanvas:
         for start, end in zip(wire.points, wire.points[1:], strict=False):
             self._span(start, end, 2 if wire.is_thick else 1)
 
-    def _oblong(self, mark: Rectangle) -> None:
+    def _rectangle(self, mark: Rectangle) -> None:
         right, bottom = mark.x + mark.width - 1, mark.y + mark.height - 1
         is_frame = mark.kind in ("frame", "repeated")
-        if not is_frame:  # what runs behind a box is not seen, but where it comes out below
+        if not is_frame:  # hide wires behind a box, except where they leave it below
             for row in range(mark.y, bottom + 1):
                 for column in range(mark.x, right + 1):
                     arms = self.arms[row][column + self.left]
@@ -101,7 +101,7 @@ class TextCanvas:
     def _head(self, wire: Wire) -> None:
         before, (x, y) = wire.points[-2][0], wire.points[-1]
         if before == x:
-            # Into a box on its edge; before words, which take the place itself, in the row above them.
+            # On the edge of a box; above a name, which occupies the cell itself.
             self.characters[x, y - 1 if (x, y) in self.names else y] = "▼"
         elif before > x:
             self.characters[x + 2, y] = "◀"  # beside the sign
@@ -109,12 +109,12 @@ class TextCanvas:
             self.characters[x - 2, y] = "▶"
 
     def _write(self, x: int, y: int, text: str, style: str) -> None:
-        for place, character in enumerate(text):
-            self.characters[x + place, y] = character
-            self.styles[x + place, y] = style
+        for offset, character in enumerate(text):
+            self.characters[x + offset, y] = character
+            self.styles[x + offset, y] = style
 
     def cell(self, x: int, y: int) -> tuple[str, str]:
-        """The character at a place, and its style."""
+        """Return the character of a cell, and its style."""
         arms = self.arms[y][x]
         key = (x - self.left, y)
         heavy = 2 in arms
@@ -128,15 +128,15 @@ class TextCanvas:
 
 
 def draw_text(group: MarkGroup) -> str:
-    """The drawing as lines of plain text."""
+    """Render as plain text."""
     canvas = TextCanvas(group)
     rows = ("".join(canvas.cell(x, y)[0] for x in range(canvas.width)).rstrip() for y in range(canvas.height))
     return "\n".join(rows)
 
 
 def draw_rich(group: MarkGroup) -> "Text":
-    """The same with colours, for a terminal that has them."""
-    from rich.text import Text  # only those who want colours wait for it
+    """Render with colors, for a terminal."""
+    from rich.text import Text  # imported on use: slow
 
     canvas = TextCanvas(group)
     lines = []

@@ -1,7 +1,7 @@
-"""How a model takes its inputs: one that is only used in another shape is drawn with the box that gives it that shape.
+"""Find inputs that a model only uses in another shape. Their views get a box.
 
-Elsewhere a view is no box, and the arrow has the shape that arrives. At the entrance the shape that the caller gives
-would be nowhere: an image that is cut into patches would look as if it were given as patches.
+Other views have no box: the arrow shows the shape that arrives. For an input, the original shape would then appear
+nowhere: an image that is cut into patches would look as if the input were patches.
 """
 
 from collections import defaultdict
@@ -13,38 +13,38 @@ from normscope.tracing.trace import ModelTrace, Op, TensorRef
 
 @dataclass(frozen=True)
 class ReshapedInput:
-    """An input that is used in another shape: what the caller gives, and the views on its way."""
+    """An input that is used in another shape, and the views that change its shape."""
 
     argument: TensorRef
     views: tuple[str, ...]
 
 
 def reshaped_inputs(trace: ModelTrace, is_view: Callable[[Op], bool]) -> dict[int, ReshapedInput]:
-    """The inputs that are used in one other shape alone, by the number of the last view of each."""
-    ways: dict[int, ReshapedInput] = {}  # by view: where it comes from
+    """Return the inputs that are only used in one other shape, by the index of the last view of each."""
+    paths: dict[int, ReshapedInput] = {}  # by view
     uses: defaultdict[TensorRef, set[int | None]] = defaultdict(set)
     given = {value.argument: value for value in trace.inputs}
 
-    def way_to(value: TensorRef) -> ReshapedInput | None:
+    def path_to(value: TensorRef) -> ReshapedInput | None:
         if value.argument in given:
             return ReshapedInput(given[value.argument], ())
-        return ways.get(-1 if value.op is None else value.op)
+        return paths.get(-1 if value.op is None else value.op)
 
     for op in trace.needed_ops:
-        sources = [(value, way) for value in op.inputs if (way := way_to(value)) is not None]
+        sources = [(value, path) for value in op.inputs if (path := path_to(value)) is not None]
         if is_view(op) and len(sources) == 1:
-            value, way = sources[0]
-            named = op.function if op.shape != value.shape and op.function not in way.views else ""
-            ways[op.index] = ReshapedInput(way.argument, (*way.views, *([named] if named else [])))
+            value, path = sources[0]
+            name = op.function if op.shape != value.shape and op.function not in path.views else ""
+            paths[op.index] = ReshapedInput(path.argument, (*path.views, *([name] if name else [])))
             continue
-        for value, way in sources:
-            uses[way.argument].add(value.op)
-    last = way_to(trace.output)
+        for value, path in sources:
+            uses[path.argument].add(value.op)
+    last = path_to(trace.output)
     if last is not None:
         uses[last.argument].add(trace.output.op)
     found = {}
     for argument, ops in uses.items():
         index = ops.pop()
         if not ops and index is not None and trace.ops[index].shape != argument.shape:
-            found[index] = ways[index]
+            found[index] = paths[index]
     return found

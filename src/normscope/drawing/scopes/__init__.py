@@ -1,1 +1,1 @@
-"""Drawings of scopes: which cells of a tensor share statistics."""
+"""Draw scopes: which cells of a tensor share statistics."""

@@ -1,4 +1,4 @@
-"""Drawings of a scope: which cells of the tensor share one mean, for a terminal or a page."""
+"""Draw a scope as text or SVG: which cells of a tensor share one mean."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ WIDTH = 80
 GAP = "   "  # between two boxes
 
 TextSpan = tuple[str, int | None]
-"""A piece of a line, and the number of the statistic it stands for, or None."""
+"""A part of a line, and the index of its statistic, if any."""
 
 TextLine = list[TextSpan]
 
@@ -48,8 +48,8 @@ def draw(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
 
 
 def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Text":
-    """The same drawing for a terminal with colours: each mean has one, and keeps its letter."""
-    from rich.text import Text  # only those who want colours wait for it
+    """Draw a scope for a terminal with colors: one color and letter for each mean."""
+    from rich.text import Text  # imported on use: slow
 
     lines = []
     for pieces in _lines(measure(scope, shape, sizes)):
@@ -62,23 +62,23 @@ def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Tex
 
 
 def draw_svg(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
-    """The same drawing as an SVG image that needs nothing else, for light and dark pages."""
+    """Draw a scope as a self-contained SVG image, for light and dark pages."""
     return render_svg.render_scope(measure(scope, shape, sizes))
 
 
-def _lines(drawn: StatisticMap) -> Iterator[TextLine]:
-    for paragraph in (drawn.scope, drawn.heading, "", *drawn.legend):
+def _lines(statistic_map: StatisticMap) -> Iterator[TextLine]:
+    for paragraph in (statistic_map.scope, statistic_map.heading, "", *statistic_map.legend):
         for words in textwrap.wrap(paragraph, WIDTH) or [""]:
             yield [(words, None)]
-    letters = drawn.letters
-    margin = max((len(band.label) for band in drawn.bands), default=0)
+    letters = statistic_map.letters
+    margin = max((len(band.label) for band in statistic_map.bands), default=0)
     margin += 2 if margin else 0
-    for band in drawn.bands:
-        for boxes in _flow(band, margin, len(letters[0]), drawn.columns_are_cut):
+    for band in statistic_map.bands:
+        for boxes in _flow(band, margin, len(letters[0]), statistic_map.columns_are_cut):
             yield [("", None)]
-            blocks = [list(_box(box, letters, drawn)) for box in boxes]
+            blocks = [list(_box(box, letters, statistic_map)) for box in boxes]
             for number, parts in enumerate(zip(*blocks, strict=True)):
-                # The band's label stands beside the upper edge of its boxes, below the boxes' own labels.
+                # The label of a row is beside the upper edge of its boxes, below the labels of the boxes.
                 labelled = number == (1 if boxes[0].label else 0)
                 line: TextLine = [(f"{band.label if labelled else '':{margin}}", None)]
                 for i, part in enumerate(parts):
@@ -87,7 +87,7 @@ def _lines(drawn: StatisticMap) -> Iterator[TextLine]:
 
 
 def _flow(band: GridRow, margin: int, letter: int, cut: bool) -> Iterator[tuple[CellGrid, ...]]:
-    """The boxes of a band, as many to a line as fit."""
+    """Split the boxes of a row into lines that fit the width."""
     width = max(_width(box, letter, cut) for box in band.boxes) + len(GAP)
     count = max(1, (WIDTH - margin + len(GAP)) // width)
     for start in range(0, len(band.boxes), count):
@@ -98,9 +98,9 @@ def _width(box: CellGrid, letter: int, cut: bool) -> int:
     return max(len(box.label), len(box.rows[0]) * (letter + 1) + 2 * cut + 3)
 
 
-def _box(box: CellGrid, letters: Sequence[str], drawn: StatisticMap) -> Iterator[TextLine]:
-    width = _width(box, len(letters[0]), drawn.columns_are_cut)
-    inner = len(box.rows[0]) * (len(letters[0]) + 1) + 2 * drawn.columns_are_cut + 1
+def _box(box: CellGrid, letters: Sequence[str], statistic_map: StatisticMap) -> Iterator[TextLine]:
+    width = _width(box, len(letters[0]), statistic_map.columns_are_cut)
+    inner = len(box.rows[0]) * (len(letters[0]) + 1) + 2 * statistic_map.columns_are_cut + 1
     spare = " " * (width - inner - 2)
     if box.label:
         yield [(f"{box.label:{width}}", None)]
@@ -111,7 +111,7 @@ def _box(box: CellGrid, letters: Sequence[str], drawn: StatisticMap) -> Iterator
             # The blank between two cells of one mean carries its palette_color too, so that the area reads as one.
             same = i > 0 and row[i - 1] == statistic
             line += [(" ", statistic if same else None), (letters[statistic], statistic)]
-        yield [*line, (f"{' …' if drawn.columns_are_cut else ''} │{spare}", None)]
-    if drawn.rows_are_cut:
+        yield [*line, (f"{' …' if statistic_map.columns_are_cut else ''} │{spare}", None)]
+    if statistic_map.rows_are_cut:
         yield [(f"│ {'⋮':{inner - 1}}│{spare}", None)]
     yield [(f"└{'─' * inner}┘{spare}", None)]

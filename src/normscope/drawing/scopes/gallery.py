@@ -1,4 +1,4 @@
-"""The named norms side by side, each as a block of cells: one picture of what tells them apart.
+"""Draw the named norms side by side, each as a block of cells.
 
 The block is the one of the Group Normalization paper (https://arxiv.org/abs/1803.08494): samples in depth, channels
 across, and all positions of an image downwards.
@@ -22,7 +22,7 @@ TOP = 126.0  # of the front faces
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One norm of the gallery. `across`, `down` and `deep` say which axes of the split tensor run along which edge."""
+    """One norm. `across`, `down` and `deep` are the axes of the split tensor along each edge of the block."""
 
     title: str
     where: str
@@ -55,11 +55,13 @@ GALLERY = (
 
 
 def gallery_svg(entries: tuple[GalleryEntry, ...] = GALLERY) -> str:
-    """The picture, as an SVG document."""
+    """Return the gallery as an SVG document."""
     width, height = SPACE * len(entries) + 28, 342
     body = [line for i, entry in enumerate(entries) for line in _entry(entry, SPACE * i + 44)]
-    words = "Cells of one colour and letter share one mean; the brackets of a scope hold the axes it is taken over."
-    body.append(text(width / 2, height - 18, words, "faint middle"))
+    caption = (
+        "Cells with the same color and letter share one mean. The brackets of a scope hold the axes it reduces over."
+    )
+    body.append(text(width / 2, height - 18, caption, "faint middle"))
     described = ". ".join(
         f"{entry.title} {entry.where}: {entry.scope}, {' '.join(_counted(entry.plan))}" for entry in entries
     )
@@ -86,7 +88,7 @@ def _entry(entry: GalleryEntry, x: float) -> Iterator[str]:
 
 
 def _faces(entry: GalleryEntry, plan: Plan, corner: Point, sizes: list[int]) -> Iterator[str]:
-    """The three faces that can be seen. The top one carries letters, so that colour is not the only sign."""
+    """Yield the three visible faces. The top face has letters, so that color is not the only cue."""
     wide, high, deep = sizes
     order: dict[int, int] = {}
 
@@ -110,11 +112,11 @@ def _faces(entry: GalleryEntry, plan: Plan, corner: Point, sizes: list[int]) -> 
 
 
 def _statistic(entry: GalleryEntry, plan: Plan, i: int, j: int, k: int) -> int:
-    """The statistic of the cell at i across, j down and k deep."""
+    """Return the statistic of the cell at i across, j down and k deep."""
     index = [0] * len(plan.split_shape)
-    for axes, place in ((entry.across, i), (entry.down, j), (entry.deep, k)):
+    for axes, position in ((entry.across, i), (entry.down, j), (entry.deep, k)):
         for axis in reversed(axes):
-            place, index[axis] = divmod(place, plan.split_shape[axis])
+            position, index[axis] = divmod(position, plan.split_shape[axis])
     return statistic_at(plan, index)
 
 

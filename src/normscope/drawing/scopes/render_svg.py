@@ -1,4 +1,4 @@
-"""A scope as flat boxes of coloured cells: the layout of the terminal, as an SVG image."""
+"""Render a scope as an SVG image: boxes of colored cells, laid out as in a terminal."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,49 +8,53 @@ from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticM
 from normscope.render.colors import palette_color
 from normscope.render.svg import svg_document, text
 
-EDGE = 24  # the free space around everything
-LINE = 20  # the height of a line of text
-CHARACTER = 7.4  # the width of a character of the labels, near enough to place boxes
+EDGE = 24  # the margin
+LINE = 20  # line height
+CHARACTER = 7.4  # approximate width of a character
 WIDTH = 760
 
 
-def render_scope(drawn: StatisticMap) -> str:
-    """The SVG document."""
-    sheet = _ScopeSvg(drawn)
-    sheet.words(drawn.scope, "ink code title")
-    sheet.words(drawn.heading, "faint")
-    for line in drawn.legend:
-        sheet.words(line, "ink")
-    for band in drawn.bands:
-        sheet.band(band)
-    title = f"The scope {drawn.scope}"
+def render_scope(statistic_map: StatisticMap) -> str:
+    """Return the SVG document."""
+    image = _ScopeSvg(statistic_map)
+    image.add_text(statistic_map.scope, "ink code title")
+    image.add_text(statistic_map.heading, "faint")
+    for line in statistic_map.legend:
+        image.add_text(line, "ink")
+    for band in statistic_map.bands:
+        image.add_row(band)
+    title = f"The scope {statistic_map.scope}"
     return svg_document(
-        sheet.right + EDGE, sheet.y + EDGE / 2, title, f"{drawn.heading}. {' '.join(drawn.legend)}", sheet.body
+        image.right + EDGE,
+        image.y + EDGE / 2,
+        title,
+        f"{statistic_map.heading}. {' '.join(statistic_map.legend)}",
+        image.body,
     )
 
 
 @dataclass
 class _ScopeSvg:
-    """What is drawn so far, and where the next thing goes."""
+    """The document so far, and the position of the next element."""
 
-    drawn: StatisticMap
+    statistic_map: StatisticMap
     body: list[str] = field(default_factory=list)
     y: float = EDGE
     right: float = 0
 
     def __post_init__(self) -> None:
-        self.letters = self.drawn.letters
+        self.letters = self.statistic_map.letters
         self.cell = 24 if not self.letters else 14 + 8 * len(self.letters[0])
-        labels = [len(band.label) for band in self.drawn.bands]
+        labels = [len(band.label) for band in self.statistic_map.bands]
         self.margin = EDGE + (CHARACTER * max(labels) + 14 if any(labels) else 0)
 
-    def words(self, line: str, kind: str) -> None:
+    def add_text(self, line: str, kind: str) -> None:
         for part in textwrap.wrap(line, 88):
             self.body.append(text(EDGE, self.y + 12, part, kind))
             self.right = max(self.right, EDGE + CHARACTER * len(part))
             self.y += LINE
 
-    def band(self, band: GridRow) -> None:
+    def add_row(self, band: GridRow) -> None:
         x, top = self.margin, self.y + 8
         for i, box in enumerate(band.boxes):
             width = max(self._width(box), CHARACTER * len(box.label))
@@ -65,17 +69,17 @@ class _ScopeSvg:
             self.y = bottom
 
     def _width(self, box: CellGrid) -> float:
-        return len(box.rows[0]) * self.cell + (16 if self.drawn.columns_are_cut else 0)
+        return len(box.rows[0]) * self.cell + (16 if self.statistic_map.columns_are_cut else 0)
 
     def _box(self, box: CellGrid, x: float, y: float) -> float:
-        """Draw one box; returns where it ends."""
+        """Draw one box. Returns its bottom."""
         if box.label:
             self.body.append(text(x, y + 11, box.label, "ink code"))
             y += LINE
         for row in box.rows:
             self._row(row, x, y)
             y += self.cell
-        if self.drawn.rows_are_cut:
+        if self.statistic_map.rows_are_cut:
             self.body.append(text(x + self.cell / 2, y + 14, "⋮", "faint middle"))
             y += 18
         return y + 10
@@ -88,5 +92,5 @@ class _ScopeSvg:
                 f'fill="{palette_color(statistic)}"/>'
             )
             self.body.append(text(left + self.cell / 2, y + self.cell / 2 + 4.5, self.letters[statistic], "letter"))
-        if self.drawn.columns_are_cut:
+        if self.statistic_map.columns_are_cut:
             self.body.append(text(x + len(row) * self.cell + 5, y + self.cell / 2 + 4, "…", "faint"))

@@ -1,7 +1,7 @@
-"""Which statistic each value of a tensor belongs to, laid out as boxes of rows and columns, ready to be drawn.
+"""Compute which statistic each value of a tensor belongs to, arranged in boxes of rows and columns.
 
-The last two axes make a box, down and across; the axes before them make boxes side by side; and where there are two
-or more of those, the first makes bands of boxes, one below the other.
+The last two axes form a box. The axes before them form boxes side by side. If there are two or more of those, the first
+one forms rows of boxes, one below the other.
 """
 
 import itertools
@@ -15,16 +15,16 @@ from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import expand
 
 Limit = tuple[int, int]
-"""An axis up to the first size is shown in full, and of a longer one only so much as the second says."""
+"""Show an axis in full up to the first size; of a longer axis, show only the second size."""
 
 ROWS, COLUMNS = (6, 3), (12, 4)
 OUTER: dict[int, list[Limit]] = {1: [(6, 4)], 2: [(3, 2), (6, 4)], 3: [(2, 2), (3, 2), (3, 2)]}
-LONE_ROWS, LONE_COLUMNS = (12, 8), (24, 16)  # where one box is all there is
+LONE_ROWS, LONE_COLUMNS = (12, 8), (24, 16)  # of a single box
 
 
 @dataclass(frozen=True)
 class CellGrid:
-    """The last two axes at one place of the others. Its cells are numbers of statistics, in order of appearance."""
+    """The last two axes at one index of the others. Cells are indices of statistics, in order of appearance."""
 
     label: str
     rows: tuple[tuple[int, ...], ...]
@@ -32,7 +32,7 @@ class CellGrid:
 
 @dataclass(frozen=True)
 class GridRow:
-    """The boxes at one place of the first axis."""
+    """The boxes at one index of the first axis."""
 
     label: str
     boxes: tuple[CellGrid, ...]
@@ -40,7 +40,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class StatisticMap:
-    """A scope on a shape, as far as a drawing shows it."""
+    """The part of a scope on a shape that a drawing shows."""
 
     scope: str
     plan: Plan
@@ -58,7 +58,7 @@ class StatisticMap:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """A name for each statistic that is shown: one letter while they last, then as many as it takes."""
+        """A name for each visible statistic: one letter if there are enough, otherwise several."""
         count = 1 + max((s for band in self.bands for box in band.boxes for row in box.rows for s in row), default=-1)
         if count <= len(ascii_lowercase + ascii_uppercase):
             return tuple((ascii_lowercase + ascii_uppercase)[:count])
@@ -68,7 +68,7 @@ class StatisticMap:
 
     @property
     def heading(self) -> str:
-        """The shape, and how it is read."""
+        """The shape, and the sizes of the named axes."""
         whole = " × ".join(map(str, self.plan.shape))
         return f"shape {whole}, read as " + " ".join(
             f"{name}={size}" for name, size in zip(self.names, self.plan.split_shape, strict=True)
@@ -76,7 +76,7 @@ class StatisticMap:
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What the drawing shows, in plain words, and what it leaves out."""
+        """What the drawing shows, and what it leaves out."""
         means, values = math.prod(self.plan.statistics_shape), self.plan.count
         each = f"each over {_some(values, 'value')}" if means != 1 else f"over {_some(values, 'value')}"
         lines = [f"{_some(means, 'mean')}, {each}. Cells with the same letter share one mean."]
@@ -96,7 +96,7 @@ class StatisticMap:
 
 
 def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> StatisticMap:
-    """Find out which values share a statistic, for as much of the tensor as a drawing can show."""
+    """Compute which values share a statistic, for the part of the tensor that a drawing can show."""
     scope = Scope.parse(scope)
     plan = scope.bind(shape, **sizes)
     dims = enumerate(expand(scope.dims, len(plan.shape)))
@@ -107,7 +107,7 @@ def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> 
 
 
 def statistic_at(plan: Plan, index: Sequence[int]) -> int:
-    """The number of the statistic of the value at this index of the split tensor, counted as torch lays them out."""
+    """Return the index of the statistic of a value of the split tensor, in row-major order."""
     number = 0
     for i in plan.kept:
         number = number * plan.split_shape[i] + index[i]
@@ -115,7 +115,7 @@ def statistic_at(plan: Plan, index: Sequence[int]) -> int:
 
 
 def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[GridRow]:
-    order: dict[int, int] = {}  # the numbers of the statistics, in order of appearance
+    order: dict[int, int] = {}  # in order of appearance
 
     def cell(index: tuple[int, ...]) -> int:
         return order.setdefault(statistic_at(plan, index), len(order))
@@ -133,7 +133,7 @@ def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[G
 
 
 def _shown(shape: Sequence[int]) -> tuple[int, ...]:
-    """How much of each axis is shown."""
+    """Return how much of each axis is shown."""
     limits = [LONE_ROWS, LONE_COLUMNS] if len(shape) < 3 else [*_outer(len(shape) - 2), ROWS, COLUMNS]
     sizes = zip(shape, limits[-len(shape) :], strict=True)
     return tuple(size if size <= full else cut for size, (full, cut) in sizes)
