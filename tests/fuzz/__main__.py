@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 
 from tests.fuzz.arguments import argument_trial, call_trial
+from tests.fuzz.environment import environment_trial
 from tests.fuzz.kills import Kills
 from tests.fuzz.page import page, table
 from tests.fuzz.subjects import Bench
-from tests.fuzz.environment import surroundings_trial
 from tests.fuzz.trial import BAD, Trial, attempt
 from tests.training.small_run import warm_up
 
-GROUPS = ("files", "arguments", "calls", "surroundings", "kills")
+GROUPS = ("files", "arguments", "calls", "environment", "kills")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     warm_up()
-    with tempfile.TemporaryDirectory(prefix="normscope-fuzz-") as place:
-        counts, faults = _try(given, Path(place))
+    with tempfile.TemporaryDirectory(prefix="normscope-fuzz-") as folder:
+        counts, faults = _try(given, Path(folder))
     print(table(counts))
     for fault in faults:
         print(f"\n{fault}")
@@ -45,23 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def _try(given: argparse.Namespace, place: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    bench = Bench(place, given.quick)
+def _try(given: argparse.Namespace, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    bench = Bench(folder, given.quick)
     makers: dict[str, Callable[[random.Random], Trial]] = {
         "files": bench.trial,
-        "arguments": lambda chance: argument_trial(chance, place),
-        "calls": lambda chance: call_trial(chance, place),
-        "surroundings": lambda chance: surroundings_trial(chance, place),
+        "arguments": lambda rng: argument_trial(rng, folder),
+        "calls": lambda rng: call_trial(rng, folder),
+        "environment": lambda rng: environment_trial(rng, folder),
     }
     if "kills" in given.only:
-        makers["kills"] = Kills(place).trial
+        makers["kills"] = Kills(folder).trial
     counts: Counter[tuple[str, str]] = Counter()
     faults = []
     end, number = time.monotonic() + given.seconds, 0
     while number < given.trials if given.trials else time.monotonic() < end:
-        chance = random.Random(f"{given.seed}-{number}")  # each trial by itself, so that it can be done again alone
-        trial = makers[given.only[number % len(given.only)]](chance)
-        outcome, ended = attempt(trial, place / f"trial-{number}")
+        rng = random.Random(f"{given.seed}-{number}")  # each trial by itself, so that it can be done again alone
+        trial = makers[given.only[number % len(given.only)]](rng)
+        outcome, ended = attempt(trial, folder / f"trial-{number}")
         counts[trial.kind, outcome] += 1
         if given.show or outcome in BAD:
             print(f"{outcome}: {trial.words}", file=sys.stderr, flush=True)

@@ -13,13 +13,12 @@ from normscope.cli.compare import Compare
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
-from normscope.cli.lab import List as LabList
-from normscope.cli.lab import Report as LabReport
-from normscope.cli.lab import Run as LabRun
+from normscope.cli.lab import LabList, LabReport, LabRun
 from normscope.cli.prepare import Prepare
 from normscope.cli.replay import Replay
 from normscope.cli.report import Report
 from normscope.cli.resume import Resume
+from normscope.cli.runs import Runs
 from normscope.cli.sample import Sample
 from normscope.cli.train import Train
 from normscope.cli.xray import XrayCommand, XrayDiffCommand
@@ -58,6 +57,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "chat": ("chat run --tokens 5", (Chat,)),
     "prepare": ("prepare milk.txt --out made --tokenizer characters", (Prepare,)),
     "report": ("report run", (Report,)),
+    "runs": ("runs .", (Runs,)),
     "replay": ("replay run", (Replay,)),
     "xray": ("xray nanochat --depth 1 --context 16", (XrayCommand,)),
     "xray-run": ("xray run", (XrayCommand,)),
@@ -77,22 +77,22 @@ SETTINGS = ("depth", "width", "heads", "context", "hidden", "kv_heads", "head_di
 MORE_SETTINGS = ("wiring", "positions", "rotary_base", "dropout", "init", "window", "logit_cap", "bias", "banana", "")
 
 
-def argument_trial(chance: random.Random, place: Path) -> Trial:
+def argument_trial(rng: random.Random, folder: Path) -> Trial:
     """A command that is right but for one argument, or two."""
-    name = chance.choice(list(COMMANDS))
+    name = rng.choice(list(COMMANDS))
     base, kinds = COMMANDS[name]
     words = base.split()
     options = [option for kind in kinds for option in _options(kind)]
     changed = []
-    for _ in range(chance.choice([1, 1, 1, 2])):
-        value = chance.choice(NUMBERS if chance.random() < 0.6 else TEXTS)
-        option = chance.choice([*options, "", "--banana"])
+    for _ in range(rng.choice([1, 1, 1, 2])):
+        value = rng.choice(NUMBERS if rng.random() < 0.6 else TEXTS)
+        option = rng.choice([*options, "", "--banana"])
         changed.append(option)
-        words = _changed(words, option, value, chance)
+        words = _changed(words, option, value, rng)
 
     def act() -> int:
-        shutil.copy(place / "milk.txt", "milk.txt")
-        shutil.copytree(place / "run", "run")
+        shutil.copy(folder / "milk.txt", "milk.txt")
+        shutil.copytree(folder / "run", "run")
         return main(words)
 
     short = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word)} characters)" for word in words)
@@ -108,16 +108,16 @@ def _options(kind: type) -> Iterator[str]:
             yield f"--{field.name.replace('_', '-')}"
 
 
-def _changed(words: Sequence[str], option: str, value: str, chance: random.Random) -> list[str]:
+def _changed(words: Sequence[str], option: str, value: str, rng: random.Random) -> list[str]:
     if not option:  # a word in the place of another, or between
-        at = chance.randrange(1, len(words) + 1)
-        return [*words[:at], value, *words[at + chance.randrange(2) :]]
+        at = rng.randrange(1, len(words) + 1)
+        return [*words[:at], value, *words[at + rng.randrange(2) :]]
     if option == "--model":
-        return [*words, option, f"{chance.choice(SETTINGS + MORE_SETTINGS)}={value}"]
+        return [*words, option, f"{rng.choice(SETTINGS + MORE_SETTINGS)}={value}"]
     if option in words:
         at = words.index(option)
         return [*words[: at + 1], value, *words[at + 2 :]]
-    return [*words, f"{option}={value}"] if chance.random() < 0.5 else [*words, option, value]
+    return [*words, f"{option}={value}"] if rng.random() < 0.5 else [*words, option, value]
 
 
 def _judge(ended: Ended, _: Path) -> str:
@@ -126,7 +126,7 @@ def _judge(ended: Ended, _: Path) -> str:
     return "harmless" if ended.code in (0, 1) else "traceback"
 
 
-def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
+def calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     """Functions of the Python API, each with arguments that are right."""
     import normscope
     from normscope.data.prepare import prepare
@@ -173,9 +173,9 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             normscope.generate_tokens,
             {"model": model, "prompts": [[1, 2]], "max_new_tokens": 3, "seed": 1, "samples": 1, "stop_tokens": [1]},
         ),
-        "load_run": (normscope.load_run, {"folder": place / "run", "checkpoint": "best", "device": "cpu"}),
-        "load_tokenizer": (normscope.load_tokenizer, {"path": place / "tokenizer.json"}),
-        "load_huggingface": (normscope.load_huggingface, {"folder": place / "hf-gpt2"}),
+        "load_run": (normscope.load_run, {"folder": folder / "run", "checkpoint": "best", "device": "cpu"}),
+        "load_tokenizer": (normscope.load_tokenizer, {"path": folder / "tokenizer.json"}),
+        "load_huggingface": (normscope.load_huggingface, {"folder": folder / "hf-gpt2"}),
         "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),
         "TrainConfig": (
             TrainConfig,
@@ -185,7 +185,7 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             start_run,
             {
                 "folder": "made",
-                "sources": [place / "milk.txt"],
+                "sources": [folder / "milk.txt"],
                 "recipe": recipe("sprint"),
                 "val_fraction": 0.1,
                 "prompt": "",
@@ -194,14 +194,14 @@ def calls(place: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
         "prepare": (
             prepare,
             {
-                "sources": place / "milk.txt",
+                "sources": folder / "milk.txt",
                 "folder": "made",
                 "tokenizer": "characters",
                 "seed": 0,
                 "val_fraction": 0.1,
             },
         ),
-        "Run.open": (Run.open, {"folder": place / "run"}),
+        "Run.open": (Run.open, {"folder": folder / "run"}),
         "explanation": (normscope.explanation, {"topic": "rmsnorm", "tensor": [3.0, 4.0]}),
         "draw": (lambda scope, shape: normscope.draw(scope, shape), {"scope": "a [b]", "shape": (2, 3)}),
         "LayerNorm": (normscope.LayerNorm, {"normalized_shape": 4, "eps": 1e-5, "device": None, "dtype": None}),
@@ -249,16 +249,16 @@ OBJECTS: tuple[Any, ...] = (
 )
 
 
-def call_trial(chance: random.Random, place: Path) -> Trial:
+def call_trial(rng: random.Random, folder: Path) -> Trial:
     """A call that is right but for one argument."""
     names = ("generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig")
-    name = chance.choice([*names, "start", "prepare", "Run.open", "explanation", "draw", "LayerNorm", "Linear"])
-    number, which = chance.randrange(len(OBJECTS)), chance.random()
+    name = rng.choice([*names, "start", "prepare", "Run.open", "explanation", "draw", "LayerNorm", "Linear"])
+    number, which = rng.randrange(len(OBJECTS)), rng.random()
 
     def act() -> int:
         from normscope.errors import NormscopeError
 
-        function, arguments = calls(place)[name]
+        function, arguments = calls(folder)[name]
         wrong = list(arguments)[int(which * len(arguments))]
         try:
             function(**{**arguments, wrong: OBJECTS[number]})

@@ -10,24 +10,24 @@ from typing import Any
 Damage = Callable[[Path, random.Random], None]
 
 
-def flip_bit(path: Path, chance: random.Random) -> None:
+def flip_bit(path: Path, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     if data:
-        at = chance.randrange(len(data))
-        data[at] ^= 1 << chance.randrange(8)
+        at = rng.randrange(len(data))
+        data[at] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
-def change_bytes(path: Path, chance: random.Random) -> None:
+def change_bytes(path: Path, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
-    for _ in range(chance.randint(1, 8) if data else 0):
-        data[chance.randrange(len(data))] = chance.randrange(256)
+    for _ in range(rng.randint(1, 8) if data else 0):
+        data[rng.randrange(len(data))] = rng.randrange(256)
     path.write_bytes(data)
 
 
-def truncate(path: Path, chance: random.Random) -> None:
+def truncate(path: Path, rng: random.Random) -> None:
     data = path.read_bytes()
-    path.write_bytes(data[: chance.randrange(len(data))] if data else b"")
+    path.write_bytes(data[: rng.randrange(len(data))] if data else b"")
 
 
 def empty(path: Path, _: random.Random) -> None:
@@ -38,30 +38,30 @@ def delete(path: Path, _: random.Random) -> None:
     path.unlink()
 
 
-def duplicate_part(path: Path, chance: random.Random) -> None:
+def duplicate_part(path: Path, rng: random.Random) -> None:
     data = path.read_bytes()
-    first = chance.randrange(len(data) + 1)
-    last = min(len(data), first + chance.choice([1, 8, 100, 4096]))
+    first = rng.randrange(len(data) + 1)
+    last = min(len(data), first + rng.choice([1, 8, 100, 4096]))
     path.write_bytes(data[:last] + data[first:])
 
 
-def append(path: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes() + chance.choice([b"\0", b"\n", b"{}", b"[" * 10, chance.randbytes(64)]))
+def append(path: Path, rng: random.Random) -> None:
+    path.write_bytes(path.read_bytes() + rng.choice([b"\0", b"\n", b"{}", b"[" * 10, rng.randbytes(64)]))
 
 
-def zero_block(path: Path, chance: random.Random) -> None:
+def zero_block(path: Path, rng: random.Random) -> None:
     """As after a power cut: a block of the file is zeros."""
     data = bytearray(path.read_bytes())
-    first = chance.randrange(len(data)) if data else 0
+    first = rng.randrange(len(data)) if data else 0
     last = min(len(data), first + 512)
     data[first:last] = bytes(last - first)
     path.write_bytes(data)
 
 
-def swap_with_neighbor(path: Path, chance: random.Random) -> None:
+def swap_with_neighbor(path: Path, rng: random.Random) -> None:
     others = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
     if others:
-        other = chance.choice(others)
+        other = rng.choice(others)
         ours, theirs = path.read_bytes(), other.read_bytes()
         path.write_bytes(theirs)
         other.write_bytes(ours)
@@ -73,25 +73,25 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def change_value(path: Path, chance: random.Random) -> None:
+def change_value(path: Path, rng: random.Random) -> None:
     """Put another value somewhere in a JSON file, or remove, add or double one; another file gets a bit flipped."""
     try:
         content = json.loads(path.read_text())
     except ValueError:
-        flip_bit(path, chance)
+        flip_bit(path, rng)
         return
     places = list(_places(content))
     if not places:
-        path.write_text(json.dumps(chance.choice(VALUES)))
+        path.write_text(json.dumps(rng.choice(VALUES)))
         return
-    holder, key = chance.choice(places)
-    match chance.randrange(4):
+    holder, key = rng.choice(places)
+    match rng.randrange(4):
         case 0:
             del holder[key]
         case 1 if isinstance(holder, dict):
-            holder[f"{key}-2"] = chance.choice(VALUES)
+            holder[f"{key}-2"] = rng.choice(VALUES)
         case _:
-            holder[key] = chance.choice(VALUES)
+            holder[key] = rng.choice(VALUES)
     path.write_text(json.dumps(content))
 
 
@@ -102,9 +102,9 @@ def _places(content: Any) -> Any:
         yield from _places(content[key])
 
 
-def nest(path: Path, chance: random.Random) -> None:
-    deep = chance.choice([100, 10_000, 200_000])
-    path.write_text(chance.choice(['{"a":', "["]) * deep)
+def nest(path: Path, rng: random.Random) -> None:
+    deep = rng.choice([100, 10_000, 200_000])
+    path.write_text(rng.choice(['{"a":', "["]) * deep)
 
 
 def link_elsewhere(path: Path, _: random.Random) -> None:
@@ -120,11 +120,9 @@ def link_to_itself(path: Path, _: random.Random) -> None:
     path.symlink_to(path.name)
 
 
-def link_to_device(path: Path, chance: random.Random) -> None:
+def link_to_device(path: Path, rng: random.Random) -> None:
     path.unlink()
-    path.symlink_to(
-        chance.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/stdin", "/proc/self/mem", "/proc/kmsg"])
-    )
+    path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/dev/full", "/dev/stdin", "/proc/self/mem", "/proc/kmsg"]))
 
 
 def pipe(path: Path, _: random.Random) -> None:

@@ -27,21 +27,21 @@ TERMS = ("dumb", "xterm-256color", "linux", "unknown", "")
 STREAMS = ("closed", "full", "no reader", "ascii", "latin-1")
 
 
-def surroundings_trial(chance: random.Random, place: Path) -> Trial:
+def environment_trial(rng: random.Random, folder: Path) -> Trial:
     line, term, columns, rows = (
-        chance.choice(COMMANDS),
-        chance.choice(TERMS),
-        chance.choice(SIZES),
-        chance.choice(SIZES),
+        rng.choice(COMMANDS),
+        rng.choice(TERMS),
+        rng.choice(SIZES),
+        rng.choice(SIZES),
     )
-    stream = chance.choice(STREAMS) if chance.random() < 0.5 else None
-    number = chance.choice([1, 2])
-    gone = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if chance.random() < 0.5]
+    stream = rng.choice(STREAMS) if rng.random() < 0.5 else None
+    number = rng.choice([1, 2])
+    gone = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if rng.random() < 0.5]
     how = f"stream {number} {stream}" if stream else f"terminal {term!r} of {columns} x {rows}"
 
     def act() -> int:
-        shutil.copy(place / "milk.txt", "milk.txt")
-        shutil.copytree(place / "run", "run")
+        shutil.copy(folder / "milk.txt", "milk.txt")
+        shutil.copytree(folder / "run", "run")
         os.environ["TERM"] = term
         for name in gone:
             os.environ.pop(name, None)

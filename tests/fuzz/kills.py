@@ -24,9 +24,9 @@ LONGEST = 1.0
 class Kills:
     """A run to be killed, and what it comes to if it is not."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        folder = place / "straight"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder = folder / "straight"
         folder.mkdir()
         ended = run_apart(self._train, folder, 300)
         if ended.code != 0:
@@ -35,12 +35,12 @@ class Kills:
         shutil.rmtree(folder)
 
     def _train(self) -> int:
-        shutil.copy(self.place / "milk.txt", "milk.txt")
+        shutil.copy(self.folder / "milk.txt", "milk.txt")
         return main(["train", "milk.txt", "--out", "made", *_SETTINGS.split()])
 
-    def trial(self, chance: random.Random) -> Trial:
-        number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-        moments = [chance.random() ** 2 * LONGEST for _ in range(chance.randint(1, 4))]
+    def trial(self, rng: random.Random) -> Trial:
+        number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+        moments = [rng.random() ** 2 * LONGEST for _ in range(rng.randint(1, 4))]
         words = f"{number.name} after {', '.join(f'{moment:.3f}' for moment in moments)} s"
 
         def act() -> int:

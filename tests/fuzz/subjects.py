@@ -71,24 +71,24 @@ class Subject:
     """
 
     kind: str
-    place: Path
+    folder: Path
     readers: Sequence[Reader]
     has_checksums: bool = True
 
     @property
     def name(self) -> str:
         """What its copy is called in a trial."""
-        return f"thing{self.place.suffix}"
+        return f"thing{self.folder.suffix}"
 
     def copy(self) -> None:
-        if self.place.is_dir():
-            shutil.copytree(self.place, self.name)
+        if self.folder.is_dir():
+            shutil.copytree(self.folder, self.name)
         else:
-            shutil.copy(self.place, self.name)
+            shutil.copy(self.folder, self.name)
 
     def files(self) -> list[Path]:
-        found = [path for path in sorted(self.place.rglob("*")) if path.is_file()]
-        return [path.relative_to(self.place) for path in found] if self.place.is_dir() else [Path()]
+        found = [path for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        return [path.relative_to(self.folder) for path in found] if self.folder.is_dir() else [Path()]
 
 
 class Bench:
@@ -99,17 +99,17 @@ class Bench:
         quick: only a run and an x-ray, which take little time to make.
     """
 
-    def __init__(self, place: Path, quick: bool = False) -> None:
-        self.place, self.quick = place, quick
+    def __init__(self, folder: Path, quick: bool = False) -> None:
+        self.folder, self.quick = folder, quick
         self._right: dict[tuple[str, str], tuple[int | None, str]] = {}
         self.subjects = list(self._make())
 
     def _make(self) -> Iterator[Subject]:
-        text = write_text(self.place)
-        run = self.place / "run"
+        text = write_text(self.folder)
+        run = self.folder / "run"
         self._do("train", str(text), "--out", str(run), *TRAIN, str(STEPS), *TOKENS, "--xray-every", "3")
-        self._do("xray", "nanochat", "--depth", "1", "--json", str(self.place / "look.json"))
-        shutil.copy(run / "tokenizer.json", self.place / "tokenizer.json")
+        self._do("xray", "nanochat", "--depth", "1", "--json", str(self.folder / "look.json"))
+        shutil.copy(run / "tokenizer.json", self.folder / "tokenizer.json")
         yield Subject(
             "run",
             run,
@@ -122,12 +122,12 @@ class Bench:
                 Reader("resume {}", printed),
             ],
         )
-        yield Subject("x-ray", self.place / "look.json", [Reader("xray {}", printed)])
+        yield Subject("x-ray", self.folder / "look.json", [Reader("xray {}", printed)])
         if not self.quick:
             yield from self._make_more(text)
 
     def _make_more(self, text: Path) -> Iterator[Subject]:
-        half, corpus = self.place / "half", self.place / "corpus"
+        half, corpus = self.folder / "half", self.folder / "corpus"
         self._do("train", str(text), "--out", str(half), *TRAIN, str(STEPS), *TOKENS, "--eval-every", "2")
         self._do("resume", str(half), "--from-step", "0", "--until", "4")
         yield Subject("half-done run", half, [Reader("resume {}", trained)])
@@ -136,7 +136,7 @@ class Bench:
         yield Subject("prepared corpus", corpus, [Reader(f"train {{}} --out made {small} --steps 2", trained)])
         tokens = written("made/train.bin", "made/validation.bin")
         prepare = Reader(f"prepare {text} --out made --tokenizer {{}}", tokens)
-        yield Subject("tokenizer", self.place / "tokenizer.json", [prepare], has_checksums=False)
+        yield Subject("tokenizer", self.folder / "tokenizer.json", [prepare], has_checksums=False)
         for folder in self._huggingface():
             readers = [Reader("xray {}", printed), Reader("draw model {}", printed)]
             yield Subject("Hugging Face folder", folder, readers, has_checksums=False)
@@ -145,27 +145,27 @@ class Bench:
         from tests.interop.checkpoints import made  # brings transformers, which takes seconds
 
         for form in ("gpt2", "llama"):
-            folder = self.place / f"hf-{form}"
+            folder = self.folder / f"hf-{form}"
             made(form).save_pretrained(folder)
             yield folder
 
     def _do(self, *arguments: str) -> None:
-        nowhere = self.place / "making"
+        nowhere = self.folder / "making"
         nowhere.mkdir(exist_ok=True)
         ended = run_apart(lambda: main(list(arguments)), nowhere, 300)
         shutil.rmtree(nowhere)
         if ended.code not in (0, 1):
             raise RuntimeError(f"normscope {' '.join(arguments)} failed: {ended.errors}")
 
-    def trial(self, chance: random.Random) -> Trial:
+    def trial(self, rng: random.Random) -> Trial:
         """Some damage to some file of some subject, and a command that reads it."""
-        subject = chance.choices(self.subjects, weights=[len(subject.readers) for subject in self.subjects])[0]
-        reader, file = chance.choice(subject.readers), chance.choice(subject.files())
-        hostile = chance.random() < 0.3
+        subject = rng.choices(self.subjects, weights=[len(subject.readers) for subject in self.subjects])[0]
+        reader, file = rng.choice(subject.readers), rng.choice(subject.files())
+        hostile = rng.random() < 0.3
         damages = HOSTILE if hostile else DAMAGES
-        how = chance.choice(list(damages))
-        seed = chance.randrange(2**32)
-        words = f"{subject.kind}: {Path(subject.place.name) / file} {how} (seed {seed}), {reader.arguments}"
+        how = rng.choice(list(damages))
+        seed = rng.randrange(2**32)
+        words = f"{subject.kind}: {Path(subject.folder.name) / file} {how} (seed {seed}), {reader.arguments}"
 
         def act() -> int:
             subject.copy()
@@ -196,9 +196,9 @@ class Bench:
 
     def _result(self, subject: Subject, reader: Reader) -> tuple[int | None, str]:
         """What the command gives for the thing undamaged."""
-        key = (str(subject.place), reader.arguments)
+        key = (str(subject.folder), reader.arguments)
         if key not in self._right:
-            folder = self.place / "right"
+            folder = self.folder / "right"
             folder.mkdir()
 
             def act() -> int:

@@ -22,7 +22,7 @@ def fuzz(*arguments: str) -> None:
 
 
 def test_no_trial_is_silent_hangs_or_shows_a_traceback() -> None:
-    fuzz("--quick", "--seed", "1", "--trials", "16", "--only", "files", "arguments", "calls", "surroundings")
+    fuzz("--quick", "--seed", "1", "--trials", "16", "--only", "files", "arguments", "calls", "environment")
 
 
 @pytest.mark.exhaustive

@@ -153,7 +153,7 @@ def test_what_belongs_together_is_together_in_the_tables() -> None:
     matrices = {name.removesuffix("_SCALE") for name in places if name.endswith("_SCALE")}
     norms = {name.removesuffix("_BIAS") for name in places if name.endswith("_BIAS")} - matrices
     assert matrices == {"Q", "K", "V", "OUT", "UP", "GATE", "DOWN", "HEAD"}
-    assert norms == {"NORM1", "NORM2", "Q_NORM", "K_NORM", "FIRST_NORM", "LAST_NORM"}
+    assert norms == {"NORM1", "NORM2", "Q_NORM", "K_NORM", "INPUT_NORM", "FINAL_NORM"}
     for name in matrices:
         assert (places[f"{name}_SCALE"], places[f"{name}_BIAS"]) == (places[name] + 1, places[name] + 2)
     for name in norms:

@@ -248,13 +248,13 @@ def test_hooks_see_every_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "surroundings",
+    "environment",
     [reference_kernels, lambda: torch.autocast("cpu", dtype=torch.bfloat16), Counter],
     ids=["reference", "autocast", "counter"],
 )
-def test_surroundings_in_which_the_model_is_called(surroundings: Callable[[], AbstractContextManager[Any]]) -> None:
+def test_environment_in_which_the_model_is_called(environment: Callable[[], AbstractContextManager[Any]]) -> None:
     model = single().eval()
-    with safe_bfloat16(), surroundings():
+    with safe_bfloat16(), environment():
         assert not can_decode(model)
         assert [len(text) for text in texts(model)] == [6, 6, 6]
     assert can_decode(model)

@@ -50,7 +50,7 @@ def test_what_was_found_out_stays_when_the_weights_change(monkeypatch: pytest.Mo
         model.embedding.weight.mul_(2)
     assert known_layout(model).threads() is before
     torch.set_num_threads(2)  # someone else's decision, which begins anew
-    assert known_layout(model).threads().most == 2
+    assert known_layout(model).threads().max_threads == 2
 
 
 def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_without_stop_strings_text_goes_straight_through() -> None:
 @every_refusal(
     ("empty", ConfigError, "a stop string is empty.*\nfix: remove it", lambda: check_stops(("a", ""))),
     ("empty-alone", ConfigError, "a stop string is empty", lambda: check_stops("")),
-    ("number", DtypeError, "a stop string must be a str, but got 3", lambda: check_stops((3,))),  # type: ignore[arg-type]
+    ("number", DtypeError, "a stop string must be a str, but got 3", lambda: check_stops((3,))),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
