@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import normscope as ns
 from normscope.ops import channel_norm as channels
-from normscope.ops.fused import channel_norm as segments
-from normscope.ops.fused import channels_last_norm as columns
+from normscope.ops.fused import channel_norm as contiguous_kernels
+from normscope.ops.fused import channels_last_norm as channels_last_kernels
 from normscope.ops.kernel_mode import reference_kernels
 from tests.blocks.norm.cases import randn, scramble
 from tests.ops.recording import recorded
@@ -38,7 +38,7 @@ every_format = pytest.mark.parametrize("memory", FORMATS)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that ran."""
-    kinds = {"contiguous": segments, "channels_last": columns}
+    kinds = {"contiguous": contiguous_kernels, "channels_last": channels_last_kernels}
     loops = [(f"{kind} {name}", module, name) for kind, module in kinds.items() for name in ("forward", "backward")]
     return recorded(monkeypatch, loops)
 
@@ -133,7 +133,7 @@ def test_a_sample_of_padding_alone(name: str, memory: str) -> None:
 def test_a_long_row_without_a_gain_is_one_segment(calls: list[str]) -> None:
     norm, x = ns.RMSNorm(1500, elementwise_affine=False), randn((3, 1500), 2, torch.float32)
     fused = results(norm, x)
-    assert calls == ["segments forward", "segments backward"]
+    assert calls == ["contiguous forward", "contiguous backward"]
     with reference_kernels():
         close(fused, results(norm, x))
 
@@ -150,7 +150,7 @@ def test_tokens_that_share_a_batch_norm(calls: list[str]) -> None:
     mask = torch.arange(40) < torch.tensor([40, 7, 23, 1, 39])[:, None]
     scramble(norm)
     fused = results(norm, x, mask)
-    assert calls == ["columns forward", "columns backward"]
+    assert calls == ["channels_last forward", "channels_last backward"]
     other = ns.BatchNorm("[b s] d", d=12)
     scramble(other)
     with reference_kernels():

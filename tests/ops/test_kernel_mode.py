@@ -121,7 +121,7 @@ def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel_mode._enabled_by_environment()
     monkeypatch.setenv("NORMSCOPE_KERNELS", "fused")
     assert kernel_mode._enabled_by_environment()
-    code = "import normscope.ops.kernel_mode as s; print(s._on)"
+    code = "import normscope.ops.kernel_mode as s; print(s._enabled)"
     assert in_a_new_process(code, NORMSCOPE_KERNELS="reference").strip() == "False"
 
 
