@@ -99,7 +99,7 @@ def test_deep_copies_and_the_meta_device() -> None:
 
 def test_the_repr_says_what_it_is() -> None:
     assert repr(Embedding(7, 4)) == "Embedding(vocab=7, d=4, init=glorot-truncated)"
-    assert repr(Embedding(7, 4, role="position")) == "Embedding(places=7, d=4, init=glorot-truncated)"
+    assert repr(Embedding(7, 4, role="position")) == "Embedding(positions=7, d=4, init=glorot-truncated)"
     assert repr(Embedding(7, 4, -1, init="gpt2")) == "Embedding(vocab=7, d=4, padding_idx=6, init=gpt2)"
 
 

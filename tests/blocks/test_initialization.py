@@ -146,7 +146,7 @@ def test_an_initialization_of_ones_own_passes_through() -> None:
     assert repr(Linear(2, 3, init=init)) == "Linear(d_in=2, d_out=3, bias=True, init=by-depth)"
 
 
-def test_initialise_draws_what_the_constructor_would() -> None:
+def test_initialize_draws_what_the_constructor_would() -> None:
     layer = Linear(8, 4)
     torch.manual_seed(7)
     fresh = Linear(8, 4)
@@ -167,7 +167,7 @@ def test_initialise_draws_what_the_constructor_would() -> None:
     ("std", ConfigError, "std=3 must be a function", lambda: Initialization("x", 3)),  # type: ignore[arg-type]
     ("negative", ConfigError, "'x' gave std=-1.0", lambda: Linear(2, 2, init=Initialization("x", lambda *_: -1.0))),
     ("nan", ConfigError, "gave std=nan", lambda: Linear(2, 2, init=Initialization("x", lambda *_: math.nan))),
-    ("model", DtypeError, "initialise takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
+    ("model", DtypeError, "initialize takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)

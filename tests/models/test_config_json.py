@@ -82,5 +82,5 @@ def test_a_missing_setting_gets_its_default() -> None:
 
 
 def test_an_initialization_of_ones_own_cannot_be_written() -> None:
-    with pytest.raises(ConfigError, match=r"^init=Initialisation\(.* is not a name, and .*\nfix: name one"):
+    with pytest.raises(ConfigError, match=r"^init=Initialization\(.* is not a name, and .*\nfix: name one"):
         config_to_json(nanochat(init=get_initialization("gpt2")))

@@ -124,9 +124,9 @@ def go_on(count: int, **options: Any) -> Any:
     ("row-before", CacheError, "no row -1", lambda: unequal()[1].row(-1)),
     ("select", CacheError, "no row 5", lambda: unequal()[1].select([0, 5])),
     ("select-none", CacheError, "none was chosen", lambda: unequal()[1].select([])),
-    ("rewind", CacheError, "rewind to length=2: a row remembers 1 tokens", lambda: unequal()[1].truncate(2)),
-    ("rewind-before", CacheError, "rewind to length=-1", lambda: unequal()[1].truncate(-1)),
-    ("rewind-half", CacheError, r"rewind to length=0\.5", lambda: unequal()[1].truncate(0.5)),
+    ("truncate", CacheError, "truncate to length=2: a row holds 1 tokens", lambda: unequal()[1].truncate(2)),
+    ("truncate-before", CacheError, "truncate to length=-1", lambda: unequal()[1].truncate(-1)),
+    ("truncate-half", CacheError, r"truncate to length=0\.5", lambda: unequal()[1].truncate(0.5)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

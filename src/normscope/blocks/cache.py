@@ -70,7 +70,7 @@ class LayerCache:
         """The number of cached tokens, if all rows have the same length."""
         start = self.start
         if isinstance(start, tuple):
-            raise CacheError(f"the rows of the cache remember unequal numbers of tokens, {start}; ask for its lengths")
+            raise CacheError(f"the rows of the cache have different lengths, {start}; use `lengths`")
         return start
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ class LayerCache:
         if stop > self.capacity:
             raise CacheError(
                 f"the cache has room for {self.capacity} tokens, holds {stop - added} and cannot take {added} more; "
-                f"make a larger one, or start anew with the newest tokens"
+                f"make a larger one, or start a new one with the latest tokens"
             )
         for row_number in range(self._first, self._first + self.batch):
             self._counts[row_number] += added
@@ -133,7 +133,7 @@ class LayerCache:
         """Keep the first `length` tokens of every row and discard the rest."""
         shortest, longest = min(self.lengths), max(self.lengths)
         if not is_integer(length, least=0) or length > shortest:
-            raise CacheError(f"cannot truncate to length={length!r}: a row remembers {shortest} tokens; give 0 to that")
+            raise CacheError(f"cannot truncate to length={length!r}: a row holds {shortest} tokens\nfix: give a length from 0 to {shortest}")
         # Cleared, because an attention weight of 0 does not remove non-finite values: 0 * inf is NaN.
         self.keys[:, :, length:longest] = 0
         self.values[:, :, length:longest] = 0

@@ -101,7 +101,7 @@ def initialize(model: nn.Module) -> None:
     True
     """
     if not isinstance(model, nn.Module):
-        raise DtypeError(f"initialise takes a model, a torch.nn.Module, but got {type(model).__name__}")
+        raise DtypeError(f"initialize takes a model, a torch.nn.Module, but got {type(model).__name__}")
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

@@ -25,7 +25,8 @@ UNUSUAL: dict[str, Any] = {
 
 def test_every_setting_reaches_the_layer() -> None:
     norm = ns.NormSpec("[b s] d", **UNUSUAL).build((None, None, 6))
-    for name in ("statistic", "state", "eps", "momentum", "warmup", "sync"):
+    assert norm.statistic.name == UNUSUAL["statistic"]
+    for name in ("state", "eps", "momentum", "warmup", "sync"):
         assert getattr(norm, name) == UNUSUAL[name], name
     assert norm.weight is not None
     assert norm.weight.shape == (6,)
