@@ -65,7 +65,7 @@ def models() -> None:
             loss = model.loss(tokens[:, :-1], tokens[:, 1:]).item()
             for (
                 weight
-            ) in model.parameters():  # perturb: nanochat's head is initialized to zero, so all logits would be equal
+            ) in model.parameters():  # perturb: nanochat's head starts at zero, so all logits are equal
                 weight.add_(0.1 * torch.randn_like(weight))
             cache = model.new_cache(batch=2)
             steps = [model(tokens[:, i : i + 1], cache=cache) for i in range(32)]

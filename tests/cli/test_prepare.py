@@ -59,9 +59,7 @@ def test_a_run_is_no_text(in_folder: Path, trained_run: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("command", ["train", "prepare"])
 def test_the_help_says_how_many_tokens_bpe_learns(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = typed(f"{command} --help", capsys)
-    assert f"How many tokens bpe learns; {DEFAULT_VOCAB_SIZE} unless told otherwise, fewer with auto" in " ".join(
-        out.split()
-    )
+    assert f"Vocabulary size of bpe (default {DEFAULT_VOCAB_SIZE}; auto uses less" in " ".join(out.split())
     assert Recipe("nanochat").vocab_size == DEFAULT_VOCAB_SIZE
 
 
