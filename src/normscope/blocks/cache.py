@@ -133,7 +133,9 @@ class LayerCache:
         """Keep the first `length` tokens of every row and discard the rest."""
         shortest, longest = min(self.lengths), max(self.lengths)
         if not is_integer(length, least=0) or length > shortest:
-            raise CacheError(f"cannot truncate to length={length!r}: a row holds {shortest} tokens\nfix: give a length from 0 to {shortest}")
+            raise CacheError(
+                f"cannot truncate to length={length!r}: a row holds {shortest} tokens\nfix: give a length from 0 to {shortest}"
+            )
         # Cleared, because an attention weight of 0 does not remove non-finite values: 0 * inf is NaN.
         self.keys[:, :, length:longest] = 0
         self.values[:, :, length:longest] = 0
