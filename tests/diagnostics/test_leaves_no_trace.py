@@ -185,7 +185,7 @@ def test_a_record_is_made_once_and_only_after_the_block() -> None:
     x = normscope.xray(model)
     with x, pytest.raises(normscope.NormscopeError, match="not available inside the block"):
         x.record  # noqa: B018
-    with pytest.raises(normscope.NormscopeError, match="taken once"), x:
+    with pytest.raises(normscope.NormscopeError, match="cannot be entered twice"), x:
         pass
     with pytest.raises(normscope.NormscopeError, match="torch module, but got list"):
         normscope.xray([model])  # type: ignore[arg-type]
