@@ -134,7 +134,8 @@ class LayerCache:
         shortest, longest = min(self.lengths), max(self.lengths)
         if not is_integer(length, least=0) or length > shortest:
             raise CacheError(
-                f"cannot truncate to length={length!r}: a row holds {shortest} tokens\nfix: give a length from 0 to {shortest}"
+                f"cannot truncate to length={length!r}: a row holds {shortest} tokens"
+                f"\nfix: give a length from 0 to {shortest}"
             )
         # Cleared, because an attention weight of 0 does not remove non-finite values: 0 * inf is NaN.
         self.keys[:, :, length:longest] = 0
