@@ -125,7 +125,7 @@ WRONG = [
     ("--stepz 5", "unexpected argument '--stepz'\nfix: did you mean '--steps'?"),
     ("--qqqqqq", "unexpected argument '--qqqqqq'\nfix: normscope train --help"),
     ("--on-nan pray", "invalid value 'pray' for --on-nan\nfix: use one of rollback, stop"),
-    ("--batch 999999999999", "there is not enough memory: "),
+    ("--batch 999999999999", "not enough memory: "),
 ]
 
 

@@ -106,7 +106,7 @@ def test_a_read_only_folder(tmp_path: Path, disk: Path | None, straight: Run) ->
     else:
         pytest.skip("to root nothing is read-only, and a disk cannot be mounted here")
     try:
-        with pytest.raises(FileError, match=r"cannot write to .*\nfix: a run writes into its folder"):
+        with pytest.raises(FileError, match=r"cannot write to .*\nfix: choose another folder"):
             train_run(run)
         assert run.load_model("last")[1] == 4  # to read it is enough
     finally:

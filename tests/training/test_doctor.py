@@ -18,7 +18,7 @@ MODEL = nanochat(vocab_size=31, context=16, depth=2, width=16, heads=2)
 
 def test_the_machine_is_described(tmp_path: Path) -> None:
     lines = {line.name: line for line in describe_machine(tmp_path)}
-    assert list(lines) == ["normscope", "processor", "load", "memory", "disk"]
+    assert list(lines) == ["normscope", "CPU", "load", "memory", "disk"]
     assert lines["normscope"].value == __version__
     assert torch.__version__ in lines["normscope"].note
     assert lines["disk"].value.endswith("GB free")

@@ -104,7 +104,7 @@ def test_a_refused_start_leaves_nothing_and_can_be_tried_again(
 def test_without_a_compiler_nothing_is_compiled(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, and none was found\nfix: "):
+    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, but none was found\nfix: "):
         start_run(tmp_path / "run", [text], RECIPE, train={"compile": True, "device": "cpu"})
     assert names(tmp_path) == ["text.txt"]
 

@@ -196,7 +196,7 @@ def test_gradients_that_nothing_clips_must_have_squares() -> None:
 def test_a_state_of_another_model_is_refused() -> None:
     trainer = new_trainer()
     tensors, facts = new_trainer(nanochat(**{**SIZES, "width": 32})).state()
-    with pytest.raises(CheckpointError, match="does not fit the model"):
+    with pytest.raises(CheckpointError, match="does not match the model"):
         trainer.restore(tensors, facts)
     with pytest.raises(WeightsError, match="'strange' that the model does not have"):
         trainer.optimizer.load({"strange:momentum": torch.ones(1)})

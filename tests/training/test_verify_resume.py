@@ -33,7 +33,9 @@ def test_a_proof_in_words() -> None:
     assert str(ResumeCheck(3, 9, ())).startswith(
         "steps 3 to 9: passed. Weights, optimizer and RNG state are bitwise identical"
     )
-    assert str(ResumeCheck(3, 9, ("model.safetensors",))) == "steps 3 to 9: NOT the same: model.safetensors"
+    assert (
+        str(ResumeCheck(3, 9, ("model.safetensors",))) == "steps 3 to 9: FAILED. These files differ: model.safetensors"
+    )
     assert not ResumeCheck(3, 9, ("model.safetensors",)).passed
 
 
@@ -52,7 +54,7 @@ def test_the_run_is_only_read_and_copies_agree(tmp_path: Path, monkeypatch: pyte
     told: list[str] = []
     proof = verify_resume(run, log=told.append)
     assert (proof.begin, proof.end, proof.passed) == (4, 16, True)
-    assert told[0] == "straight from step 4 to 16"
+    assert told[0] == "training from step 4 to 16 without interruption"
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
 
@@ -60,7 +62,7 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def forgetful(run: Run, until: int, kill_after: float | None = None) -> float:
         in_this_process(run, until, kill_after)
         step = run.checkpoints.last()
-        if run.folder.name == "broken" and step == 6:  # as if the optimisers' memory had not been saved
+        if run.folder.name == "interrupted" and step == 6:  # as if the optimizer state had not been saved
             tensors, facts = run.checkpoints.load(step)
             forgotten = {name: tensor.zero_() for name, tensor in tensors["optimizer"].items()}
             run.checkpoints.save(step, {**tensors, "optimizer": forgotten}, facts)

@@ -72,7 +72,7 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
         "best so far",
         "floor 0.800",
         "tokens/s",
-        "rate 1.00, gradient 0.402, epoch 1.08",
+        "lr 1.00 of peak, grad norm 0.402, epoch 1.08",
         "B now, ",
         "sample, step 100",
         "little fox",

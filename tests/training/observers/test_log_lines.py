@@ -41,7 +41,7 @@ def test_the_start_says_what_is_trained() -> None:
         "  precision   float32",
         "  steps       300 of 2.05 k tokens each",
         "  vocabulary  65 tokens, 1.50 bytes each",
-        "  floor       0.800 bits per byte; no model can beat it",
+        "  floor       0.800 bits per byte (entropy of the text)",
         "  folder      runs/tale",
     ]
     assert said(started(step=120))[0].startswith("resuming from step 120: GPT of 4 blocks")
@@ -50,7 +50,7 @@ def test_the_start_says_what_is_trained() -> None:
 
 def test_a_step() -> None:
     (line,) = said(started(), stepped(1, loss=4.1744))[7:]
-    assert line == ("step   1/300  loss 4.1744  gradient   1.827  rate 1.00  epoch 0.01  20.5 k tokens/s")
+    assert line == ("step   1/300  loss 4.1744  grad_norm   1.827  lr 1.00  epoch 0.01  20.5 k tokens/s")
 
 
 def test_a_validation_tells_the_distance_to_the_floor() -> None:
@@ -80,7 +80,7 @@ def test_the_end_says_what_to_do_next() -> None:
     ]
     stopped = said(started(), FinishedEvent(120, "stopped", 75.0))[7:]
     assert stopped[0] == "stopped, everything saved: step 120 of 300 in 1 min 15 s"
-    assert stopped[1] == "  go on    normscope resume runs/tale"
+    assert stopped[1] == "  resume   normscope resume runs/tale"
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(1, 0.1), (2, 0.1), (500, 0.01), (500, 0.3), (2000, 1.0)])
