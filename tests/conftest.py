@@ -12,7 +12,7 @@ from hypothesis import settings
 torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
 os.environ["NORMSCOPE_THREADS"] = "fixed"  # commands in processes of their own tell nothing of the machine's load
 
-# A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. Tests that send signals to child processes
+# A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. Tests that send signals to children
 # would wait forever, since children inherit this.
 for _number in {"SIGINT", "SIGHUP"} & set(dir(signal)):
     if signal.getsignal(getattr(signal, _number)) is signal.SIG_IGN:
