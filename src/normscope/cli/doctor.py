@@ -24,7 +24,7 @@ from normscope.training.recipes import override, recipe
 class Doctor:
     """Show the hardware, what a run would use and why, and the measured time and memory of a config.
 
-    Example: normscope doctor --depth 8
+    For example: normscope doctor --depth 8
     """
 
     recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"

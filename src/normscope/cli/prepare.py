@@ -17,7 +17,7 @@ from normscope.data.prepare import prepare
 class Prepare:
     """Tokenize text into a folder that `normscope train FOLDER` accepts instead of text.
 
-    Example: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
+    For example: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
     """
 
     sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")]

@@ -165,7 +165,7 @@ class HardwareOptions:
 class Train:
     """Train a GPT on your text, or on built-in stories if no text is given.
 
-    Examples:
+    For example:
       normscope train
       normscope train my.txt
       normscope train books/ notes/*.md --depth 6
