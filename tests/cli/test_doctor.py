@@ -20,7 +20,7 @@ def test_three_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert all(title in out for title in ("this machine", "a run would use", "this config: llama"))
     assert "depth 1, width 32" in out
     assert "bfloat16" in out
-    assert "tokens a second" in out
+    assert "tokens per second" in out
     assert "MB" in out
     assert out.count("\n\n") == 3  # after each of them
 
@@ -31,7 +31,7 @@ def test_a_config_that_cannot_fit_is_not_tried(
     monkeypatch.setattr("normscope.training.memory_estimate.available_memory", lambda: 2**28)
     monkeypatch.setattr("normscope.training.doctor.GPT", None)
     errors = refused(["doctor", "--depth", "8"], capsys)
-    assert "weights, gradients and optimiser of 7.34 M parameters take 84 MB" in errors
+    assert "weights, gradients and optimizer state of 7.34 M parameters need 84 MB" in errors
     assert "fix: --micro-batch 3 or less" in errors
     assert "fix: a smaller --depth" in refused(["doctor", "--depth", "40"], capsys)
 
@@ -40,7 +40,7 @@ def test_a_config_that_cannot_fit_is_not_tried(
     ("words", "message"),
     [
         ("--recipe soup", "there is no recipe 'soup'"),
-        ("--preset gpt9", "unknown preset 'gpt9'"),
+        ("--preset gpt9", "there is no preset 'gpt9'"),
         ("--depth 0", "--depth 0"),
         ("--batch 0", "--batch 0"),
         ("--context -1", "--context -1"),

@@ -18,7 +18,9 @@ from tests.cli.running import entered, refused
 def test_without_a_topic_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = entered(["explain"], capsys)
     assert code == 0
-    assert all(re.search(rf"^  {name} +{re.escape(topic.summary)}$", out, re.MULTILINE) for name, topic in TOPICS.items())
+    assert all(
+        re.search(rf"^  {name} +{re.escape(topic.summary)}$", out, re.MULTILINE) for name, topic in TOPICS.items()
+    )
 
 
 def test_help_names_every_topic_and_option(capsys: pytest.CaptureFixture[str]) -> None:

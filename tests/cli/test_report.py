@@ -22,5 +22,5 @@ def test_what_is_no_run_is_refused(in_folder: Path, capsys: pytest.CaptureFixtur
 
 def test_a_run_that_has_not_begun_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     errors = refused(["report", str(new_run(tmp_path).folder)], capsys)
-    assert "there is no" in errors
-    assert "fix: name the folder of a run that has begun" in errors
+    assert "metrics.jsonl does not exist" in errors
+    assert "fix: pass the folder of a run that has started" in errors

@@ -61,7 +61,7 @@ def test_a_run_that_was_killed_before_its_last_validation_is_not_done(
 
 def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     out = typed("resume r --from-step 0 --until 1", capsys)[1]
-    assert "what was saved at step 4 and 6 is dropped, for the run goes on from step 0" in out
+    assert "resuming from step 0: later checkpoints are dropped (4, 6)" in out
     assert run.checkpoints.steps() == [1]
 
 
@@ -72,8 +72,8 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
         ("milk.txt", "milk.txt is not a run"),
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
-        ("r --until 5", "but the run is at step 6 already\nfix: a later step, or --from-step"),
-        ("r --from-step 3", "use another checkpoint 4 and 6: go on from one with --from-step"),
+        ("r --until 5", "but the run is already at step 6\nfix: a later step, or --from-step"),
+        ("r --from-step 3", "use another checkpoint (4, 6): resume with --from-step"),
         ("r --from-step -2", "--from-step -2 must be a whole number, zero or more"),
     ],
 )
@@ -86,7 +86,9 @@ def test_a_changed_text_and_config_are_refused(in_folder: Path, capsys: pytest.C
     assert entered(["train", "milk.txt", "--out", "r", *SMALL, "6"], capsys)[0] == 0  # a copy has its text elsewhere
     text = Path("milk.txt").read_text()
     Path("milk.txt").write_text(text + "more")
-    assert "milk.txt changed since this run read it" in refused(["resume", "r", "--from-step", "4"], capsys)
+    assert "source text changed since this run started: milk.txt" in refused(
+        ["resume", "r", "--from-step", "4"], capsys
+    )
     Path("milk.txt").unlink()
     assert "source text not found: milk.txt" in typed("resume r --from-step 4", capsys)[1]
     content = json.loads(Path("r/config.json").read_text())
@@ -127,4 +129,4 @@ def test_a_run_that_is_done_and_damaged_is_refused(run: Run, capsys: pytest.Capt
     path.write_bytes(path.read_bytes()[:100])
     errors = refused(["resume", "r"], capsys)
     assert "model.safetensors is damaged: it has 100 bytes" in errors
-    assert "fix: use another checkpoint 4: go on from one with --from-step" in errors
+    assert "fix: use another checkpoint (4): resume with --from-step" in errors

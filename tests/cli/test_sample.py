@@ -54,7 +54,7 @@ def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.Cap
         ("--checkpoint 999", "has no checkpoint '999'\nfix: choose one of best, last, 2, 4"),
         ("--checkpoint first", "has no checkpoint 'first'"),
         ("--prompt é", "'é' (U+00E9"),
-        ("--prompt \udcff", "half a character"),
+        ("--prompt \udcff", "lone surrogate U+DCFF"),
         ("--tokens 0", "--tokens 0 must be a whole number above zero"),
         ("--temperature -1", "--temperature -1.0"),
         ("--top-k 0", "--top-k 0"),
@@ -96,7 +96,7 @@ def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: py
     finally:
         file.write_bytes(whole)
     assert "model.safetensors is damaged" in errors
-    assert "at step 4: go on from one with --from-step, or sample it with --checkpoint" in errors
+    assert "use another checkpoint (4): resume with --from-step, sample with --checkpoint" in errors
 
 
 @pytest.mark.parametrize("command", ["sample", "xray"])

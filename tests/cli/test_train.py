@@ -115,7 +115,7 @@ WRONG = [
     ("--model norm=batch", "brackets the tokens' axis"),
     (
         "--model vocab-size=99",
-        "vocab_size is what the tokenizer has, and cannot be set\nfix: --tokenizer",
+        "vocab_size cannot be set here: it comes from the tokenizer\nfix: --tokenizer",
     ),
     ("--prompt é", "'é' (U+00E9"),
     ("--prompt \udcff", "lone surrogate"),
@@ -200,7 +200,7 @@ def test_a_run_that_diverges_leaves_a_report(in_folder: Path, capsys: pytest.Cap
 
 def test_a_run_that_diverges_at_once_has_nothing_to_sample(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--save-every", "0", "--matrix-lr", "1e38", "--grad-clip", "0", "--out", "r"]
-    assert "; nothing was saved yet" in refused(["train", "milk.txt", *SMALL, "9", *words], capsys)
+    assert "; no checkpoint yet" in refused(["train", "milk.txt", *SMALL, "9", *words], capsys)
     errors = refused(["sample", "r"], capsys)
     assert "it hit a NaN or Inf first\nfix: start a new run with a lower --matrix-lr" in errors
 
@@ -221,7 +221,7 @@ def test_help_reads_well(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert code == 0
     assert "None" not in out
     assert "normscope train books/ notes/*.md --depth 6" in out
-    for group in ("text", "gpt", "learning", "times", "machine", "watching"):
+    for group in ("data", "gpt", "optimization", "intervals", "hardware", "logging"):
         assert f"{group} options" in out
     lines = [line for line in out.splitlines() if "--" in line]
     assert all("(default: )" not in line for line in lines)

@@ -58,7 +58,7 @@ def test_a_folder_without_weights(bert: Path, capsys: pytest.CaptureFixture[str]
     (bert / "model.safetensors").unlink()
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert/model.safetensors could not be read: there is no bert/model.safetensors")
+    assert errors.startswith("error: bert/model.safetensors could not be read: bert/model.safetensors does not exist")
     assert errors.count("\n") == 2  # the error, the fix
 
 
@@ -97,7 +97,7 @@ def test_a_step_of_a_run_that_is_done(trained_run: Path, tmp_path: Path, capsys:
     """After its last step the schedule is at nothing; the step is taken at the rate of the last one."""
     code, out, _ = entered(["xray", str(trained_run), "--step", "--json", str(tmp_path / "a.json")], capsys)
     assert code == 0
-    assert "1 step of Muon (rate " in " ".join(out.split())
+    assert "1 step of Muon (lr " in " ".join(out.split())
     assert " and AdamW (rate " in " ".join(out.split())
     record = load_record(tmp_path / "a.json")
     assert all(step.lr > 0 for step in record.steps)
