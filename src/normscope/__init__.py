@@ -77,7 +77,7 @@ _HOMES = {
     "normscope.blocks.attention": "Attention",
     "normscope.blocks.block": "Block BlockConfig",
     "normscope.blocks.cache": "KVCache",
-    "normscope.blocks.initialization": "Initialisation initialise",
+    "normscope.blocks.initialization": "Initialization initialize",
     "normscope.blocks.linear": "Embedding Linear",
     "normscope.blocks.mlp": "MLP",
     "normscope.blocks.norm": (
@@ -115,10 +115,10 @@ __all__ = ["__version__", *_HOME_OF]
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         value = getattr(importlib.import_module(_HOME_OF[name]), name)
-        globals()[name] = value  # the next look-up does not come here
+        globals()[name] = value  # cached for the next lookup
         return value
     if importlib.util.find_spec(f"normscope.{name}") is not None:
-        return importlib.import_module(f"normscope.{name}")  # a room: normscope.errors, normscope.blocks
+        return importlib.import_module(f"normscope.{name}")  # a subpackage: normscope.errors, normscope.blocks
     raise AttributeError(f"module 'normscope' has no attribute {name!r}")
 
 

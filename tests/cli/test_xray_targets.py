@@ -98,7 +98,7 @@ def test_a_step_of_a_run_that_is_done(trained_run: Path, tmp_path: Path, capsys:
     code, out, _ = entered(["xray", str(trained_run), "--step", "--json", str(tmp_path / "a.json")], capsys)
     assert code == 0
     assert "1 step of Muon (lr " in " ".join(out.split())
-    assert " and AdamW (rate " in " ".join(out.split())
+    assert " and AdamW (lr " in " ".join(out.split())
     record = load_record(tmp_path / "a.json")
     assert all(step.lr > 0 for step in record.steps)
     updates = [parameter.update_ratio for module in record.modules for parameter in module.parameters]
