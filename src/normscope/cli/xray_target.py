@@ -15,7 +15,6 @@ from normscope.checks import check_seed
 from normscope.cli.generation_options import warn_unfinished_checkpoint
 from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
-from normscope.tracing.nested_tensors import tensors_in
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT
@@ -24,6 +23,7 @@ from normscope.models.size import MAX_BLOCKS
 from normscope.runs.run import Run
 from normscope.runs.tensor_specs import tensor_specs
 from normscope.storage.json_files import read_json
+from normscope.tracing.nested_tensors import tensors_in
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory
 from normscope.training.optimizers.groups import OptimizerGroup

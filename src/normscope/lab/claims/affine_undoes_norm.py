@@ -107,7 +107,7 @@ def questions(budget: Budget) -> list[Question]:
 
         return Question(text, effect, threshold=threshold, side="below", every_seed=True)
 
-    start = "all norms: with the first gain and bias, what comes out is what was standardised"
+    start = "all norms: with the first gain and bias, what comes out is what was standardized"
     alike = "all norms: tokens of one size and one mean come back (error as a share of x)"
     batch, token = ["BatchNorm"], [norm for norm in NORMS if norm != "BatchNorm"]
     return [
@@ -177,7 +177,7 @@ CLAIM = Claim(
     name="affine-undoes-norm",
     kind="exact",
     statement=(
-        "Gain 1 and bias 0 start as the identity after standardising, and gain and bias can undo the norm: there are "
+        "Gain 1 and bias 0 start as the identity after standardizing, and gain and bias can undo the norm: there are "
         "values that recover x from y."
     ),
     source=(

@@ -125,7 +125,7 @@ CLAIM = Claim(
     name="empty-vs-zeros",
     kind="measured",
     statement="To allocate a weight with torch.empty and draw it is cheaper than with torch.zeros and draw it.",
-    source="Notes on initialisation, which call it the main reason to write torch.empty.",
+    source="Notes on initialization, which call it the main reason to write torch.empty.",
     design=(
         f"Square weights of 64 to {LARGEST}, 16 kilobytes to 16 megabytes, allocated either way and then filled: not "
         "at all, with ones, with normscope's cut normal, with torch's. Both ways take turns in one thread, and in "

@@ -130,7 +130,7 @@ CLAIM = Claim(
         "keeps the variance neither forward nor backward."
     ),
     source=(
-        "Notes on initialisation; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
+        "Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
         "neural networks”."
     ),
     design=(

@@ -87,7 +87,7 @@ CLAIM = Claim(
     kind="trained",
     statement="Pre-norm transformers are less sensitive to the scale of their first weights than post-norm ones.",
     source=(
-        "Notes on initialisation, which say it of pre-norm; Xiong et al. 2020, “On Layer Normalization in the "
+        "Notes on initialization, which say it of pre-norm; Xiong et al. 2020, “On Layer Normalization in the "
         "Transformer Architecture”."
     ),
     design=(

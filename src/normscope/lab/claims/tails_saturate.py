@@ -166,7 +166,7 @@ CLAIM = Claim(
         "The tails of a normal saturate sigmoid and tanh units at the start: cutting them off at 3 sigma spares the "
         "units, and with that the network learns better."
     ),
-    source="Notes on initialisation, which give it as the reason for cutting.",
+    source="Notes on initialization, which give it as the reason for cutting.",
     design=(
         "Networks of three hidden layers on the digits, with tanh and with sigmoid, at the gains that are recommended "
         "for them (5/3 and 4), from whole normals, normals cut at 3 sigma, and such normals widened to the whole one's "

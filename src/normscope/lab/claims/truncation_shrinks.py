@@ -108,7 +108,7 @@ CLAIM = Claim(
     name="truncation-shrinks",
     kind="exact",
     statement="Cutting a normal off at 3 sigma shrinks its standard deviation to 0.987 of it, at 2 sigma to 0.880.",
-    source="Notes on initialisation, which say that it shrinks a little and needs a correction, but not by how much.",
+    source="Notes on initialization, which say that it shrinks a little and needs a correction, but not by how much.",
     design=(
         f"Square weights with a standard deviation of {STD} asked for, cut at 1 to 4 sigma: by normscope, by normscope "
         "corrected for the cut, by torch's trunc_normal_ with the cut spelt out, and by its defaults. Theory: the "

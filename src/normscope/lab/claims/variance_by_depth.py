@@ -93,7 +93,7 @@ CLAIM = Claim(
         "d_out Var(w)."
     ),
     source=(
-        "Notes on initialisation; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
+        "Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
         "neural networks”."
     ),
     design=(
@@ -111,7 +111,7 @@ CLAIM = Claim(
             "times as large, in either direction: the scale of the first weights has to be right, or a norm has to "
             "make up for it."
         ),
-        "contradicted": "The product rule does not hold as stated; do not derive an initialisation from it.",
+        "contradicted": "The product rule does not hold as stated; do not derive an initialization from it.",
         "inconclusive": "The widths are too small to tell.",
     },
     revised="a part of its design",

@@ -44,7 +44,7 @@ def _head(found: Found) -> list[str]:
     return [
         "<header>",
         "<h1>The lab</h1>",
-        "<p>Claims of the field about norms, initialisation and residuals, each put to the test by a rule that was "
+        "<p>Claims of the field about norms, initialization and residuals, each put to the test by a rule that was "
         'stated before the run: <a href="#method">how a verdict comes about</a>.</p>',
         '<dl class="tiles">',
         *(f'<div class="{name}"><dt>{name}</dt><dd>{number}</dd></div>' for name, number in tiles.items()),
