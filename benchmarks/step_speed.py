@@ -47,7 +47,7 @@ class Torchs(nn.Module):
         self.weight, self.bias, self.eps, self.statistic = norm.weight, norm.bias, norm.eps, norm.statistic
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        if self.statistic == "rms":
+        if not self.statistic.centers:
             return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps or 1e-5)
 

@@ -63,9 +63,7 @@ def models() -> None:
         tokens = torch.randint(512, (2, 33))
         with torch.inference_mode():
             loss = model.loss(tokens[:, :-1], tokens[:, 1:]).item()
-            for (
-                weight
-            ) in model.parameters():  # perturb: nanochat's head starts at zero, so all logits are equal
+            for weight in model.parameters():  # perturb: nanochat's head starts at zero, so all logits are equal
                 weight.add_(0.1 * torch.randn_like(weight))
             cache = model.new_cache(batch=2)
             steps = [model(tokens[:, i : i + 1], cache=cache) for i in range(32)]

@@ -1,6 +1,7 @@
 """The Python API: train text, open the run, sample it, resume it and write its report."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,15 @@ from normscope.errors import ConfigError
 from normscope.training.train import TrainingRun
 from tests.training.small_run import TEXT
 
-TINY = {"depth": 1, "width": 16, "heads": 2, "context": 16, "batch": 2, "device": "cpu", "tokenizer": "bytes"}
+TINY: dict[str, Any] = {
+    "depth": 1,
+    "width": 16,
+    "heads": 2,
+    "context": 16,
+    "batch": 2,
+    "device": "cpu",
+    "tokenizer": "bytes",
+}
 
 
 @pytest.fixture

@@ -75,9 +75,9 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     seen: list[float] = []
     step = bound.optimizer.step
 
-    def watched(factor: float) -> None:
+    def watched(lr_scale: float) -> None:
         seen.append(grad_norm(bound.optimizer.parameters))
-        step(factor)
+        step(lr_scale)
 
     bound.optimizer.step = watched  # type: ignore[method-assign]
     assert bound.step().grad_norm == pytest.approx(before)

@@ -18,7 +18,8 @@ class VariantRuns:
         seeds: which ones.
         rates: the learning rate that each variant was found to like best; empty if none was looked for.
 
-    >>> runs = VariantRuns({"layer": [{"loss": 2.0}, {"loss": 2.2}], "rms": [{"loss": 2.1}, {"loss": 2.1}]}, seeds=(0, 1))
+    >>> metrics = {"layer": [{"loss": 2.0}, {"loss": 2.2}], "rms": [{"loss": 2.1}, {"loss": 2.1}]}
+    >>> runs = VariantRuns(metrics, seeds=(0, 1))
     >>> runs.values("rms", "loss"), runs.mean("layer", "loss")
     ([2.1, 2.1], 2.1)
     >>> [seed["rms"]["loss"] - seed["layer"]["loss"] for seed in runs.by_seed()]  # pairs

@@ -137,7 +137,8 @@ CLAIM = Claim(
         "supported": (
             "Evaluate and generate in inference mode. Above all it keeps nothing for a backward pass; at the peak it "
             "saves less than that, because the widest layer's numbers are needed in every mode. And biases can be left "
-            f"out by whoever does not mind {TEXT_MARGIN} nats a byte: the loss without them is within that margin. By how "
+            f"out by whoever does not mind {TEXT_MARGIN} nats a byte: the loss without them is within "
+            "that margin. By how "
             "much, and whether it can be told from none at all, is in the table."
         ),
         "contradicted": "A part of it does not hold; the table says which. The others are still good advice.",

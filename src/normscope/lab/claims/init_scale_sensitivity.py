@@ -98,7 +98,8 @@ CLAIM = Claim(
         "those that are too small."
     ),
     rule=(
-        f"Supported if the interval of post-norm's price minus pre-norm's is above {TEXT_MARGIN} nats for weights that are "
+        f"Supported if the interval of post-norm's price minus pre-norm's is above {TEXT_MARGIN} nats for "
+        "weights that are "
         "too large and for weights that are too small."
     ),
     variants=variants,

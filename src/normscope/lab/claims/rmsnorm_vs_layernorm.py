@@ -66,7 +66,10 @@ CLAIM = Claim(
         "A GPT of two pre-norm blocks on the text, with either norm and each activation; all else is Llama's. "
         "LayerNorm has its bias and its centring, RMSNorm neither."
     ),
-    rule=f"Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below {TEXT_MARGIN} nats.",
+    rule=(
+        "Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below "
+        f"{TEXT_MARGIN} nats."
+    ),
     variants=variants,
     measure=train_text,
     questions=questions,
@@ -82,7 +85,8 @@ CLAIM = Claim(
             "something."
         ),
         "inconclusive": (
-            f"With at least one activation these seeds leave it open whether RMSNorm costs more than {TEXT_MARGIN} nats, "
+            "With at least one activation these seeds leave it open whether RMSNorm costs more than "
+            f"{TEXT_MARGIN} nats, "
             "which would be noticed; the table says with which, and how much it may be. With any other it costs less."
         ),
     },

@@ -177,7 +177,8 @@ CLAIM = Claim(
     ),
     rule=(
         f"Supported if, at the same standard deviation, cutting spares more than {LESS:.0%} of the saturated and "
-        f"lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The first two questions, on "
+        f"lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The "
+        "first two questions, on "
         "the start, are what the notes say; the other two, on what the network learns from there, come second."
     ),
     variants=variants,

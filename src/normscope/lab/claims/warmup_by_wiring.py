@@ -102,7 +102,8 @@ CLAIM = Claim(
         "are not clipped, for a clip would do a part of the warm-up's work."
     ),
     rule=(
-        f"To need a warm-up is to lose more than {TEXT_MARGIN} nats without it. Supported if the interval of what is lost "
+        f"To need a warm-up is to lose more than {TEXT_MARGIN} nats without it. Supported if the interval "
+        "of what is lost "
         "is below that for pre-norm and above it for post-norm, and the interval of pre-norm's loss minus post-norm's, "
         f"both with a warm-up, is below {TEXT_MARGIN} nats too, at each depth that is run."
     ),

@@ -102,7 +102,7 @@ def total_seconds(paces: Sequence[RunCost], stages: Sequence[int], steps: int, w
         steps: of each run.
         workers: how many runs go on at once.
 
-    >>> total_seconds([RunCost(0.01, 0.5), RunCost(0.03, 0.5)], stages=[1, 2], steps=100, workers=2)  # 3.5, then 1.5 + 3.5
+    >>> total_seconds([RunCost(0.01, 0.5), RunCost(0.03, 0.5)], stages=[1, 2], steps=100, workers=2)
     8.5
     """
     found = _side_by_side([pace.spent for pace in paces], workers)
