@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import signal
 import sys
 
 import pytest
@@ -10,6 +11,13 @@ from hypothesis import settings
 
 torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
 os.environ["NORMSCOPE_THREADS"] = "fixed"  # commands in processes of their own tell nothing of the machine's load
+
+# A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. Tests that send signals to child processes
+# would wait forever, since children inherit this.
+for _number in {"SIGINT", "SIGHUP"} & set(dir(signal)):
+    if signal.getsignal(getattr(signal, _number)) is signal.SIG_IGN:
+        _handler = signal.default_int_handler if _number == "SIGINT" else signal.SIG_DFL
+        signal.signal(getattr(signal, _number), _handler)
 
 # The same examples in every run, so that a failure comes back; a slow machine is no failure.
 settings.register_profile("default suite", max_examples=50, deadline=None, derandomize=True, database=None)
