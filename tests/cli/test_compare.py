@@ -24,7 +24,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """All trials run in this process, and what is timed is timed shortly."""
-    monkeypatch.setattr(laboratory, "Processes", Here)
+    monkeypatch.setattr(laboratory, "ProcessWorkers", Here)
     monkeypatch.setattr(time_budget, "SAMPLE", 0.01)
 
 
@@ -63,8 +63,8 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--norm", "rms"], "there is nothing to compare"),
-        (["--norm", "rms,rms"], "'rms' is there twice"),
+        (["--norm", "rms"], "nothing to compare"),
+        (["--norm", "rms,rms"], "'rms' is listed twice"),
         (["--norm", "rms,nonsense"], "there is no norm 'nonsense'"),
         (["--depth", "1,two"], "invalid value '1,two' for --depth: expected comma-separated integers"),
         (["--norm", "rms,layer", "--lr", "fast"], "invalid value 'fast' for --lr: expected auto or"),
@@ -94,11 +94,11 @@ def test_what_learns_nothing_is_not_compared(tmp_path: Path, capsys: pytest.Capt
     code, out, _ = entered(command, capsys)
     assert code == 0
     said = " ".join(out.split())
-    assert " learnt anything: no better than guessing with any of 2 seeds." in said
+    assert " learned anything: no better than a uniform guess with any of 2 seeds." in said
     assert "No difference" not in out
     assert "No difference" not in (tmp_path / "report.html").read_text()
     assert said.count("2 of 2") == 2
-    timing = "ms/step is processor time on one core, measured with one run at a time"
+    timing = "ms/step is CPU time on one core, measured with one run at a time"
     assert timing in said
     assert timing in (tmp_path / "report.html").read_text()
 
@@ -144,8 +144,8 @@ def test_too_little_time_by_the_proper_timing_is_forgotten(
 def test_what_would_fill_the_memory_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["compare", "--norm", "rms,layer", "--minutes", "1", "--out", str(tmp_path / "out")]
     for seeds in ("901", "1000000000", "9" * 30):
-        assert "must be at most 900\nfix: fewer" in refused([*command, "--seeds", seeds], capsys)
+        assert "must be at most 900\nfix: use fewer" in refused([*command, "--seeds", seeds], capsys)
     many = ",".join(map(str, range(1, 10_000)))
     sizes = ["--depth", many, "--width", many, "--context", many]
-    assert "combinations are too many to compare\nfix: at most 24" in refused([*command, *sizes], capsys)
+    assert "combinations are too many\nfix: compare at most 24" in refused([*command, *sizes], capsys)
     assert not (tmp_path / "out").exists()

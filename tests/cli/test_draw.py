@@ -198,7 +198,10 @@ def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["draw", "model", str(tmp_path), "--wiring", "post"]) == 2
     assert "are fixed, but got wiring\nfix: " in capsys.readouterr().err
     assert main(["draw", "model", str(tmp_path), "--preset", "nanochat"]) == 2
-    assert f"the folder {tmp_path} cannot be used with --preset nanochat\nfix: remove one of them" in capsys.readouterr().err
+    assert (
+        f"the folder {tmp_path} cannot be used with --preset nanochat\nfix: remove one of them"
+        in capsys.readouterr().err
+    )
     (tmp_path / "config.json").write_text("{")
     assert main(["draw", "model", str(tmp_path)]) == 2
     assert "config.json is not JSON: " in capsys.readouterr().err

@@ -16,6 +16,7 @@ from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
 from normscope.lab.study import FIRST_SEED
 from tests.cli.running import entered, refused
+from tests.lab.made import changed_claim
 
 RUN = ["lab", "run", "1", "--seeds", "2", "--workers", "1", "--out"]
 
@@ -93,7 +94,7 @@ def test_a_claim_that_fails_is_not_told_by_its_verdict_of_before(
     command = [*RUN, str(lab)]
     assert entered(command, capsys)[0] == 0
     (claim,) = choose_claims(["1"])
-    monkeypatch.setattr("normscope.cli.lab.choose_claims", lambda names: [dataclasses.replace(claim, questions=broken)])
+    monkeypatch.setattr("normscope.cli.lab.choose_claims", lambda names: [changed_claim(claim, questions=broken)])
     code, out, errors = entered(command, capsys)
     assert code == 1
     assert out == f"! failed         1  variance-by-depth\n{'':20}broken now\n"
@@ -111,7 +112,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
     code, out, errors = entered(["lab", "list", "--out", str(lab)], capsys)
     assert code == 0
     assert re.search(
-        "✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, .* s\n     older: the claim has changed since; run it",
+        "✓ supported, 3 of 3 parts hold\n     quick, 2 seeds, .* s\n     outdated: the claim has changed since",
         out,
     )
     assert out.count("seeds, ") == 1
@@ -132,7 +133,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
         (["lab", "run"], "name the claims to test, or use --all"),
         (["lab", "run", "1", "--all"], "name the claims to test, or use --all"),
         (["lab", "run", "variance-by-dept"], "did you mean 'variance-by-depth'?"),
-        (["lab", "run", "31"], "there is no claim '31'"),
+        (["lab", "run", "31"], "unknown claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
         (["lab", "run", "17", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
@@ -169,7 +170,9 @@ def test_who_does_not_look_at_the_text_is_told(lab: Path, capsys: pytest.Capture
     )
     assert code == 0
     assert "note: these claims do not train on text and ignore --data: variance-by-depth" in joined(errors)
-    assert not any("text" in settings for settings in choose_claims(["1"])[0].variants(get_budget("quick")).values())
+    assert not any(
+        "text" in settings for settings in choose_claims(["1"])[0].experiment.variants(get_budget("quick")).values()
+    )
 
 
 def joined(text: str) -> str:

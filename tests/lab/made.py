@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, LRTuning
+from normscope.lab.claim import Claim, Experiment, LRTuning
 from normscope.lab.outcome import Outcome
 from normscope.lab.report.charts import categories
 from normscope.lab.trials.text_sources import STORIES
@@ -38,14 +38,27 @@ def made_claim(**changes: Any) -> Claim:
         source="Nobody.",
         design="None.",
         rule="Supported if it is at most 0.1 nats behind.",
-        variants=lambda budget: VARIANTS,
-        measure=lambda settings, seed: {},
-        questions=questions,
-        charts=lambda runs: [categories("Loss", "norm", "nats", runs, "loss", {"loss": list(LOSSES)}, list(LOSSES))],
-        meaning={"supported": "Take either.", "contradicted": "Take LayerNorm.", "inconclusive": "Try more seeds."},
-        tuning=lambda budget: LRTuning((0.001, 0.003, 0.01)),
+        experiment=Experiment(
+            variants=lambda budget: VARIANTS,
+            measure=lambda settings, seed: {},
+            questions=questions,
+            charts=lambda runs: [
+                categories("Loss", "norm", "nats", runs, "loss", {"loss": list(LOSSES)}, list(LOSSES))
+            ],
+            tuning=lambda budget: LRTuning((0.001, 0.003, 0.01)),
+        ),
+        supported="Take either.",
+        contradicted="Take LayerNorm.",
+        inconclusive="Try more seeds.",
     )
-    return dataclasses.replace(claim, **changes)
+    return changed_claim(claim, **changes)
+
+
+def changed_claim(claim: Claim, **changes: Any) -> Claim:
+    """The claim with other texts, or another experiment where these are its fields."""
+    fields = {field.name for field in dataclasses.fields(Experiment)}
+    experiment = {name: changes.pop(name) for name in fields & changes.keys()}
+    return dataclasses.replace(claim, experiment=dataclasses.replace(claim.experiment, **experiment), **changes)
 
 
 def made_outcome(**changes: Any) -> Outcome:

@@ -37,30 +37,32 @@ def test_claims_are_chosen_by_name_or_number() -> None:
 
 @by_name
 def test_a_claim_says_everything_before_the_run(claim: Claim) -> None:
-    words = (claim.statement, claim.design, claim.rule, *claim.meaning.values())
+    words = (claim.statement, claim.design, claim.rule, *(claim.supported, claim.contradicted, claim.inconclusive))
     assert all(len(text.split()) >= 4 and text.endswith(".") for text in words)
     assert "otes on " in claim.source
     for budget in (QUICK, get_budget("full")):
-        assert len(claim.variants(budget)) >= 1
-        assert json.loads(json.dumps(claim.variants(budget))) is not None
-        assert claim.questions(budget)
+        assert len(claim.experiment.variants(budget)) >= 1
+        assert json.loads(json.dumps(claim.experiment.variants(budget))) is not None
+        assert claim.experiment.questions(budget)
     if claim.kind == "exact":
-        assert all(question.every_seed for question in claim.questions(QUICK))
+        assert all(question.every_seed for question in claim.experiment.questions(QUICK))
 
 
 @by_name
 def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
     outcome = load_outcome(RESULTS, claim.name)
     assert outcome is not None, f"fix: normscope lab run {claim.name} --out docs/lab"
-    variants = json.loads(json.dumps(claim.variants(outcome.budget)))
+    variants = json.loads(json.dumps(claim.experiment.variants(outcome.budget)))
     found = {name: dict(settings) for name, settings in outcome.settings.items()}
-    setting = claim.tuning(outcome.budget).setting if claim.tuning else ""
+    setting = claim.experiment.tuning(outcome.budget).setting if claim.experiment.tuning else ""
     for name, lr in outcome.runs.lrs.items():  # which the study has found
         variants[name][setting] = lr
     assert found == variants
-    assert [answer.text for answer in outcome.answers] == [q.text for q in claim.questions(outcome.budget)]
-    assert [answer.threshold for answer in outcome.answers] == [q.threshold for q in claim.questions(outcome.budget)]
-    assert claim.charts(outcome.runs)
+    assert [answer.text for answer in outcome.answers] == [q.text for q in claim.experiment.questions(outcome.budget)]
+    assert [answer.threshold for answer in outcome.answers] == [
+        q.threshold for q in claim.experiment.questions(outcome.budget)
+    ]
+    assert claim.experiment.charts(outcome.runs)
 
 
 @pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
@@ -82,7 +84,7 @@ def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
     known = load_outcome(RESULTS, name)
     assert known is not None
     for variant, settings in known.settings.items():
-        again = run_trial(LabTrial(function_path(claim.measure), settings, 0)).metrics
+        again = run_trial(LabTrial(function_path(claim.experiment.measure), settings, 0)).metrics
         assert again["loss"] == pytest.approx(known.runs.metrics[variant][0]["loss"], abs=0.05)
 
 

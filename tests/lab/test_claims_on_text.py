@@ -35,24 +35,26 @@ TRAINED_HERE = (
 def effects(claim: Claim, losses: Mapping[str, float], budget: Budget = QUICK) -> list[float]:
     """What a claim's questions make of these losses."""
     runs = {name: {"loss": loss} for name, loss in losses.items()}
-    return [question.effect(runs) for question in claim.questions(budget)]
+    return [question.effect(runs) for question in claim.experiment.questions(budget)]
 
 
 def made(claim: Claim, budget: Budget) -> VariantRuns:
     """Runs of all variants, made up."""
     metrics = {"loss": 2.0, "curve": [(1, 4.0), (2, 2.0)], "relative_time": 1.0}
-    names = list(claim.variants(budget))
+    names = list(claim.experiment.variants(budget))
     return VariantRuns({name: [metrics, metrics] for name in names}, (0, 1), dict.fromkeys(names, 1e-2))
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 @pytest.mark.parametrize("claim", TRAINED_HERE, ids=lambda claim: claim.name)
 def test_questions_and_charts_are_of_the_variants_that_are_run(claim: Claim, budget: Budget) -> None:
-    metrics = {name: {"loss": 2.0} for name in claim.variants(budget)}
-    assert all(abs(question.effect(metrics)) < 1e-9 for question in claim.questions(budget))
-    assert len(claim.charts(made(claim, budget))) >= 2
-    assert claim.tuning is not None
-    assert tuned_variants(list(metrics), claim.tuning(budget))  # every rate that is shared is one that is looked for
+    metrics = {name: {"loss": 2.0} for name in claim.experiment.variants(budget)}
+    assert all(abs(question.effect(metrics)) < 1e-9 for question in claim.experiment.questions(budget))
+    assert len(claim.experiment.charts(made(claim, budget))) >= 2
+    assert claim.experiment.tuning is not None
+    assert tuned_variants(
+        list(metrics), claim.experiment.tuning(budget)
+    )  # every rate that is shared is one that is looked for
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
@@ -83,7 +85,7 @@ def test_without_a_warm_up_the_rate_is_the_one_that_was_best_with_it(budget: Bud
 
 def test_what_is_lost_without_a_warm_up_and_which_wiring_ends_ahead() -> None:
     losses = {"pre with": 1.8, "pre without": 1.9, "post with": 2.0, "post without": 2.7}
-    asked = effects(warmup_by_wiring.CLAIM, {f"{name} warm-up, 6 blocks": loss for name, loss in losses.items()})
+    asked = effects(warmup_by_wiring.CLAIM, {f"{name} warmup, 6 blocks": loss for name, loss in losses.items()})
     assert asked == pytest.approx([0.1, 0.7, -0.2])
     assert [question.side for question in warmup_by_wiring.questions(QUICK)] == ["below", "above", "below"]
 
@@ -91,18 +93,18 @@ def test_what_is_lost_without_a_warm_up_and_which_wiring_ends_ahead() -> None:
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 def test_every_depth_is_in_the_first_chart_and_a_gap_grows_from_the_shallowest(budget: Budget) -> None:
     claim, depths = residuals_by_depth.CLAIM, residuals_by_depth.depths(budget)
-    for line in claim.charts(made(claim, budget))[0].lines:
+    for line in claim.experiment.charts(made(claim, budget))[0].lines:
         assert [x for x, _ in line.points] == list(depths)
-    losses = dict.fromkeys(claim.variants(budget), 2.0)
+    losses = dict.fromkeys(claim.experiment.variants(budget), 2.0)
     losses.update({"one, 1 block": 2.1, "none, 1 block": 2.3, "one, 24 blocks": 2.5, "none, 24 blocks": 3.1})
     assert effects(claim, losses, budget) == pytest.approx([0.5, 0.4, 0.6, 0.4])
 
 
 def test_equal_time_takes_the_rate_of_equal_steps() -> None:
     claim = relu_squared.CLAIM
-    assert claim.tuning is not None
-    shared = claim.tuning(QUICK).shared
-    variants = claim.variants(QUICK)
+    assert claim.experiment.tuning is not None
+    shared = claim.experiment.tuning(QUICK).shared
+    variants = claim.experiment.variants(QUICK)
     assert set(shared) == {name for name, settings in variants.items() if settings["equal"] == "time"}
     for timed, stepped in shared.items():
         assert variants[timed] == {**variants[stepped], "equal": "time"}
@@ -117,11 +119,11 @@ def test_a_ratio_of_times_is_taken_between_neighbours(monkeypatch: pytest.Monkey
         call = next(calls)
         own = 1.25 if trainer.model.config.activation == "gelu" else 1.0
         hiccup = 0.01 if call == 5 else 1.0
-        return own * hiccup * (10.0 if call >= relu_squared.TURNS else 1.0)
+        return own * hiccup * (10.0 if call >= relu_squared.TIMED_STEPS else 1.0)
 
     monkeypatch.setattr(relu_squared, "_seconds", seconds)
     assert relu_squared.relative_time(settings, 0) == pytest.approx(1.25)
-    assert next(calls) == 2 * relu_squared.TURNS
+    assert next(calls) == 2 * relu_squared.TIMED_STEPS
     metrics = relu_squared.measure(settings, 0)
     assert metrics["relative_time"] == pytest.approx(1.25)
     assert metrics["steps"] == TINY["steps"] / 1.25

@@ -27,7 +27,18 @@ NO_FIGURES = (
 )
 NO_FIGURES_OF_A_TRIAL = tuple(
     f"lab/{name}.py"
-    for name in ("__init__", "budget", "catalog", "claim", "outcome", "variant_runs", "statistics", "tuning", "verdict")
+    for name in (
+        "__init__",
+        "budget",
+        "catalog",
+        "claim",
+        "outcome",
+        "variant_runs",
+        "statistics",
+        "toolkit",
+        "tuning",
+        "verdict",
+    )
 )
 """What claims are written in, and read by when all trials are done."""
 

@@ -27,8 +27,8 @@ def test_the_best_is_first_and_what_differs_is_told_by_how_much() -> None:
     assert [one.name for one in found.ranked] == ["a", "b", "c"]
     assert found.pairs["a", "b"].behind.middle == pytest.approx(1.0)
     said = summarize(found)
-    assert said.startswith("With this budget a is better than b by 1.00 nats a byte (95% 1.00 to 1.00).")
-    assert "It is better than c too." in said
+    assert said.startswith("With this budget a is better than b by 1.00 nats per byte (95% 1.00 to 1.00).")
+    assert "It is also better than c." in said
 
 
 def test_what_cannot_be_told_apart_is_said_to_be_so() -> None:
@@ -41,7 +41,7 @@ def test_two_that_cannot_be_told_from_the_best_may_be_told_from_each_other() -> 
     """The best scatters, the other two do not: nothing is known of it, and much of them."""
     found = runs(a=[2.0, 1.6, 2.3, 1.7, 2.2], b=[2.0, 2.01, 1.99, 2.0, 2.02], c=[2.1, 2.112, 2.09, 2.099, 2.121])
     said = summarize(ranking(found))
-    assert said.startswith("a cannot be told from b or c, but b is better than c by 0.100 nats a byte (95% 0.")
+    assert said.startswith("a does not differ from b or c, but b is better than c by 0.100 nats per byte (95% 0.")
     assert "No difference" not in said
 
 
@@ -62,32 +62,32 @@ def test_the_more_are_compared_the_wider_the_intervals() -> None:
 def test_a_seed_that_fails_is_told_and_does_not_hide_what_the_others_say() -> None:
     found = ranking(runs(good=[1.50, 1.52, 1.49, 1.51, 1.50], fragile=[1.60, 1.62, 1.60, 1.61, GUESSING]))
     assert summarize(found) == (
-        "fragile failed with 1 of 5 seeds: no better than guessing. "
-        "Of the 4 seeds with which both good and fragile learnt, good is better by 0.103 nats a byte "
+        "fragile failed with 1 of 5 seeds: no better than a uniform guess. "
+        "Over the 4 seeds with which both good and fragile trained, good is better by 0.103 nats per byte "
         "(95% 0.0945 to 0.110)."
     )
 
 
 def test_the_one_that_fails_may_be_the_better_one_where_it_does_not() -> None:
     found = ranking(runs(steady=[1.60, 1.62, 1.60, 1.61, 1.61], fragile=[1.50, 1.52, 1.49, 1.51, GUESSING]))
-    assert "with which both steady and fragile learnt, fragile is better by 0.103 nats" in summarize(found)
+    assert "with which both steady and fragile trained, fragile is better by 0.103 nats" in summarize(found)
 
 
 def test_few_seeds_with_which_both_learnt_are_not_compared() -> None:
     found = ranking(runs(a=[1.5, 1.5, GUESSING], b=[1.6, GUESSING, 1.6]))
-    assert summarize(found).endswith("Both a and b learnt with only 1 seed, too few to compare them.")
+    assert summarize(found).endswith("Both a and b trained with only 1 seed, too few to compare them.")
     assert "a failed with 1 of 3 seeds and b failed with 1 of 3 seeds" in summarize(found)
 
 
 def test_where_nothing_was_learnt_nothing_is_compared() -> None:
     nothing = [GUESSING] * 5
     two = summarize(ranking(runs(a=nothing, b=nothing)))
-    assert two == "Neither a nor b learnt anything: no better than guessing with any of 5 seeds."
+    assert two == "Neither a nor b learned anything: no better than a uniform guess with any of 5 seeds."
     assert "to 0" not in table(compared(runs(a=nothing, b=nothing)), ranking(runs(a=nothing, b=nothing)))
     three = summarize(ranking(runs(a=nothing, b=nothing, c=nothing)))
-    assert three.startswith("None of a, b and c learnt anything")
+    assert three.startswith("None of a, b and c learned anything")
     one = summarize(ranking(runs(a=[2.0] * 5, b=nothing, c=nothing)))
-    assert one == "Only a learnt anything. b and c were no better than guessing with any of 5 seeds."
+    assert one == "Only a learned anything. b and c were no better than a uniform guess with any of 5 seeds."
     some = summarize(ranking(runs(a=[2.0] * 5, b=[2.5] * 5, c=nothing)))
     assert some.startswith("With this budget a is better than b by 0.500")
     assert some.endswith("c was no better than guessing with any of 5 seeds.")
@@ -107,8 +107,8 @@ def test_what_is_not_equal_is_told() -> None:
     found = runs(slow=[2.0, 2.1], quick=[2.1, 2.2], lost=[GUESSING, GUESSING])
     unequal = compared(found, seconds=[7.0, 1.0, 0.0], context=[64, 32, 32])
     said = notices(unequal, ranking(found))
-    assert said[0].endswith("one of slow takes 7.0 times as long as one of quick")
-    assert "not the same ones" in said[1]
+    assert said[0].endswith("a step of slow takes 7.0 times as long as one of quick")
+    assert "different ones" in said[1]
     assert [line.split()[10] for line in table(unequal, ranking(found)).splitlines()[2:]] == ["10.0", "0"]
     assert notices(compared(CLEAR), ranking(CLEAR)) == []
 
@@ -122,7 +122,8 @@ def test_a_run_that_ended_early_says_nothing_of_what_runs_take() -> None:
 def test_a_best_rate_at_the_edge_is_told() -> None:
     tuned = {"a": {0.001: 3.0, 0.01: 2.0, 0.1: 1.0}, "b": {0.001: 3.0, 0.01: 2.0, 0.1: 2.5}}
     assert any(
-        "the best rate of a is at the edge" in note for note in notices(compared(UNCLEAR, tuned), ranking(UNCLEAR))
+        "the best learning rate of a is at the edge" in note
+        for note in notices(compared(UNCLEAR, tuned), ranking(UNCLEAR))
     )
 
 
@@ -144,7 +145,7 @@ def test_more_heads_are_not_another_kind_of_attention() -> None:
     ("choices", "words"),
     [
         ({"norm": ["rms"]}, "nothing to compare"),
-        ({"norm": ["rms", "rms"]}, "there twice"),
+        ({"norm": ["rms", "rms"]}, "listed twice"),
         ({"norm": ["rms", "layer"], "depth": list(range(1, 14))}, "too many"),
     ],
 )
@@ -213,14 +214,14 @@ def test_the_page_draws_how_far_each_is_behind() -> None:
     found = runs(**{f"variant {i}": [1.5 + i, 1.6 + i, 1.7 + i] for i in range(9)})
     page = comparison_page(compared(found))
     assert page.count('<svg class="forest') == 8  # all but the best
-    assert "Loss while training, the best 8" in page
+    assert "Training loss, the best 8" in page
     assert "Loss on held-out text" not in page  # nine names do not fit below a chart
 
 
 def test_too_few_seeds_to_tell_is_told() -> None:
     found = runs(one=[1.5, 1.6, 2.0], other=[1.6, 1.9, 1.7])
     (notice,) = notices(compared(found), ranking(found))
-    assert notice.startswith("too few seeds to tell some apart: up to ")
+    assert notice.startswith("too few seeds to separate some variants: they may differ by up to ")
     assert notice.endswith("; try --seeds 6")
     close = runs(one=[1.50, 1.60, 1.70], other=[1.51, 1.60, 1.71])
     assert notices(compared(close), ranking(close)) == []

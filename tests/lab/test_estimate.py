@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from normscope.lab.compare import estimate
-from normscope.lab.compare.estimate import GENEROUS, check_time_budget, quick_step_times, step_flops
+from normscope.lab.compare.estimate import OVERESTIMATE, check_time_budget, quick_step_times, step_flops
 from normscope.lab.compare.time_budget import FEWEST_STEPS, TimeBudgetError
 from normscope.lab.compare.variants import combinations
 from normscope.lab.trials.text_sources import STORIES
@@ -19,7 +19,7 @@ def steps_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("steps_of_a_second")
 def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
-    seconds = 2 * 5 * FEWEST_STEPS / GENEROUS  # 10 runs, one at a time
+    seconds = 2 * 5 * FEWEST_STEPS / OVERESTIMATE  # 10 runs, one at a time
     with pytest.raises(
         TimeBudgetError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
     ) as refused:

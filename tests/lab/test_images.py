@@ -145,7 +145,7 @@ def test_the_band_of_the_landscape_is_over_the_way_and_not_over_the_seeds() -> N
 
 @pytest.mark.parametrize(
     ("with_norm", "when"),
-    [([2.0, 0.5, 0.5], "first at step 11"), ([0.5] * 3, "first at step 1"), ([2.0] * 3, "no look")],
+    [([2.0, 0.5, 0.5], "first at step 11"), ([0.5] * 3, "first at step 1"), ([2.0] * 3, "no checkpoint")],
 )
 def test_the_landscape_says_when_batchnorm_begins_to_be_smoother(with_norm: list[float], when: str) -> None:
     runs = landscape(([1.0] * 3, with_norm))
@@ -190,7 +190,7 @@ def test_tails_are_judged_at_the_same_standard_deviation_and_rate() -> None:
     def verdicts(spoilt: str) -> list[str]:
         runs = {
             f"{unit}, {normal}": {"saturated": 0.1, "loss": 0.2}
-            if normal in ("whole", spoilt)
+            if normal in ("full", spoilt)
             else {"saturated": 0, "loss": 0}
             for unit in tails_saturate.UNITS
             for normal in tails_saturate.NORMALS
@@ -198,7 +198,9 @@ def test_tails_are_judged_at_the_same_standard_deviation_and_rate() -> None:
         return [answer(question, [runs, runs]).verdict for question in tails_saturate.questions(QUICK)]
 
     assert IMAGE_MARGIN < 0.2
-    assert verdicts("cut") == ["supported"] * 4
-    assert verdicts("cut, same std") == ["contradicted"] * 4
+    assert verdicts("truncated") == ["supported"] * 4
+    assert verdicts("truncated, same std") == ["contradicted"] * 4
     shared = tails_saturate.tuning(QUICK).shared
-    assert {name: name.split(",")[0] + ", whole" for name in tails_saturate.variants(QUICK) if "cut" in name} == shared
+    assert {
+        name: name.split(",")[0] + ", full" for name in tails_saturate.variants(QUICK) if "truncated" in name
+    } == shared

@@ -88,7 +88,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, damage: dic
     content = {**json.loads(path.read_text()), **damage}
     del content["checksum"]
     path.write_text(json.dumps(with_checksum(content)))
-    with pytest.raises(FileError, match=r"is damaged or of another version|is not valid"):
+    with pytest.raises(FileError, match=r"is damaged or from another version|is not valid"):
         load_outcome(tmp_path, "made-up")
 
 
@@ -98,5 +98,5 @@ def test_a_file_that_does_not_say_what_it_rests_on_is_refused(tmp_path: Path, mi
     content = json.loads(path.read_text())
     del content["checksum"], content[missing]
     path.write_text(json.dumps(with_checksum(content)))
-    with pytest.raises(FileError, match=r"is damaged or of another version|is not valid"):
+    with pytest.raises(FileError, match=r"is damaged or from another version|is not valid"):
         load_outcome(tmp_path, "made-up")

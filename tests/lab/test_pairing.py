@@ -38,7 +38,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, model: type[Any], method: str) -> 
 def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "_flops_of_a_step", lambda settings: 1)  # counted once for each shape, on a batch too
+    monkeypatch.setattr(text, "_flops_per_step", lambda settings: 1)  # counted once for each shape, on a batch too
     given = recorded(monkeypatch, GPT, "loss")
     by_trial: dict[tuple[str, int], Given] = {}
 
@@ -54,7 +54,7 @@ def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
     assert not schedule.errors
     first, second = sorted({seed for _, seed in by_trial})
     for seed in (first, second):
-        assert len(by_trial["rms", seed]) > 6  # those that are learnt from, and those held out
+        assert len(by_trial["rms", seed]) > 6  # those that are lrained on, and those held out
         assert by_trial["rms", seed] == by_trial["layer", seed]
     assert by_trial["rms", first][:6] != by_trial["rms", second][:6]
     assert by_trial["rms", first][6:] == by_trial["rms", second][6:]
@@ -63,7 +63,7 @@ def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
 def test_both_variants_of_a_seed_learn_from_the_same_pictures_in_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(images, "_flops_of_a_step", lambda *settings: 1)
+    monkeypatch.setattr(images, "_flops_per_step", lambda *settings: 1)
     given = recorded(monkeypatch, ConvNet, "forward")
 
     def of(norm: str, seed: int) -> Given:

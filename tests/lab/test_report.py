@@ -39,10 +39,10 @@ def test_the_page_has_table_section_charts_and_intervals(found: Found) -> None:
     assert claim.rule in page
     assert f"seeds {FIRST_SEED} to {FIRST_SEED + 1}" in page
     assert claim.source in page
-    assert page.count("<figure") == len(claim.charts(outcome.runs))
+    assert page.count("<figure") == len(claim.experiment.charts(outcome.runs))
     assert page.count('class="forest') == len(outcome.answers)
-    assert claim.meaning["supported"] in page
-    assert claim.meaning["contradicted"] not in page
+    assert claim.supported in page
+    assert claim.contradicted not in page
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
@@ -51,7 +51,7 @@ def test_each_verdict_says_its_own_meaning(found: Found, verdict: Verdict) -> No
     answers = tuple(dataclasses.replace(answer, verdict=verdict) for answer in outcome.answers)
     other = [(claim, dataclasses.replace(outcome, verdict=verdict, answers=answers))]
     for text in (lab_page(other), lab_markdown(other)["README.md"]):
-        assert claim.meaning[verdict] in text
+        assert claim.meaning(verdict) in text
     assert verdict in format_outcomes(other)
 
 

@@ -14,13 +14,13 @@ from normscope.lab.report.describe import (
     OUTDATED,
     WITHDRAWN,
     deciding_answer,
-    describe_failed_parts,
     describe_text,
+    failed_parts,
     format_effect,
     format_threshold,
+    notices,
 )
 from normscope.lab.report.markdown import lab_markdown
-from normscope.lab.report.notices import notices
 from normscope.lab.report.page import lab_page
 from normscope.lab.report.terminal import format_claims, format_outcomes
 from normscope.lab.statistics import Interval
@@ -103,7 +103,7 @@ def test_an_interval_says_what_its_ends_are() -> None:
 
 
 def test_factors_of_two_are_told_as_the_ratio_that_they_are() -> None:
-    shift = dataclasses.replace(made_answer(), unit="factors of two", interval=Interval(2.0, 1.0, 3.0), threshold=1.0)
+    shift = dataclasses.replace(made_answer(), unit="log2 ratio", interval=Interval(2.0, 1.0, 3.0), threshold=1.0)
     assert format_effect(shift) == "4.00 (97.5%: 2.00 to 8.00) times"
     assert format_threshold(shift) == "below 2"
     alone = dataclasses.replace(shift, interval=Interval(2.0, -math.inf, math.inf))
@@ -116,12 +116,10 @@ def test_the_parts_that_a_verdict_hangs_on_are_named() -> None:
     against = found("it is warm", "contradicted", 2.0, 3.0, 1.0)
     held, unsure = found("it is blue", "supported", 0.0, 0.1, 1.0), found("it is old", "inconclusive", 0.0, 2.0, 1.0)
     both = made_outcome(verdict="contradicted", answers=(held, against, unsure))
-    assert describe_failed_parts(both) == ["Does not hold: it is warm.", "Open: it is old."]
-    assert describe_failed_parts(made_outcome(verdict="inconclusive", answers=(held, unsure))) == ["Open: it is old."]
-    assert describe_failed_parts(made_outcome(answers=(held, held))) == []
-    assert (
-        describe_failed_parts(made_outcome(verdict="inconclusive", answers=(unsure,))) == []
-    )  # it is the claim itself
+    assert failed_parts(both) == ["Does not hold: it is warm.", "Open: it is old."]
+    assert failed_parts(made_outcome(verdict="inconclusive", answers=(held, unsure))) == ["Open: it is old."]
+    assert failed_parts(made_outcome(answers=(held, held))) == []
+    assert failed_parts(made_outcome(verdict="inconclusive", answers=(unsure,))) == []  # it is the claim itself
 
 
 def test_a_verdict_that_does_not_stand_says_why_below_its_meaning() -> None:
@@ -147,8 +145,8 @@ def test_what_is_between_backticks_is_code_on_the_page() -> None:
 def test_paper_has_the_rates_too() -> None:
     page, _ = everywhere(made_outcome())
     printed = re.findall(r'<p class="faint printed">(.*?)</p>', page)
-    assert printed[0] == "Learning rates taken: layer 0.0032, rms 0.01. Tried: 0.001, 0.003, 0.01."
-    assert not any("rates taken" in words for words in re.findall("printed.*", lab_page([(made_claim(), UNTUNED)])))
+    assert printed[0] == "Learning rates used: layer 0.0032, rms 0.01. Tried: 0.001, 0.003, 0.01."
+    assert not any("rates used" in words for words in re.findall("printed.*", lab_page([(made_claim(), UNTUNED)])))
 
 
 UNTUNED = made_outcome(tuned={})
@@ -165,17 +163,17 @@ def test_no_table_promises_95_percent_where_it_is_not() -> None:
         assert "0.0100 (97.5%: " in text
         assert "0.0100 (every seed: " in text
         assert "effect (95%" not in text
-        assert "at 95%; the verdict goes by those below" in text  # the bars of the charts are narrower
-    (one, _), asked = made_outcome().answers, made_claim().questions
+        assert "at 95%; the verdict uses the wider ones below" in text  # the bars of the charts are narrower
+    (one, _), asked = made_outcome().answers, made_claim().experiment.questions
     alone = made_outcome(answers=(dataclasses.replace(one, confidence=0.95),))
     for text in everywhere(alone, questions=lambda budget: asked(budget)[:1]):
-        assert "the verdict goes by those below" not in text
+        assert "the verdict uses the wider ones below" not in text
 
 
 def test_runs_no_better_than_guessing_are_counted() -> None:
     runs = made_runs({"rms": (True, False, True, False), "layer": (False,) * 4})
     for text in (*everywhere(made_outcome(runs=runs)), " ".join(notices(made_outcome(runs=runs)))):
-        assert "Runs no better than guessing, which count as guessing and no worse: 2 of 4 with rms." in text
+        assert "Runs no better than a uniform guess, which count as one: 2 of 4 with rms." in text
     assert not any("guessing" in notice for notice in notices(made_outcome()))
 
 
@@ -197,7 +195,7 @@ def test_an_older_outcome_is_marked_and_gets_no_meaning_and_no_rule_of_now() -> 
     now = made_claim(rule="Supported if the moon is full.")
     for text in everywhere(made_outcome(), rule=now.rule):
         assert text.count(OUTDATED) == 2  # in the table and in the section
-        assert now.meaning["supported"] not in text
+        assert now.supported not in text
         assert now.rule not in text
     assert OUTDATED in format_claims([(now, made_outcome())])
     assert OUTDATED in " ".join(format_outcomes([(now, made_outcome())]).split())
@@ -211,7 +209,7 @@ def test_older_verdicts_are_counted_apart() -> None:
         ("supported", "1"),
         ("contradicted", "0"),
         ("inconclusive", "0"),
-        ("older", "1"),
+        ("outdated", "1"),
     ]
 
 
@@ -221,7 +219,7 @@ def test_a_withdrawn_claim_shows_its_figures_and_why_but_no_verdict() -> None:
     for text in everywhere(outcome, withdrawn=why):
         assert text.count(why) == 2  # in the table and in the section
         assert WITHDRAWN in text.lower()
-        assert claim.meaning["supported"] not in text
+        assert claim.supported not in text
         assert "parts hold" not in text
         assert "✓" not in text
         assert format_effect(outcome.answers[0]) in text
@@ -258,7 +256,7 @@ def test_what_to_know_before_relying_on_any_of_it_stands_at_the_top() -> None:
     }
     outcome = made_outcome(settings=settings, runs=dataclasses.replace(runs, metrics=metrics))
     claims = [
-        made_claim(revised="the line lay on the answer", first_verdict="contradicted"),
+        made_claim(revised="the threshold was on the answer", first_verdict="contradicted"),
         made_claim(number=2, revised="a part of its design"),
         made_claim(number=3, withdrawn="It was wrong."),
     ]
@@ -266,16 +264,18 @@ def test_what_to_know_before_relying_on_any_of_it_stands_at_the_top() -> None:
     for text, begins in ((lab_page(found), "<table"), (lab_markdown(found)["README.md"], "| | claim")):
         top = text[: text.index(begins)]
         assert "2 of these 3 designs were changed after a first run" in top
-        assert "1 verdict came out otherwise afterwards: 1 (then contradicted)" in top
+        assert "1 verdict changed afterwards: 1 (first contradicted)" in top
         assert "The verdict on claim 3 is withdrawn until redone" in top
-        assert "saw 6.40 to 12.8 bytes of it for each of their parameters" in top  # 2 steps of 4 x 8 bytes, and 4 steps
+        assert "saw 6.40 to 12.8 bytes per parameter" in top  # 2 steps of 4 x 8 bytes, and 4 steps
         below = text[len(top) :]
-        assert "Changed after a first run with seeds 0 to 4: the line lay on the answer." in below
+        assert "Changed after a first run with seeds 0 to 4: the threshold was on the answer." in below
         assert "The verdict of the first run was: contradicted." in below
     assert caveats([(made_claim(), made_outcome())]) == {}
 
 
-@pytest.mark.parametrize("charts", [made_claim().charts, lambda runs: runs.metrics["rms"], lambda runs: 1 / 0])
+@pytest.mark.parametrize(
+    "charts", [made_claim().experiment.charts, lambda runs: runs.metrics["rms"], lambda runs: 1 / 0]
+)
 def test_variants_that_were_renamed_end_no_report(charts: Any) -> None:
     outcome = made_outcome()
     runs = dataclasses.replace(
@@ -283,7 +283,7 @@ def test_variants_that_were_renamed_end_no_report(charts: Any) -> None:
     )
     settings = {name.upper(): one for name, one in outcome.settings.items()}
     for text in everywhere(made_outcome(runs=runs, settings=settings, tuned={}), charts=charts):
-        assert "cannot be drawn as the claim draws them now" in text
+        assert "cannot be drawn by the current claim" in text
         assert OUTDATED in text
 
 
@@ -291,22 +291,22 @@ def test_the_text_that_was_learnt_from_is_named() -> None:
     own = {"name": "my.txt", "sha256": "0123456789abcdef" * 4}
     settings = {name: {**one, "text": own} for name, one in made_outcome().settings.items()}
     for text in everywhere(made_outcome(settings=settings)):
-        assert "earnt from my.txt (sha256 0123456789ab)" in text
+        assert "rained on my.txt (sha256 0123456789ab)" in text
     for text in everywhere(made_outcome()):
-        assert "earnt from the built-in stories" in text
+        assert "rained on the built-in stories" in text
     assert describe_text(made_outcome(settings={"a": {"width": 3}})) == ""
 
 
 def test_the_method_says_what_the_intervals_do_not_hold() -> None:
     for text in everywhere(made_outcome()):
-        for words in ("from 1000 on", "from 100 on", "that is not in the intervals", "nothing of other data"):
+        for words in ("from 1000 on", "from 100 on", "is not part of the intervals", "nothing about other data"):
             assert words in text
 
 
 def test_the_terminal_lists_budget_and_seeds_and_tells_failures() -> None:
     listed = format_claims([(made_claim(), made_outcome(seconds=265.7))])
     assert "made-up                  trained   ✓ supported, 2 of 2 parts hold\n     quick, 4 seeds, 266 s\n" in listed
-    assert "those of one core" in listed
+    assert "CPU seconds of one core" in listed
     assert "made-up                  trained   takes minutes\n" in format_claims([(made_claim(), None)])
     assert "made-up                  trained   ! damaged\n" in format_claims([(made_claim(), FileError("damaged"))])
     lines = format_outcomes([(made_claim(), ValueError("broken\nfix: mend it"))]).splitlines()

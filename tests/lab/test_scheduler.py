@@ -112,8 +112,8 @@ def test_figures_of_edited_code_fail_their_study_and_no_other(tmp_path: Path) ->
     found = schedule.run({"edited": one_after_the_other([trial(0), trial(1)]), "good": one_after_the_other([trial(2)])})
     assert list(found) == ["good"]
     assert "other code" in str(schedule.errors["edited"])
-    assert Store(tmp_path).find(trial(1)) is None
-    assert Store(tmp_path).find(trial(0)) is not None
+    assert Store(tmp_path).load(trial(1)) is None
+    assert Store(tmp_path).load(trial(0)) is not None
 
 
 def test_nobody_else_works_in_the_folder_meanwhile(tmp_path: Path) -> None:

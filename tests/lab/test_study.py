@@ -1,6 +1,5 @@
 """From a claim to its outcome: rates by other seeds, pairs, and only equals are compared."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from normscope.lab.study import FIRST_SEED, check_equal, study, trial_count
 from normscope.lab.trial import LabTrial
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.lab.verdict import Question
+from tests.lab.made import changed_claim
 from tests.lab.workers import Here, Silent
 
 TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 6, "batch": 2}
@@ -37,7 +37,7 @@ def tiny_claim(**changes: Any) -> Claim:
         "charts": lambda runs: [],
         "tuning": lambda budget: LRTuning((1e-4, 3e-2), seeds=2),
     }
-    return dataclasses.replace(known, **{**small, **changes})
+    return changed_claim(known, **{**small, **changes})
 
 
 def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, list[LabTrial]]:
@@ -97,9 +97,9 @@ def test_only_equals_are_compared(tmp_path: Path, equal: Any, metric: str) -> No
     claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": wide}, equal=equal)
     with pytest.raises(ConfigError, match=f"equal {equal}"):
         run(claim, tmp_path)
-    outcome, _ = run(dataclasses.replace(claim, equal="steps"), tmp_path)
+    outcome, _ = run(changed_claim(claim, equal="steps"), tmp_path)
     assert outcome.runs.mean("rms", metric) > outcome.runs.mean("layer", metric)
-    check_equal(dataclasses.replace(claim, equal="steps"), outcome.runs)
+    check_equal(changed_claim(claim, equal="steps"), outcome.runs)
 
 
 def test_variants_that_should_take_as_many_steps_must(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_variant_may_take_the_rate_of_another(tmp_path: Path) -> None:
 def test_budgets() -> None:
     assert get_budget("full").seeds > get_budget("quick").seeds
     assert get_budget("quick", 3) == Budget("quick", 3)
-    with pytest.raises(ConfigError, match="no budget 'large'"):
+    with pytest.raises(ConfigError, match="unknown budget 'large'"):
         get_budget("large")
     with pytest.raises(ConfigError, match="seeds=0"):
         get_budget("quick", 0)

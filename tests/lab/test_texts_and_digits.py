@@ -1,4 +1,4 @@
-"""What trials learn from: always the same for a seed, and held-out parts are never learnt from."""
+"""What trials learn from: always the same for a seed, and held-out parts are never lrained on."""
 
 import os
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:
     name = store_text(tmp_path / "a.txt", tmp_path / "texts")
     (kept,) = (tmp_path / "texts").glob("*.txt")
     kept.write_text("something else " * 1000)
-    with text_folder(tmp_path / "texts"), pytest.raises(FileError, match="not the text that it was"):
+    with text_folder(tmp_path / "texts"), pytest.raises(FileError, match="has changed since it was stored"):
         load_text(name)
 
 
@@ -142,14 +142,14 @@ def test_the_same_work_is_more_steps_of_a_smaller_model() -> None:
 
 
 def test_a_kind_of_network_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match="no kind of network 'mlp'"):
+    with pytest.raises(ValueError, match="unknown kind of network 'mlp'"):
         build_network({"kind": "mlp"})
 
 
 def test_what_is_no_text_is_told(tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(bytes(range(256)))
-    assert non_utf8_notice(path) == f"{path} is not text in UTF-8; its bytes are learnt as they are"
+    assert non_utf8_notice(path) == f"{path} is not UTF-8 text; training uses its raw bytes"
     path.write_text("naïve", encoding="utf-8")
     assert non_utf8_notice(path) is None
     assert non_utf8_notice(tmp_path / "nothing") is None

@@ -13,8 +13,7 @@ from normscope.lab import trial as trial_module
 from normscope.lab.claims import variance_by_depth
 from normscope.lab.code_version import CodeSnapshot, versions
 from normscope.lab.store import Store
-from normscope.lab.trial import LabTrial, run_trial
-from normscope.lab.trial_values import to_plain_metrics
+from normscope.lab.trial import LabTrial, run_trial, to_plain_metrics
 
 MEASURE = "normscope.lab.claims.variance_by_depth:measure"
 SETTINGS = {"gain": 1.0, "layers": 2, "samples": 8}
@@ -22,13 +21,13 @@ SETTINGS = {"gain": 1.0, "layers": 2, "samples": 8}
 
 def test_a_trial_that_was_kept_is_found_with_the_same_figures(tmp_path: Path) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=3)
-    assert store.find(trial) is None
+    assert store.load(trial) is None
     done = run_trial(trial)
-    store.keep(trial, done)
-    found = store.find(trial)
+    store.save(trial, done)
+    found = store.load(trial)
     assert found is not None
     assert found.metrics == json.loads(json.dumps(done.metrics))
-    assert Store(tmp_path).find(LabTrial(MEASURE, dict(reversed(SETTINGS.items())), seed=3)) == found
+    assert Store(tmp_path).load(LabTrial(MEASURE, dict(reversed(SETTINGS.items())), seed=3)) == found
 
 
 def test_another_seed_setting_measure_code_or_library_is_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,23 +57,23 @@ def test_figures_of_other_code_are_not_kept(tmp_path: Path) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=0)
     done = run_trial(trial)
     with pytest.raises(ConfigError, match=r"other code(.|\n)*fix: run the same command again"):
-        store.keep(trial, dataclasses.replace(done, code_digest="of an edited file"))
-    assert store.find(trial) is None
-    store.keep(trial, done)
-    assert store.find(trial) is not None
+        store.save(trial, dataclasses.replace(done, code_digest="of an edited file"))
+    assert store.load(trial) is None
+    store.save(trial, done)
+    assert store.load(trial) is not None
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"metrics": {}}', "altered"])
 def test_a_damaged_file_counts_as_not_there(tmp_path: Path, damage: str) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=0)
-    store.keep(trial, run_trial(trial))
+    store.save(trial, run_trial(trial))
     (path,) = (tmp_path / "trials").glob("*.json")
     if damage == "altered":
         content = json.loads(path.read_text())
         content["metrics"]["worst"] = 0.0
         damage = json.dumps(content)
     path.write_text(damage)
-    assert store.find(trial) is None
+    assert store.load(trial) is None
 
 
 def test_the_same_trial_gives_the_same_figures_twice() -> None:

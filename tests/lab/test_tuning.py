@@ -67,11 +67,11 @@ def test_who_shares_takes_the_other_ones_rate() -> None:
 
 @pytest.mark.parametrize("shared", [{"b": "nobody"}, {"nobody": "a"}, {"b": "c", "c": "a"}])
 def test_a_rate_can_only_be_taken_from_a_variant_that_has_found_one(shared: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="no rate can be shared"):
+    with pytest.raises(ConfigError, match="cannot share the learning rate"):
         tuned_variants(["a", "b", "c"], LRTuning(RATES, shared=shared))
 
 
 @pytest.mark.parametrize("lrs", [(), (1e-2, 1e-3), (1e-3, 1e-3)])
 def test_rates_come_in_order(lrs: tuple[float, ...]) -> None:
-    with pytest.raises(ConfigError, match="from small to large"):
+    with pytest.raises(ConfigError, match="distinct and in increasing order"):
         LRTuning(lrs)

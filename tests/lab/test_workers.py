@@ -14,7 +14,7 @@ import pytest
 from normscope.errors import ConfigError
 from normscope.lab.trial import LabTrial, TrialResult, function_path, run_trial
 from normscope.lab.trials.text import SMALL_GPT, train_text
-from normscope.lab.workers import Processes, RayWorkers, Workers
+from normscope.lab.workers import ProcessWorkers, RayWorkers, Workers
 from normscope.runs.lock import locked
 
 SETTINGS = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
@@ -40,7 +40,7 @@ def without_times(metrics: dict[str, object]) -> dict[str, object]:
 
 
 def test_processes_give_the_same_figures_and_errors_as_this_one() -> None:
-    workers = Processes(1)
+    workers = ProcessWorkers(1)
     wrong = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
     assert metrics(workers) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
     with pytest.raises(ValueError, match="gpt9"):
@@ -82,17 +82,17 @@ def test_a_ray_that_does_not_start_is_told_in_words(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ray, "init", fail)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(
-        ConfigError, match=r"does not start at RAY_ADDRESS='127.0.0.1:1': no cluster\nfix: .*leave --ray"
+        ConfigError, match=r"failed to start at RAY_ADDRESS='127.0.0.1:1': no cluster\nfix: .*omit --ray"
     ):
         RayWorkers(1)
 
 
 def test_after_a_process_was_killed_new_ones_go_on() -> None:
-    workers = Processes(1)
+    workers = ProcessWorkers(1)
     try:
         future = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
         deadline = time.monotonic() + 100
-        while not workers._begun.value:
+        while not workers._started.value:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         (process,) = workers._pool._processes.values()
@@ -123,8 +123,8 @@ def test_a_script_without_the_guard_is_told_what_to_do(tmp_path: Path) -> None:
     )
     assert run.returncode == 1
     assert run.stderr.count("Traceback") == 1
-    assert "ConfigError: the lab's processes end before they begin" in run.stderr
-    assert 'fix: if __name__ == "__main__":' in run.stderr
+    assert "ConfigError: the lab's worker processes exit at startup" in run.stderr
+    assert 'fix: put the call below `if __name__ == "__main__":' in run.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")

@@ -13,7 +13,7 @@ from normscope.checks import check_positive_int, check_positive_number
 from normscope.cli.lab_progress import lab_progress
 from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError
-from normscope.lab.budget import refuse_many_seeds
+from normscope.lab.budget import check_max_seeds
 from normscope.lab.compare.estimate import check_time_budget
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
@@ -124,7 +124,7 @@ def _plan(command: Compare) -> ComparisonPlan:
     check_positive_number(minutes=command.minutes)
     if command.seeds < 2:
         raise ConfigError(f"seeds={command.seeds}: a single seed gives no confidence interval\nfix: --seeds 5")
-    refuse_many_seeds(command.seeds)
+    check_max_seeds(command.seeds)
     workers = cores() if command.workers is None else command.workers
     check_positive_int(workers=workers)
     names = ("norm", "wiring", "activation", "init", "positions", *_NUMBERS)
@@ -167,7 +167,7 @@ def _learning_rates(text: str) -> tuple[float, ...]:
 
 def _compare(command: Compare, plan: ComparisonPlan) -> Comparison:
     store = Store(command.out)
-    workers = WorkerConfig(plan.workers, command.ray).gather(store.texts)
+    workers = WorkerConfig(plan.workers, command.ray).start(store.texts)
     try:
         with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}) as watch:
             schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _PlannedProgress(watch))
@@ -177,7 +177,7 @@ def _compare(command: Compare, plan: ComparisonPlan) -> Comparison:
     for error in schedule.errors.values():
         if isinstance(error, TimeBudgetError):  # the machine may be less busy next time
             for trial in timing_trials(plan):
-                store.forget(trial)
+                store.delete(trial)
         raise error
     return found["comparison"]
 

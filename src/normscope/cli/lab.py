@@ -181,7 +181,7 @@ def _notes(command: LabRun, claims: Sequence[Claim], budget: Budget) -> list[str
 
 
 def _learns_from_text(claim: Claim, budget: Budget) -> bool:
-    return any("text" in settings for settings in claim.variants(budget).values())
+    return any("text" in settings for settings in claim.experiment.variants(budget).values())
 
 
 def _report(command: LabReport) -> int:

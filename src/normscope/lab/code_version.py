@@ -1,4 +1,4 @@
-"""What figures depend on beside settings and chance: the code that measures, and the libraries below it."""
+"""What metrics depend on besides settings and seed: the measuring code and its libraries."""
 
 import ast
 import hashlib
@@ -33,42 +33,41 @@ SHARED_SOURCES = (
     "training/schedule.py",
     "training/running_statistics.py",
     "training/trainer.py",
-    "lab/trial_values.py",
     "lab/trial.py",
     "lab/trials",
 )
-"""What every trial may be made of. When its code changes, figures of before are not taken for those of now."""
+"""Code that any trial may use. When it changes, cached metrics are no longer valid."""
 CLAIMS = "lab/claims"
-"""Each file has a measure of its own, on which only its own trials depend."""
+"""Each file has its own measure function, on which only its own trials depend."""
 LIBRARIES = ("torch", "numpy", "numba", "scikit-learn")
 
 
 class CodeSnapshot:
-    """The code of a process: what it has loaded, as it was then, and the rest as it was when the snapshot was taken.
+    """The code of a process: loaded modules as they were when loaded, other files as of the snapshot.
 
-    Files may be edited while the lab runs. Trials are looked up by the code that the lab began with, and whoever runs
-    one tells the code that it ran; where the two differ, the figures must not be kept.
+    Files may be edited while the lab runs. Trials are looked up by the code that the lab started with, and workers
+    report the code that they ran; if the two differ, the metrics must not be cached.
 
     Args:
-        package: the folder that the modules are in.
+        package: folder of the package.
     """
 
     def __init__(self, package: Path = PACKAGE) -> None:
         self._package = package
-        self._rooms = [self._name(path) for room in SHARED_SOURCES for path in sorted(_files(package / room))]
+        self._shared = [self._name(path) for source in SHARED_SOURCES for path in sorted(_files(package / source))]
         claims = [self._name(path) for path in _files(package / CLAIMS)]
-        self._code = {name: self._code_in(name) for name in (*self._rooms, *claims)}
+        self._code = {name: self._code_in(name) for name in (*self._shared, *claims)}
         self._loaded = self._modules()
 
     def digest(self, module: str) -> str:
-        """Of the rooms, and of the module's own file."""
+        """Digest of the shared sources and of the module's own file."""
         own = "/".join(module.split(".")[1:]) + ".py"
         if own not in self._code:
             self._code[own] = self._code_in(own)
-        return digest([[name, self._code[name]] for name in dict.fromkeys((*self._rooms, own))])
+        return digest([[name, self._code[name]] for name in dict.fromkeys((*self._shared, own))])
 
     def note_loaded(self) -> None:
-        """See what has been loaded since: from now on the code of these files is what they have in them now."""
+        """Register modules loaded since: their code is what their files contain now."""
         modules = self._modules()
         for name in modules - self._loaded:
             if name in self._code:
@@ -76,7 +75,7 @@ class CodeSnapshot:
         self._loaded = modules
 
     def _modules(self) -> set[str]:
-        """The files of the package's modules that are loaded."""
+        """Files of the package's loaded modules."""
         inside = f"{self._package.name}."
         found = [
             getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name.startswith(inside)
@@ -90,29 +89,29 @@ class CodeSnapshot:
         try:
             source = (self._package / name).read_text(encoding="utf-8")
         except OSError:
-            return "not there"
+            return "missing"
         try:
             return digest(strip_prose(source))
-        except SyntaxError:  # somebody is in the middle of writing it
+        except SyntaxError:  # the file is being edited
             return digest(source)
 
 
 @cache
 def snapshot() -> CodeSnapshot:
-    """This process's, taken when it is first asked for."""
+    """The snapshot of this process, taken at the first call."""
     return CodeSnapshot()
 
 
 def code_digest(module: str) -> str:
-    """A digest of all that this module's figures depend on: code, which kernels run, and what it is built on."""
+    """Digest of everything that this module's metrics depend on: code, kernel choice and library versions."""
     if module.partition(".")[0] != PACKAGE.name:
-        raise ConfigError(f"a trial runs a measure of normscope, but got {module!r}")
+        raise ConfigError(f"a trial must run a measure of normscope, got {module!r}")
     return digest([snapshot().digest(module), os.environ.get("NORMSCOPE_KERNELS"), versions()])
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Of the libraries, without loading them, which takes seconds that a cached run does not need."""
+    """Library versions, without importing the libraries, which takes seconds that a cached run does not need."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -124,7 +123,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def processor() -> str:
-    """The kind of processor, by which times differ."""
+    """The processor model, on which times depend."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -138,23 +137,23 @@ def digest(content: Any) -> str:
 
 
 def strip_prose(source: str) -> str:
-    """Code without what only says things: comments, docstrings, and the CLAIM of a claim's file.
+    """Remove what does not affect metrics: comments, docstrings, and the CLAIM of a claim file.
 
-    >>> strip_prose("LINE = 2  # half\\nCLAIM = Claim('as it is said')")
-    'LINE = 2'
+    >>> strip_prose("WIDTH = 2  # small\\nCLAIM = Claim('a statement')")
+    'WIDTH = 2'
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
-            node.body = [one for one in node.body if not _only_says(one)] or [ast.Pass()]
+            node.body = [one for one in node.body if not _is_prose(one)] or [ast.Pass()]
     return ast.unparse(tree)
 
 
-def _only_says(node: ast.stmt) -> bool:
+def _is_prose(node: ast.stmt) -> bool:
     if isinstance(node, ast.Assign):
         return any(isinstance(target, ast.Name) and target.id == "CLAIM" for target in node.targets)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _files(place: Path) -> Iterable[Path]:
-    return place.rglob("*.py") if place.is_dir() else [place]
+def _files(path: Path) -> Iterable[Path]:
+    return path.rglob("*.py") if path.is_dir() else [path]

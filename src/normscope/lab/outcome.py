@@ -1,4 +1,4 @@
-"""What came out of a claim's study: every figure of every run, and the verdict. One JSON file each."""
+"""The result of a claim's study: the metrics of every run, and the verdict, as one JSON file."""
 
 import dataclasses
 import json
@@ -21,25 +21,25 @@ from normscope.storage.files import make_folder, with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_checksummed_json
 
 VERSION = 2
-"""Of the file's format."""
+"""Version of the file format."""
 DEFAULT_FOLDER = Path("lab")
-"""Where commands keep outcomes unless told otherwise."""
+"""Default of --out."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict and what it rests on.
+    """A verdict and its evidence.
 
     Args:
-        claim: the name.
-        verdict: on all of it.
-        answers: to each of its questions.
-        runs: all figures.
-        settings: of each variant, with the learning rate that was found.
-        tuned: what each variant gave with each learning rate that was tried.
-        budget: the work that was put in.
-        seconds: of one core.
-        rule: what decides, in words, as it was before the run.
+        claim: name of the claim.
+        verdict: on the whole claim.
+        answers: one per question.
+        runs: all metrics.
+        settings: of each variant, with its tuned learning rate.
+        tuned: loss of each variant by learning rate, from tuning.
+        budget: of the run.
+        seconds: CPU time of one core.
+        rule: the decision rule, as it was before the run.
         normscope, torch: versions.
     """
 
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def out_option(folder: str | Path) -> str:
-    """What a command has to say for this folder.
+    """Return the --out option for a folder, empty for the default.
 
     >>> out_option("lab"), out_option("my lab")
     ('', " --out 'my lab'")
@@ -73,40 +73,38 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
     path = outcome_path(folder, outcome.claim)
     make_folder(path.parent)
     content = {"version": VERSION, **dataclasses.asdict(outcome)}
-    content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # rates are no names
+    content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # JSON keys are strings
     write_atomically(path, json.dumps(with_checksum(_finite(content)), indent=1) + "\n")
     return path
 
 
 def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
-    """The outcome that was saved for a claim; None if there is none."""
+    """Load the outcome of a claim; None if there is none."""
     path, fix = outcome_path(folder, claim), f"normscope lab run {claim}{out_option(folder)}"
     if not path.exists():
         return None
     content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
     if content.pop("version", None) != VERSION or content.get("claim") != claim:
-        raise FileError(f"{path} is damaged or of another version of normscope\nfix: {fix}")
+        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}")
     try:
         content["tuned"] = {name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()}
         for answer in content["answers"]:
             answer["interval"] = {name: float(value) for name, value in answer["interval"].items()}
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise FileError(f"{path} is damaged or of another version of normscope\nfix: {fix}") from None
+        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}") from None
     return convert(content, Outcome, name=str(path), fix=fix)
 
 
 def is_outdated(outcome: Outcome, claim: Claim) -> bool:
-    """Whether the claim has changed since: what decides, what is asked, what is compared, or which rates are tried.
-
-    The verdict is then one on something else, however much it looks like one on the claim.
-    """
+    """Whether the claim has changed since the run: its rule, questions, variants or learning rates."""
     if outcome.rule != claim.rule:
         return True
-    tuning = claim.tuning(outcome.budget) if claim.tuning else None
-    variants = claim.variants(outcome.budget)
+    experiment = claim.experiment
+    tuning = experiment.tuning(outcome.budget) if experiment.tuning else None
+    variants = experiment.variants(outcome.budget)
     setting = tuning.setting if tuning else None
     tried = {name: list(tuning.lrs) for name in tuned_variants(list(variants), tuning)} if tuning else {}
-    asked = (_asked(claim.questions(outcome.budget)), _compared(variants, setting), tried)
+    asked = (_asked(experiment.questions(outcome.budget)), _compared(variants, setting), tried)
     was_tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
     return asked != (_asked(outcome.answers), _compared(outcome.settings, setting), was_tried)
 
@@ -116,7 +114,7 @@ def _asked(questions: Sequence[Question | Answer]) -> list[tuple[Any, ...]]:
 
 
 def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:
-    """Settings as JSON has them, without what is not the claim's own: the rate that was found, and which text."""
+    """Settings as JSON values, without what depends on the run: the tuned learning rate and the text."""
     texts = {name: {"text": STORIES} if "text" in settings else {} for name, settings in variants.items()}
     own = {
         name: {key: value for key, value in {**settings, **texts[name]}.items() if key != setting}
@@ -126,7 +124,7 @@ def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity; the ends of an interval from one seed are written as texts, which float() reads."""
+    """Write infinities as strings, which float() reads: JSON has none. Intervals from one seed have them."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return str(value)
     if isinstance(value, Mapping):

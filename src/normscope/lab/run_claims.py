@@ -1,4 +1,4 @@
-"""Claims in, verdicts out: the studies of all of them, run by as many hands as there are."""
+"""Run the studies of several claims in parallel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from normscope.lab.scheduler import Study, StudyObserver, TrialScheduler
 from normscope.lab.store import Store
 from normscope.lab.study import study
 from normscope.lab.trials.text_sources import store_text
-from normscope.lab.workers import Processes, RayWorkers, Workers
+from normscope.lab.workers import ProcessWorkers, RayWorkers, Workers
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Who does the work.
+    """How trials are run.
 
     Args:
-        count: how many at once; None is one for each core.
-        ray: whether they are Ray's.
+        count: number of workers; None for one per core.
+        ray: use Ray.
     """
 
     count: int | None = None
     ray: bool = False
 
-    def gather(self, texts: Path) -> Workers:
-        return RayWorkers(self.count, texts) if self.ray else Processes(self.count, texts)
+    def start(self, texts: Path) -> Workers:
+        return RayWorkers(self.count, texts) if self.ray else ProcessWorkers(self.count, texts)
 
 
 @dataclass(frozen=True)
 class ClaimResults:
-    """What became of the claims: outcomes in the order in which they were asked for, and errors by name."""
+    """Outcomes in the order of the claims, and errors by claim name."""
 
     outcomes: list[Outcome]
     errors: dict[str, Exception]
@@ -42,32 +42,32 @@ def run_claims(
     claims: Sequence[Claim],
     budget: Budget,
     folder: str | Path,
-    watch: StudyObserver,
-    hands: WorkerConfig,
+    observer: StudyObserver,
+    workers: WorkerConfig,
     text: Path | None = None,
 ) -> ClaimResults:
-    """Put claims to the test. Whatever is finished is kept in the folder, so that the same call goes on from there.
+    """Test claims. Finished trials are stored in the folder, so that the same call resumes from there.
 
     Args:
         claims: which ones.
-        budget: with how much work.
-        folder: where figures and outcomes are kept.
-        watch: who is told how it goes.
-        hands: who does the work.
-        text: a file to learn from in the place of the built-in stories.
+        budget: how much work.
+        folder: for metrics and outcomes.
+        observer: receives progress.
+        workers: how trials are run.
+        text: a file to train on instead of the built-in stories.
     """
     store = Store(folder)
-    learnt_from = None if text is None else store_text(text, store.texts)
+    stored = None if text is None else store_text(text, store.texts)
 
-    def kept(claim: Claim) -> Study[Outcome]:
-        outcome = yield from study(claim, budget, learnt_from)
+    def saved(claim: Claim) -> Study[Outcome]:
+        outcome = yield from study(claim, budget, stored)
         save_outcome(folder, outcome)
         return outcome
 
-    workers = hands.gather(store.texts)
+    pool = workers.start(store.texts)
     try:
-        schedule: TrialScheduler[Outcome] = TrialScheduler(store, workers, watch)
-        found = schedule.run({claim.name: kept(claim) for claim in claims})
+        scheduler: TrialScheduler[Outcome] = TrialScheduler(store, pool, observer)
+        found = scheduler.run({claim.name: saved(claim) for claim in claims})
     finally:
-        workers.close()
-    return ClaimResults(list(found.values()), schedule.errors)
+        pool.close()
+    return ClaimResults(list(found.values()), scheduler.errors)

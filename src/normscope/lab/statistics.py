@@ -1,8 +1,8 @@
-"""Intervals from a few seeds.
+"""Confidence intervals from a few seeds.
 
-Variants are compared seed by seed: both saw the same data in the same order, so what the seed did to both cancels, and
-the differences scatter far less than the figures. Student's t is for the mean of few of them. The bootstrap would be
-too narrow: of five values it knows only five.
+Variants are compared seed by seed: both saw the same data in the same order, so common seed effects cancel, and the
+differences scatter far less than the metrics. Student's t accounts for the small number of seeds; the bootstrap would
+be too narrow for five values.
 """
 
 import math
@@ -15,7 +15,7 @@ from normscope.errors import ConfigError
 
 @dataclass(frozen=True)
 class Interval:
-    """A middle, and how far it may be off to either side.
+    """A point estimate and its bounds.
 
     >>> Interval(1.0, 0.5, 1.5).width
     1.0
@@ -31,7 +31,7 @@ class Interval:
 
 
 def confidence_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Of the mean of these values, by Student's t. A single value says nothing of its error, so it has no end.
+    """Student's t interval of the mean. A single value has an infinite interval.
 
     >>> confidence_interval([1.0, 2.0, 3.0])
     Interval(middle=2.0, low=-0.484..., high=4.484...)
@@ -40,7 +40,7 @@ def confidence_interval(values: Sequence[float], confidence: float = 0.95) -> In
     """
     _check(values)
     if not 0 < confidence < 1:
-        raise ConfigError(f"confidence={confidence!r} must be between 0 and 1, for instance 0.95")
+        raise ConfigError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
     middle = statistics.fmean(values)
     if len(values) == 1:
         return Interval(middle, -math.inf, math.inf)
@@ -49,7 +49,7 @@ def confidence_interval(values: Sequence[float], confidence: float = 0.95) -> In
 
 
 def extremes(values: Sequence[float]) -> Interval:
-    """The mean, the least and the greatest: for what has to hold every time.
+    """Mean, minimum and maximum: for what has to hold for every seed.
 
     >>> extremes([1.0, 2.0, 6.0])
     Interval(middle=3.0, low=1.0, high=6.0)
@@ -59,25 +59,24 @@ def extremes(values: Sequence[float]) -> Interval:
 
 
 def standard_errors(values: int, confidence: float) -> float:
-    """How many of them an interval of the mean of so many values reaches to either side.
+    """Half width of the interval of a mean of this many values, in standard errors.
 
     >>> round(standard_errors(5, 0.95), 2)
     2.78
     """
-    return _student((1 + confidence) / 2, values - 1)
+    return _student_quantile((1 + confidence) / 2, values - 1)
 
 
-def _student(share: float, freedom: int) -> float:
-    """The value that Student's t stays below with this probability."""
+def _student_quantile(probability: float, degrees: int) -> float:
     try:
-        from scipy.stats import t  # it takes a while to load, and comes with the extra `lab`
+        from scipy.stats import t  # slow to import, and part of the extra `lab`
     except ImportError:
-        raise ConfigError("intervals need SciPy\nfix: pip install 'normscope[lab]'") from None
-    return float(t.ppf(share, freedom))
+        raise ConfigError("confidence intervals need SciPy\nfix: pip install 'normscope[lab]'") from None
+    return float(t.ppf(probability, degrees))
 
 
 def _check(values: Sequence[float]) -> None:
     if not values:
-        raise ConfigError("an interval needs a value or more, but there are none")
+        raise ConfigError("an interval needs at least one value, got none")
     if not all(math.isfinite(value) for value in values):
-        raise ConfigError(f"an interval needs finite values, but got {list(values)}")
+        raise ConfigError(f"an interval needs finite values, got {list(values)}")

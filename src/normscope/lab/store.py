@@ -1,4 +1,4 @@
-"""Where the figures of trials are kept: a file each, so that a run that was interrupted goes on where it was."""
+"""The cache of trial results, one file each, so that an interrupted run resumes where it stopped."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from normscope.storage.files import make_folder, with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, read_checksummed_json
 
 
-class _Kept(StrictStruct):
+class _StoredTrial(StrictStruct):
     measure: str
     settings: dict[str, Any]
     seed: int
@@ -25,7 +25,7 @@ class Store:
     """A folder of finished trials.
 
     Args:
-        folder: the lab's; trials are kept in `trials` below it, texts in `texts`.
+        folder: of the lab, with the subfolders `trials` and `texts`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -33,37 +33,36 @@ class Store:
         self.trials = make_folder(self.folder / "trials")
         self.texts = self.folder / "texts"
 
-    def find(self, trial: LabTrial) -> TrialResult | None:
-        """What the trial gave when it was run before; None if it never was, or if its file is damaged."""
+    def load(self, trial: LabTrial) -> TrialResult | None:
+        """Return the result of an earlier run; None if there is none or its file is damaged."""
         path, fix = self._path(trial), "run the trial again"
         try:
-            kept = convert(
-                read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES), _Kept, name=str(path), fix=fix
-            )
+            content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
+            stored = convert(content, _StoredTrial, name=str(path), fix=fix)
         except FileError:
-            return None  # it is run again, which is never wrong
-        if kept.settings != json.loads(json.dumps(trial.settings)):
+            return None  # the trial runs again
+        if stored.settings != json.loads(json.dumps(trial.settings)):
             return None
-        return TrialResult(kept.metrics, kept.seconds, kept.code_digest)
+        return TrialResult(stored.metrics, stored.seconds, stored.code_digest)
 
-    def keep(self, trial: LabTrial, done: TrialResult) -> None:
-        """Keep what it gave; refused if it was not run with the code that it would be found by."""
-        if done.code_digest != code_digest(trial.module):
+    def save(self, trial: LabTrial, result: TrialResult) -> None:
+        """Store a result; refuse one that was computed by other code than it would be looked up by."""
+        if result.code_digest != code_digest(trial.module):
             raise ConfigError(
-                f"{trial.measure} was run with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
-                "began with, so its figures are not kept\nfix: run the same command again, and edit no file "
+                f"{trial.measure} ran with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
+                "started with, so its metrics are discarded\nfix: run the same command again without editing files "
                 "meanwhile; on a cluster, install the same versions on every machine"
             )
         content = {
             "measure": trial.measure,
             "settings": trial.settings,
             "seed": trial.seed,
-            **dataclasses.asdict(done),
+            **dataclasses.asdict(result),
         }
         write_atomically(self._path(trial), json.dumps(with_checksum(content)) + "\n")
 
-    def forget(self, trial: LabTrial) -> None:
-        """Let a trial be run again."""
+    def delete(self, trial: LabTrial) -> None:
+        """Delete a result, so that the trial runs again."""
         self._path(trial).unlink(missing_ok=True)
 
     def _path(self, trial: LabTrial) -> Path:

@@ -1,4 +1,4 @@
-"""Learning rates: what is tried, what each gave, and which is the best."""
+"""Tuning of learning rates: which are tried, their losses, and the best."""
 
 import math
 import statistics
@@ -9,27 +9,27 @@ from normscope.lab.claim import LRTuning, Settings
 from normscope.lab.trial import TrialResult
 
 FIRST_TUNING_SEED = 1000
-"""Rates are chosen with seeds that nothing is judged by: else the winner would owe some of it to luck."""
+"""Learning rates are tuned with seeds that no verdict uses, so that the selection does not bias it."""
 DIGITS = 2
-"""Of a rate: nobody writes more, and no loss notices."""
+"""Significant digits of a learning rate."""
 CLIFF = 4
-"""Of the rises on both sides of the best rate, one counts for at most this many times the other."""
+"""The rise in loss on one side of the best learning rate counts for at most this many times the other."""
 
 Tuned = Mapping[str, Mapping[float, float]]
-"""Of each variant: what each rate gave."""
+"""Loss by learning rate, for each variant."""
 
 
 def tuned_variants(names: Sequence[str], tuning: LRTuning) -> list[str]:
-    """The variants that look for a rate of their own."""
+    """Return the variants whose learning rate is tuned."""
     unknown = (set(tuning.shared) | set(tuning.shared.values())) - set(names)
     twice = set(tuning.shared) & set(tuning.shared.values())
     if unknown or twice:
-        raise ConfigError(f"no rate can be shared with {sorted(unknown | twice)}: not a variant that finds its own")
+        raise ConfigError(f"cannot share the learning rate of {sorted(unknown | twice)}: not a tuned variant")
     return [name for name in names if name not in tuning.shared]
 
 
 def tuning_runs(variants: Mapping[str, Settings], tuning: LRTuning) -> list[tuple[Settings, int]]:
-    """The runs that find the rates: settings and seed."""
+    """Return the settings and seeds of all tuning runs."""
     return [
         ({**variants[name], tuning.setting: lr}, FIRST_TUNING_SEED + seed)
         for name in tuned_variants(list(variants), tuning)
@@ -38,9 +38,11 @@ def tuning_runs(variants: Mapping[str, Settings], tuning: LRTuning) -> list[tupl
     ]
 
 
-def tuned_losses(names: Sequence[str], tuning: LRTuning, done: Sequence[TrialResult]) -> dict[str, dict[float, float]]:
-    """What each rate gave each variant, on average over the tuning's seeds; `done` is in the order of `tuning_runs`."""
-    losses = iter(float(one.metrics[tuning.by]) for one in done)
+def tuned_losses(
+    names: Sequence[str], tuning: LRTuning, results: Sequence[TrialResult]
+) -> dict[str, dict[float, float]]:
+    """Return the mean loss of each variant by learning rate; `results` are in the order of `tuning_runs`."""
+    losses = iter(float(result.metrics[tuning.metric]) for result in results)
     return {
         name: {lr: statistics.fmean(next(losses) for _ in range(tuning.seeds)) for lr in tuning.lrs}
         for name in tuned_variants(names, tuning)
@@ -48,7 +50,7 @@ def tuned_losses(names: Sequence[str], tuning: LRTuning, done: Sequence[TrialRes
 
 
 def best_lrs(tuned: Tuned, shared: Mapping[str, str] | None = None) -> dict[str, float]:
-    """The best rate of each variant: its own, or that of the one it shares with.
+    """Return the best learning rate of each variant: its own, or that of the variant it shares with.
 
     >>> best_lrs({"rms": {0.001: 2.5, 0.01: 2.1}}, {"rms without bias": "rms"})
     {'rms': 0.01, 'rms without bias': 0.01}
@@ -58,26 +60,26 @@ def best_lrs(tuned: Tuned, shared: Mapping[str, str] | None = None) -> dict[str,
 
 
 def best_lr(losses: Mapping[float, float]) -> float:
-    """Where the parabola through the best rate and its neighbours is lowest; at the edge, the best one itself.
+    """Minimize a parabola through the best learning rate and its neighbors; at the edge, return the best itself.
 
-    Two rates that give nearly the same are told apart by chance: the lowest point then lies between them, whichever
-    was ahead, so that chance moves the choice a little and not by a whole step.
+    Between two learning rates of nearly equal loss, seed noise decides. The minimum then lies between them, so that
+    noise moves the choice a little and not by a whole grid step.
 
     >>> best_lr({0.001: 2.5, 0.004: 2.1, 0.016: 2.5}), best_lr({0.001: 2.2, 0.004: 2.1, 0.016: 2.3})
     (0.004, 0.0032)
     """
     lrs = sorted(losses)
-    place = min(range(len(lrs)), key=lambda place: losses[lrs[place]])
-    if place in (0, len(lrs) - 1):
-        return lrs[place]
-    best = losses[lrs[place]]
-    smaller, larger = losses[lrs[place - 1]] - best, losses[lrs[place + 1]] - best
-    # Beside a rate at which nothing is learnt a parabola would flee, though the best place is just before the cliff.
+    best_index = min(range(len(lrs)), key=lambda best_index: losses[lrs[best_index]])
+    if best_index in (0, len(lrs) - 1):
+        return lrs[best_index]
+    best = losses[lrs[best_index]]
+    smaller, larger = losses[lrs[best_index - 1]] - best, losses[lrs[best_index + 1]] - best
+    # Next to a diverging learning rate the parabola would move far away, though the best is just below the cliff.
     below, above = min(smaller, CLIFF * larger), min(larger, CLIFF * smaller)
     if below + above == 0:
-        return lrs[place]
-    left, middle, right = (math.log(lr) for lr in lrs[place - 1 : place + 2])
-    # The chords' slopes are the parabola's own slopes half way, and the lowest point is where the slope is zero.
+        return lrs[best_index]
+    left, middle, right = (math.log(lr) for lr in lrs[best_index - 1 : best_index + 2])
+    # The chords' slopes are the parabola's slopes at their midpoints, and its minimum is where the slope is zero.
     falling, rising = below / (middle - left), above / (right - middle)
     start, end = (left + middle) / 2, (middle + right) / 2
     return round_lr(math.exp(start + falling * (end - start) / (rising + falling)))
@@ -88,10 +90,7 @@ def round_lr(lr: float) -> float:
 
 
 def best_lr_at_edge(tuned: Tuned) -> list[str]:
-    """The variants whose best rate is the least or the greatest that was tried: a better one may lie beyond.
-
-    Of two rates each is an edge, which says nothing.
-    """
+    """Return the variants whose best learning rate is at the edge of the grid; grids of two are all edge."""
     return [
         name
         for name, losses in tuned.items()

@@ -1,9 +1,9 @@
-"""Questions that figures can answer, and the verdict on a claim that asks several.
+"""Questions about metrics, their answers, and the verdict on a claim.
 
-A question names an effect, a number that every seed gives, and a line. Its answer is an interval: on the claim's side
-of the line it is supported, on the other side contradicted; with the line inside of the interval it is inconclusive.
-What has to hold for every seed has no chance in it: there the interval is from the least to the greatest, and one seed
-on the wrong side contradicts.
+A question names an effect, one number per seed, and a threshold. Its answer is an interval: supported if the interval
+lies on the claimed side of the threshold, contradicted if it lies on the other side, inconclusive if it contains the
+threshold. Questions that must hold for every seed involve no seed noise: their interval runs from the minimum to the
+maximum, and a single seed on the wrong side contradicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,29 +17,29 @@ VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "inconclusive")
 Side = Literal["above", "below"]
 
 Metrics = Mapping[str, Any]
-"""What a run gave, by name: numbers, truth values, and curves as lists."""
+"""What a run measured, by name: numbers, booleans, and curves as lists."""
 
 BySeed = Mapping[str, Metrics]
-"""The figures of every variant, all with one seed: what is compared had the same data in the same order."""
+"""The metrics of every variant for one seed."""
 
 CONFIDENCE = 0.95
-"""Of all the intervals of a claim together."""
+"""Joint confidence of all intervals of a claim."""
 
-LOG2_RATIO = "factors of two"
-"""The unit of a ratio's logarithm, whose mean is not the mean of the ratios; readers are shown the ratio that it is."""
+LOG2_RATIO = "log2 ratio"
+"""Unit of log2 of a ratio, whose mean is not the mean of the ratios; reports show the ratio itself."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the figures are asked.
+    """What is asked of the metrics.
 
     Args:
-        text: what the claim says, as a sentence that can turn out false.
-        effect: a number from the figures of one seed.
-        line: what the effect is compared with.
-        side: where the effect lies if the claim is right.
+        text: the claimed outcome, as a sentence that can turn out false.
+        effect: the metrics of one seed -> a number.
+        threshold: what the effect is compared with.
+        side: where the effect lies if the claim holds.
         unit: of the effect.
-        always: it must hold for every single seed, as an identity does, and not only on average.
+        every_seed: the claim must hold for every single seed, as an identity does, and not only on average.
     """
 
     text: str
@@ -52,15 +52,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """A question's answer.
+    """The answer to a question.
 
     Args:
-        text, line, side, unit: the question's.
-        effects: of each seed.
-        interval: of the effect: over chance, or, of what must always hold, from the least to the greatest.
+        text, threshold, side, unit, every_seed: those of the question.
+        effects: one per seed.
+        interval: of the effect: a confidence interval, or minimum to maximum if `every_seed`.
         verdict: on this question.
-        always: the question's.
-        confidence: of the interval; None if it is from the least to the greatest of the seeds.
+        confidence: of the interval; None if it runs from the minimum to the maximum.
     """
 
     text: str
@@ -75,17 +74,16 @@ class Answer:
 
 
 def count_random(questions: Sequence[Question]) -> int:
-    """How many of them chance plays a part in; what holds for every seed needs no room for it."""
+    """The number of questions whose answer is subject to seed noise."""
     return sum(not question.every_seed for question in questions)
 
 
 def bonferroni_confidence(questions: int) -> float:
-    """What each of so many intervals needs, so that all of them together hold with `CONFIDENCE` (Bonferroni).
+    """Confidence of each interval such that all of them hold jointly with `CONFIDENCE` (Bonferroni correction).
 
-    One contradicted part is enough for a claim to fall: with many parts, chance has as many tries to bring it down, and
-    the wider intervals make up for that. Support needs no such thing, for it needs every part at once, and a false
-    claim has a part that is false by itself. The same intervals are used for both all the same, as is settled before a
-    run: that is too careful with support, never too bold.
+    One contradicted part contradicts a claim, so with many parts seed noise has many chances to do so; wider intervals
+    compensate. Support would not need the correction, because it requires every part at once. The same intervals decide
+    both, as fixed before the run, which makes support conservative.
 
     >>> bonferroni_confidence(1), bonferroni_confidence(2)
     (0.95, 0.975)
@@ -94,7 +92,7 @@ def bonferroni_confidence(questions: int) -> float:
 
 
 def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> Answer:
-    """Ask the runs of all seeds; `questions` is how many of a claim's are left to chance, of which this may be one."""
+    """Answer a question from the runs of all seeds; `questions` is the claim's number of questions with seed noise."""
     effects = tuple(float(question.effect(by_seed)) for by_seed in runs)
     confidence = None if question.every_seed else bonferroni_confidence(questions)
     interval = extremes(effects) if confidence is None else confidence_interval(effects, confidence)
@@ -113,7 +111,7 @@ def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> An
 
 
 def _decide(interval: Interval, threshold: float, side: Side, *, every_seed: bool) -> Verdict:
-    """Where the interval lies. What must always hold has no doubt: one seed against it is enough.
+    """Compare an interval with a threshold.
 
     >>> _decide(Interval(0.2, 0.1, 0.3), 0.0, "above", every_seed=False)
     'supported'
@@ -128,7 +126,7 @@ def _decide(interval: Interval, threshold: float, side: Side, *, every_seed: boo
 
 
 def verdict_of(answers: Sequence[Answer]) -> Verdict:
-    """A claim stands if all of it does, and falls with any of its parts."""
+    """Combine answers: supported if all are, contradicted if any is."""
     found = {given.verdict for given in answers}
     if "contradicted" in found:
         return "contradicted"

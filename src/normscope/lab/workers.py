@@ -1,4 +1,4 @@
-"""Who runs the trials: processes on this machine, or Ray's on many. The figures are the same."""
+"""Workers that run trials: processes on this machine, or Ray on a cluster. The metrics are the same."""
 
 import multiprocessing
 import os
@@ -15,57 +15,56 @@ from normscope.lab.trial import LabTrial, TrialResult, run_trial
 
 
 class Workers(Protocol):
-    """A number of hands."""
+    """Runs up to `count` trials at once."""
 
     count: int
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        """Begin with a trial. If the process that runs it is lost, the future raises `BrokenExecutor`."""
+        """Start a trial. If its process dies, the future raises `BrokenExecutor`."""
 
     def close(self) -> None: ...
 
 
-class Processes:
-    """Processes of this machine, each on one core.
+class ProcessWorkers:
+    """Processes on this machine, each on one core.
 
     Args:
-        count: how many; None is one for each core.
-        texts: where texts are found.
+        count: number of processes; None for one per core.
+        texts: folder of stored texts.
     """
 
     def __init__(self, count: int | None = None, texts: Path | None = None) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            # This is a process of ours. It reads the user's script to begin with, which starts the lab again because
-            # it lacks the guard. It goes without a word, and `start` explains it once, in the process above.
+            # This is a spawned worker that imports the user's script, which starts the lab again because it lacks the
+            # __main__ guard. It exits silently, and `start` raises one error in the parent process.
             raise SystemExit(1)
         self.count = cores() if count is None else count
         check_positive_int(workers=self.count)
         self._texts = texts
-        # A forked process would inherit torch's threads in whatever state they are, so each starts anew.
+        # Spawn: a forked process would inherit torch's threads in an undefined state.
         self._context = multiprocessing.get_context("spawn")
-        self._begun = self._context.Value("b", 0, lock=False)  # a process that is killed would keep a lock for good
+        self._started = self._context.Value("b", 0, lock=False)  # a killed process would hold a lock forever
         self._pool = self._new_pool()
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        """Begin with a trial; where a process was lost, with new ones."""
+        """Start a trial, in a new pool if a process died."""
         try:
             return self._pool.submit(run_trial, trial, self._texts)
         except BrokenExecutor:
-            if not self._begun.value:
+            if not self._started.value:
                 raise ConfigError(
-                    "the lab's processes end before they begin: each reads the script first that started the lab, and "
-                    'must not start one again\nfix: if __name__ == "__main__":, and what starts the lab below it; in '
-                    "a file, not typed or piped into Python"
+                    "the lab's worker processes exit at startup: each imports the script that started the lab, which "
+                    'must not start it again\nfix: put the call below `if __name__ == "__main__":`, in a file'
                 ) from None
             self._pool.shutdown()
             self._pool = self._new_pool()
             return self._pool.submit(run_trial, trial, self._texts)
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.count, self._context, _begin, (self._begun,))
+        return ProcessPoolExecutor(self.count, self._context, _initialize, (self._started,))
 
     def close(self) -> None:
-        """Let nobody start anything, and wait for nobody: what is under way is lost, what is done was kept."""
+        """Terminate all processes: running trials are lost, finished ones are stored."""
         running = list((self._pool._processes or {}).values())
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in running:
@@ -75,44 +74,44 @@ class Processes:
 
 
 class RayWorkers:
-    """Ray's workers: those of the cluster that RAY_ADDRESS names, or of this machine if it names none.
+    """Ray workers, on the cluster of RAY_ADDRESS or on this machine.
 
-    On a cluster every machine has to see the lab's folder under the same path, for texts of your own.
+    On a cluster, every machine must see the lab's folder under the same path if a text file is used.
     """
 
     def __init__(self, count: int | None = None, texts: Path | None = None) -> None:
         try:
             import ray as library
         except ImportError:
-            raise ConfigError("Ray is not installed\nfix: pip install 'normscope[ray]', or leave --ray out") from None
-        ray: Any = library  # its own types do not follow what it does
+            raise ConfigError("Ray is not installed\nfix: pip install 'normscope[ray]', or omit --ray") from None
+        ray: Any = library  # its type stubs are incomplete
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._ours = not ray.is_initialized()
-        if self._ours:
+        self._owns_ray = not ray.is_initialized()
+        if self._owns_ray:
             address = os.environ.get("RAY_ADDRESS")
             local: dict[str, Any] = {"num_cpus": count or cores(), "_node_ip_address": "127.0.0.1"}
             try:
                 ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
-            except Exception as error:  # whatever Ray and its server raise, which is of many kinds
+            except Exception as error:  # Ray raises many kinds of errors
                 where = f"at RAY_ADDRESS={short_repr(address)}" if address else "on this machine"
                 raise ConfigError(
-                    f"Ray does not start {where}: {_first_line(error)}\n"
-                    "fix: `ray start --head` shows what is wrong; or leave --ray out"
+                    f"Ray failed to start {where}: {_first_line(error)}\n"
+                    "fix: `ray start --head` shows the cause; or omit --ray"
                 ) from error
         self._ray, self._texts = ray, texts
         self._running: set[Any] = set()
-        self._perform = ray.remote(num_cpus=1)(run_trial)
+        self._run_trial = ray.remote(num_cpus=1)(run_trial)
         self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        running = self._perform.remote(trial, self._texts)
+        running = self._run_trial.remote(trial, self._texts)
         future: Future[TrialResult] = Future()
         self._running.add(running)
         running.future().add_done_callback(lambda ended: self._end(running, ended, future))
         return future
 
     def _end(self, running: Any, ended: "Future[TrialResult]", future: "Future[TrialResult]") -> None:
-        """Pass on what came of a trial, errors as other workers have them and not in Ray's wrapping."""
+        """Forward a result or error, without Ray's wrapper."""
         self._running.discard(running)
         error = ended.exception()
         if error is None:
@@ -122,14 +121,14 @@ class RayWorkers:
         if isinstance(error, (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.OutOfMemoryError)):
             cause = BrokenExecutor(str(error))
         if isinstance(cause, Exception):
-            cause.__cause__ = error  # which tells the place that it comes from
+            cause.__cause__ = error  # keeps the remote traceback
         future.set_exception(cause if isinstance(cause, Exception) else error)
 
     def close(self) -> None:
-        """End what is under way; and Ray too, unless it was there before us and somebody may still need it."""
+        """Cancel running trials, and shut Ray down unless it was already running."""
         for running in list(self._running):
             self._ray.cancel(running, force=True)
-        if self._ours:
+        if self._owns_ray:
             self._ray.shutdown()
 
 
@@ -138,20 +137,20 @@ def _first_line(error: Exception) -> str:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin(begun: Any) -> None:
-    """What a process does before its first trial."""
-    begun.value = 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that the user sees, which then ends the rest
+def _initialize(started: Any) -> None:
+    """Set up a worker process."""
+    started.value = 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which terminates the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    snapshot()  # of the code as it is before any of it is loaded
+    snapshot()  # before any code is imported
 
 
 def _end_with_parent() -> None:
-    """However the lab ends, by a signal that nobody catches too, nobody works on for nothing."""
+    """Exit with the parent, however it ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,32 +1,27 @@
-"""Gain and bias start by doing nothing, and can give back what went into the norm."""
+"""Gain and bias are initialized to do nothing, and can restore the input of the norm."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import LIBRARIES, max_difference, rms, rms_difference
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import Chart, ChartLine
 
 TOKENS, WIDTH = 256, 32
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 USUAL = 0.5
-"""How much tokens differ: the standard deviation of the logarithm of their sizes, most within half and twice the usual
-one; and that of their means over the features, in the size of a usual token."""
+"""How much tokens differ: the standard deviation of their log scales (most are within a factor of two), and that of
+their means over the features, relative to the usual scale."""
 BATCHES = (32, 64, 128, 256, 512)
 NORMS = {"BatchNorm": "BatchNorm1d", "LayerNorm": "LayerNorm", "RMSNorm": "RMSNorm"}
 ROUNDING = 1e-6
 RECOVERED = 0.01
-"""Of the size of x: whoever gets back 99% of it would say that the norm was undone."""
+"""Relative error of x: recovering 99% counts as undoing the norm."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     return {
         f"{library} {norm}": {"library": library, "layer": layer}
         for library in LIBRARIES
@@ -34,25 +29,25 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """The layer with the gain and bias that bring its output nearest to its input: least squares for each feature."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Fit gain and bias by least squares, per feature, so that the layer's output is as close as possible to x."""
     library: Any = LIBRARIES[settings["library"]]
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
 
     def error(x: Tensor, other: Tensor | None = None, training: bool = True) -> float:
-        """What is missing of a batch, the one that was fitted or another."""
+        """The relative error of a batch, the fitted one or another."""
         layer = getattr(library, settings["layer"])(WIDTH)
-        layer(x)  # by which BatchNorm gets something to remember
+        layer(x)  # fills BatchNorm's running statistics
         _fit(layer.train(training), x)
         given = x if other is None else other
         return rms_difference(layer(given), given) / rms(given)
 
-    def tokens(many: int = TOKENS, sizes: float = USUAL, means: float = USUAL, common: float = 0.0) -> Tensor:
-        return _tokens(chance, many, sizes, means) + common
+    def tokens(count: int = TOKENS, sizes: float = USUAL, means: float = USUAL, common: float = 0.0) -> Tensor:
+        return _tokens(rng, count, sizes, means) + common
 
     first, second = tokens(), tokens()
     return {
-        "start": _start(library, chance),
+        "start": _initial_difference(library, rng),
         "alike": error(tokens(sizes=0.0, means=0.0, common=USUAL)),
         "sizes": error(tokens(means=0.0)),
         "means": error(tokens(sizes=0.0)),
@@ -61,17 +56,17 @@ def measure(settings: Settings, seed: int) -> Metrics:
         "again in eval": error(first, second, training=False),
         "by_sizes": [(spread, error(tokens(sizes=spread, means=0.0))) for spread in SPREADS],
         "by_means": [(spread, error(tokens(sizes=0.0, means=spread))) for spread in SPREADS],
-        "by_batch_fitted": [(many, error(tokens(many))) for many in BATCHES],
-        "by_batch_training": [(many, error(tokens(many), tokens(many))) for many in BATCHES],
-        "by_batch_eval": [(many, error(tokens(many), tokens(many), training=False)) for many in BATCHES],
+        "by_batch_fitted": [(count, error(tokens(count))) for count in BATCHES],
+        "by_batch_training": [(count, error(tokens(count), tokens(count))) for count in BATCHES],
+        "by_batch_eval": [(count, error(tokens(count), tokens(count), training=False)) for count in BATCHES],
     }
 
 
-def _tokens(chance: torch.Generator, many: int, sizes: float, means: float) -> Tensor:
-    """Random tokens, whose sizes and whose means over the features differ."""
-    z = torch.randn(many, WIDTH, generator=chance, dtype=torch.float64)
+def _tokens(rng: torch.Generator, count: int, sizes: float, means: float) -> Tensor:
+    """Random tokens that differ in scale and in their mean over the features."""
+    z = torch.randn(count, WIDTH, generator=rng, dtype=torch.float64)
     z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
-    size, mean = torch.randn(2, many, 1, generator=chance, dtype=torch.float64)
+    size, mean = torch.randn(2, count, 1, generator=rng, dtype=torch.float64)
     x: Tensor = (sizes * size).exp() * z + means * mean
     return x.float()
 
@@ -87,9 +82,9 @@ def _fit(layer: Any, x: Tensor) -> None:
             bias.copy_(mean_x - gain * mean_y)
 
 
-def _start(library: Any, chance: torch.Generator) -> float:
-    """How far layers that have just been made are from those without gain and bias, in all the named norms."""
-    images = 3 * torch.randn(4, 6, 5, 5, generator=chance) + 2
+def _initial_difference(library: Any, rng: torch.Generator) -> float:
+    """The largest difference between newly built layers with and without gain and bias, over all norms."""
+    images = 3 * torch.randn(4, 6, 5, 5, generator=rng) + 2
     pairs = [
         (library.LayerNorm((6, 5, 5)), library.LayerNorm((6, 5, 5), elementwise_affine=False)),
         (library.RMSNorm(5), library.RMSNorm(5, elementwise_affine=False)),
@@ -100,119 +95,91 @@ def _start(library: Any, chance: torch.Generator) -> float:
     return max(max_difference(one(images), other(images)) for one, other in pairs)
 
 
-def questions(budget: Budget) -> list[Question]:
-    def below(text: str, metric: str, threshold: float, norms: list[str]) -> Question:
-        def effect(runs: BySeed) -> float:
-            return max(float(runs[f"{library} {norm}"][metric]) for library in LIBRARIES for norm in norms)
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def below(text: str, metric: str, norms: list[str], threshold: float = RECOVERED) -> lab.Question:
+        return lab.largest(text, metric, threshold, [f"{library} {norm}" for library in LIBRARIES for norm in norms])
 
-        return Question(text, effect, threshold=threshold, side="below", every_seed=True)
-
-    start = "all norms: with the first gain and bias, what comes out is what was standardized"
-    alike = "all norms: tokens of one size and one mean come back (error as a share of x)"
+    alike = "all norms: tokens of equal scale and mean are recovered (relative error)"
+    start = "all norms: with the initial gain and bias, the output is the standardized input"
     batch, token = ["BatchNorm"], [norm for norm in NORMS if norm != "BatchNorm"]
     return [
-        below(start, "start", ROUNDING, list(NORMS)),
-        below(alike, "alike", RECOVERED, list(NORMS)),
-        below("BatchNorm: so do tokens that differ in both, of the batch it was fitted to", "fitted", RECOVERED, batch),
-        below("BatchNorm in eval mode: so do those of another batch", "again in eval", RECOVERED, batch),
-        below("BatchNorm in training: so do those of another batch", "again in training", RECOVERED, batch),
-        *(below(f"{norm}: so do tokens whose sizes differ", "sizes", RECOVERED, [norm]) for norm in token),
-        *(below(f"{norm}: so do tokens whose means differ", "means", RECOVERED, [norm]) for norm in token),
+        below(start, "start", list(NORMS), ROUNDING),
+        below(alike, "alike", list(NORMS)),
+        below("BatchNorm: so are tokens that differ in both, of the batch it was fitted to", "fitted", batch),
+        below("BatchNorm in eval mode: so are those of another batch", "again in eval", batch),
+        below("BatchNorm in training: so are those of another batch", "again in training", batch),
+        *(below(f"{norm}: so are tokens of different scales", "sizes", [norm]) for norm in token),
+        *(below(f"{norm}: so are tokens of different means", "means", [norm]) for norm in token),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    colours = dict(zip(NORMS, "abc", strict=True))
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    error = "relative error of x"
 
-    def chart(title: str, label: str, metric: str, *theories: ChartLine) -> Chart:
+    def chart(title: str, x_label: str, metric: str, theory: lab.ChartLine) -> lab.Chart:
         lines = [
-            # RMSNorm's sometimes lie on LayerNorm's, so its dots do without a line.
-            ChartLine(norm, runs.curve(f"normscope {norm}", metric), colour, dots=True, connected=norm != "RMSNorm")
-            for norm, colour in colours.items()
+            # RMSNorm's points can lie on LayerNorm's line, so they are drawn without one.
+            lab.ChartLine(norm, runs.curve(f"normscope {norm}", metric), color, dots=True, connected=norm != "RMSNorm")
+            for norm, color in zip(NORMS, "abc", strict=True)
         ]
-        return Chart(title, label, "error, as a share of x", [*lines, *theories])
+        return lab.Chart(title, x_label, error, [*lines, theory])
 
-    # A gain for each feature can only give every token the mean size, and a bias only the mean of all.
+    # A gain per feature can only give every token the mean scale, and a bias only the overall mean.
     sizes = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
     means = [(spread, spread / (1 + spread**2) ** 0.5) for spread in SPREADS]
     by_batch = [
-        ChartLine(
-            label, runs.curve("normscope BatchNorm", f"by_batch_{metric}"), colour, dots=True, connected=colour != "c"
+        lab.ChartLine(
+            label, runs.curve("normscope BatchNorm", f"by_batch_{metric}"), color, dots=True, connected=color != "c"
         )
-        for label, metric, colour in (
+        for label, metric, color in (
             ("another batch, in training", "training", "a"),
             ("another batch, in eval mode", "eval", "b"),
-            ("the batch it was fitted to", "fitted", "c"),
+            ("the fitted batch", "fitted", "c"),
         )
     ]
-    theory = ChartLine("theory, in training", [(many, _between_batches(many)) for many in BATCHES], "a", dashed=True)
+    expected = [(count, _between_batches(count)) for count in BATCHES]
+    by_batch.append(lab.ChartLine("theory, in training", expected, "a", dashed=True))
+    sizes_line = lab.ChartLine("theory", sizes, "b", dashed=True)
+    means_line = lab.ChartLine("LayerNorm, theory", means, "b", dashed=True)
     return [
-        chart(
-            "What gain and bias cannot give back: sizes",
-            "spread of the tokens' sizes (logarithm)",
-            "by_sizes",
-            ChartLine("theory", sizes, "b", dashed=True),
-        ),
-        chart(
-            "What gain and bias cannot give back: means",
-            "spread of the tokens' means",
-            "by_means",
-            ChartLine("LayerNorm, theory", means, "b", dashed=True),
-        ),
-        Chart(
-            "BatchNorm on other batches", "tokens in a batch", "error, as a share of x", [*by_batch, theory], log_x=True
-        ),
+        chart("Not recoverable: token scales", "spread of the tokens' log scales", "by_sizes", sizes_line),
+        chart("Not recoverable: token means", "spread of the tokens' means", "by_means", means_line),
+        lab.Chart("BatchNorm on other batches", "tokens in a batch", error, by_batch, log_x=True),
     ]
 
 
-def _between_batches(many: int) -> float:
-    """What two batches of so many tokens differ in: their means, and their sizes, which a few large tokens decide."""
-    size, mean = math.exp(2 * USUAL**2), USUAL**2  # the variances that make up a feature's
+def _between_batches(count: int) -> float:
+    """How much two batches of this many tokens differ: in their means, and in their scales, set by a few outliers."""
+    size, mean = math.exp(2 * USUAL**2), USUAL**2  # the two parts of a feature's variance
     fourth = 3 * math.exp(8 * USUAL**2) + 6 * size * mean + 3 * mean**2
-    return math.sqrt((2 + (fourth / (size + mean) ** 2 - 1) / 2) / many)
+    return math.sqrt((2 + (fourth / (size + mean) ** 2 - 1) / 2) / count)
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=11,
     name="affine-undoes-norm",
     kind="exact",
-    statement=(
-        "Gain 1 and bias 0 start as the identity after standardizing, and gain and bias can undo the norm: there are "
-        "values that recover x from y."
-    ),
-    source=(
-        "Notes on LayerNorm and on normalization; Ioffe and Szegedy 2015, “Batch Normalization: Accelerating Deep "
-        "Network Training by Reducing Internal Covariate Shift”."
-    ),
-    design=(
-        "Random tokens whose sizes differ, and their means over the features too, through BatchNorm, LayerNorm and "
-        "RMSNorm of normscope and of torch, each with the gain and bias that bring its output nearest to its input by "
-        "least squares. BatchNorm is then given another batch of such tokens, in training and in eval mode."
-    ),
-    rule=(
-        f"Supported if, for every seed and in both libraries, layers at their start are within {ROUNDING:g} of those "
-        f"without gain and bias, and each of the three norms can give back x with an error below {RECOVERED:.0%}: "
-        "LayerNorm and RMSNorm tokens of different sizes and of different means, BatchNorm those of the batch it was "
-        "fitted to and of another, in both modes."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": "No norm takes away what its gain and bias could not give back, so adding one loses nothing.",
-        "contradicted": (
-            "A norm can be undone only where gain and bias are over the same axes as the statistics, as BatchNorm's "
-            "are, one pair for each channel, and only where the statistics stand still: in eval mode, or for one fixed "
-            "batch. In training the next batch has others, and is given the first one's instead. LayerNorm and RMSNorm "
-            "measure each token and have a gain for each feature, so the token's own size is gone for good, and with "
-            "LayerNorm its mean as well; in a transformer the residual stream keeps them."
-        ),
-        "inconclusive": "What comes back is too near to the line to say that the norm was undone.",
-    },
-    remark=(
-        "The paper says it of BatchNorm, and of a batch. The notes say it of LayerNorm too: that training could find "
-        "back what was normalized away."
-    ),
-    revised="the norm was undone on the batch that gain and bias were fitted to",
+    statement="""Gain 1 and bias 0 start as the identity after standardization, and gain and bias can undo the norm:
+        there are values that recover x from y.""",
+    source="""Notes on LayerNorm and on normalization; Ioffe and Szegedy 2015, “Batch Normalization: Accelerating
+        Deep Network Training by Reducing Internal Covariate Shift”.""",
+    design="""Random tokens that differ in scale and in their mean over the features, through BatchNorm, LayerNorm
+        and RMSNorm of normscope and of torch, each with the gain and bias that bring its output closest to its
+        input by least squares. BatchNorm is then applied to another batch of such tokens, in training and in eval
+        mode.""",
+    rule=f"""Supported if, for every seed and in both libraries, newly built layers are within {ROUNDING:g} of those
+        without gain and bias, and each of the three norms can restore x with an error below {RECOVERED:.0%}:
+        LayerNorm and RMSNorm for tokens of different scales and of different means, BatchNorm for the batch it was
+        fitted to and for another, in both modes.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="No norm removes what its gain and bias could not restore, so adding one loses nothing.",
+    contradicted="""A norm can be undone only if gain and bias have the same axes as the statistics, as in BatchNorm
+        with one pair per channel, and only if the statistics are fixed: in eval mode, or for one given batch. In
+        training the next batch has different statistics, and would get those of the first. LayerNorm and RMSNorm
+        measure each token but have a gain per feature, so the token's own scale is lost, and with LayerNorm its
+        mean as well; in a transformer the residual stream keeps them.""",
+    inconclusive="The error is too close to the threshold to say that the norm was undone.",
+    remark="""The paper says it of BatchNorm, for one batch. The notes say it of LayerNorm too: that training could
+        restore what was normalized away.""",
+    revised="the norm was undone only on the batch that gain and bias were fitted to",
 )

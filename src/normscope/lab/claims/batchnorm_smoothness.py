@@ -1,48 +1,41 @@
-"""The loss along the gradient, with and without BatchNorm: how much it varies, how far the gradient holds."""
+"""The loss along the gradient, with and without BatchNorm: how much it varies, how far the gradient is predictive."""
 
-import math
 import statistics
-from collections.abc import Mapping
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.report.charts import OF_SEEDS, curves
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.conv_stack import ConvStack, checkpoints, training
 from normscope.lab.trials.digits import FIXED_SPLIT, load_digits
 from normscope.lab.trials.gradient_walk import probe_along_gradient
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import LOG2_RATIO, BySeed, Metrics, Question
-from normscope.render.chart import COLORS, Chart, ChartLine
 
-RATE = 1 / 32
-"""A quarter of the largest rate at which the network without a norm trains (see `large_rates`): four steps' length is
-about as far as it can go."""
+LR = 1 / 32
+"""A quarter of the largest learning rate at which the network without a norm trains (see `batchnorm_large_lr`): four
+steps are about as far as it can go."""
 NAMES = {"no norm": "none", "BatchNorm": "batch"}
 MEASURES = {"variation": "range of the loss", "change": "change of the gradient", "slope": "effective smoothness"}
-"""The figures that the claim is about, and what they are called."""
+"""The metrics of the claim and their labels."""
 LEAST = 1e-12
-"""What counts as no change at all: a ratio cannot be taken to zero."""
+"""Lower bound of a metric, so that its ratio exists."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
-    steps, looks = budget.pick(quick=400, full=4000), budget.pick(quick=40, full=200)
-    return {
-        norm: {"norm": norm, "batch": 32, "lr": RATE, "steps": steps, "checkpoints": looks} for norm in NAMES.values()
-    }
+def variants(budget: lab.Budget) -> lab.Variants:
+    common = {"batch": 32, "lr": LR, "steps": budget.pick(quick=400, full=4000)}
+    count = budget.pick(quick=40, full=200)
+    return {norm: {"norm": norm, **common, "checkpoints": count} for norm in NAMES.values()}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Train, and now and then walk along the gradient of the next batch, and come back.
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Train; at checkpoints, evaluate loss and gradient along the gradient of the next batch.
 
-    What all looks have in common is their geometric mean: one look at which the loss left all bounds does not decide.
+    Checkpoints are summarized by their geometric mean, so that one at which the loss explodes does not dominate.
     """
     digits, batch, lr = load_digits(), int(settings["batch"]), float(settings["lr"])
-    model, looks = ConvStack(settings["norm"]), checkpoints(settings["steps"], settings["checkpoints"])
+    model, measured_at = ConvStack(settings["norm"]), checkpoints(settings["steps"], settings["checkpoints"])
     found: dict[str, list[tuple[int, float]]] = {}
     for step, _ in enumerate(training(model, digits, batch=batch, steps=settings["steps"], lr=lr, seed=seed), 1):
-        if step - 1 not in looks:
+        if step - 1 not in measured_at:
             continue
-        losses, changes, slopes = zip(*probe_along_gradient(model, *digits.batch(step, batch, seed), lr), strict=True)
+        probes = probe_along_gradient(model, *digits.batch(step, batch, seed), lr)
+        losses, changes, slopes = zip(*probes, strict=True)
         for name, value in {
             "loss_low": min(losses),
             "loss": sum(losses) / len(losses),
@@ -54,113 +47,85 @@ def measure(settings: Settings, seed: int) -> Metrics:
             "slope": max(slopes),
         }.items():
             found.setdefault(name, []).append((step, max(value, LEAST)))
-    usual = {f"usual_{name}": statistics.geometric_mean(y for _, y in found[name]) for name in MEASURES}
-    return {**found, **usual}
+    return {**found, **{f"usual_{name}": statistics.geometric_mean(y for _, y in found[name]) for name in MEASURES}}
 
 
-def questions(budget: Budget) -> list[Question]:
-    def smaller(metric: str, text: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return math.log2(runs["batch"][f"usual_{metric}"] / runs["none"][f"usual_{metric}"])
-
-        return Question(f"with BatchNorm {text}", effect, side="below", unit=LOG2_RATIO)
-
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    texts = {
+        "variation": "the loss varies less along the gradient",
+        "change": "the gradient changes less along the way",
+        "slope": "its largest change per unit of distance is smaller (effective smoothness)",
+    }
     return [
-        smaller("variation", "the loss varies less along the gradient"),
-        smaller("change", "the gradient changes less along the way"),
-        smaller("slope", "it changes less for each unit of distance, at most (effective smoothness)"),
+        lab.log2_ratio(f"with BatchNorm {text}", "batch", "none", f"usual_{metric}", side="below")
+        for metric, text in texts.items()
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def chart(title: str, y_label: str, low: str, middle: str, high: str) -> Chart:
-        lines = [
-            ChartLine(
-                label,
-                runs.curve(norm, middle),
-                colour,
-                interval=[
-                    (x, least, most)
-                    for (x, least), (_, most) in zip(runs.curve(norm, low), runs.curve(norm, high), strict=True)
-                ],
-                interval_label="least to greatest on the way, each the mean of the seeds",
-            )
-            for (label, norm), colour in zip(NAMES.items(), COLORS, strict=False)
-        ]
-        return Chart(title, "step", y_label, lines, log_y=True)
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def chart(title: str, y_label: str, metric: str) -> lab.Chart:
+        lines = []
+        for (label, norm), color in zip(NAMES.items(), lab.COLORS, strict=False):
+            ends = zip(runs.curve(norm, f"{metric}_low"), runs.curve(norm, f"{metric}_high"), strict=True)
+            band = [(x, low, high) for (x, low), (_, high) in ends]
+            meaning = "minimum to maximum along the gradient, each averaged over seeds"
+            lines.append(lab.ChartLine(label, runs.curve(norm, metric), color, interval=band, interval_label=meaning))
+        return lab.Chart(title, "step", y_label, lines, log_y=True)
 
     smoothness = "Effective smoothness: smaller is smoother"
     return [
-        chart("Loss, from half a step to four along the gradient", "nats", "loss_low", "loss", "loss_high"),
-        chart("Change of the gradient on the way", "l2 distance", "change_low", "change", "change_high"),
-        curves(smoothness, "step", "change by distance", runs, "slope", NAMES, log_y=True),
+        chart("Loss, from half a step to four along the gradient", "nats", "loss"),
+        chart("Change of the gradient along the way", "l2 distance", "change"),
+        lab.curves(smoothness, "step", "change / distance", runs, "slope", NAMES, log_y=True),
         _ratios(runs),
     ]
 
 
-def _ratios(runs: VariantRuns) -> Chart:
-    """BatchNorm's figure divided by that without a norm, look by look: when it is smoother, and when it is not yet."""
-    lines: list[ChartLine] = []
+def _ratios(runs: lab.VariantRuns) -> lab.Chart:
+    """BatchNorm's metrics divided by those without a norm, at each checkpoint: when it becomes the smoother one."""
+    lines: list[lab.ChartLine] = []
     rougher: set[int] = set()
-    for (metric, label), colour in zip(MEASURES.items(), COLORS, strict=False):
+    for (metric, label), color in zip(MEASURES.items(), lab.COLORS, strict=False):
         by_step: dict[int, list[float]] = {}
         for seed in runs.by_seed():
             for (step, with_norm), (_, without) in zip(seed["batch"][metric], seed["none"][metric], strict=False):
                 by_step.setdefault(step, []).append(with_norm / without)
-        usual = [(step, statistics.geometric_mean(ratios)) for step, ratios in by_step.items()]
-        rougher |= {step for step, ratio in usual if ratio >= 1}
-        reach = [(step, min(ratios), max(ratios)) for step, ratios in by_step.items()]
-        lines.append(ChartLine(label, usual, colour, interval=reach, interval_label=OF_SEEDS))
+        means = [(step, statistics.geometric_mean(ratios)) for step, ratios in by_step.items()]
+        rougher |= {step for step, ratio in means if ratio >= 1}
+        band = [(step, min(ratios), max(ratios)) for step, ratios in by_step.items()]
+        lines.append(lab.ChartLine(label, means, color, interval=band, interval_label=lab.OF_SEEDS))
     smoother = [step for step, _ in lines[0].points if step not in rougher]
-    when = f"first at step {smoother[0]:g}" if smoother else "at no look"
+    when = f"first at step {smoother[0]:g}" if smoother else "at no checkpoint"
     title = f"BatchNorm divided by no norm: smoother by all three {when}"
-    return Chart(title, "step", "ratio, below 1 smoother", lines, reference_lines=[("the same", 1.0)], log_y=True)
+    return lab.Chart(title, "step", "ratio, below 1 smoother", lines, reference_lines=[("equal", 1.0)], log_y=True)
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=21,
     name="batchnorm-smoothness",
     kind="trained",
-    statement=(
-        "With BatchNorm the loss varies less along the gradient, gradients predict better those further on, and the "
-        "effective smoothness is better."
-    ),
-    source=(
-        "Notes on normalization; Santurkar et al. 2018, “How Does Batch Normalization Help Optimization?”, figure 4."
-    ),
-    design=(
-        "Nine plain convolutions, with BatchNorm or without a norm, on the digits, by SGD without momentum, batch 32, "
-        "both at the same rate, a quarter of the largest that trains without a norm. At points evenly spread over "
-        "training, from half to four times a step along the gradient of the next batch: the range of the losses; the "
-        "distance (l2) of the gradient there from the one at the start, on average; and the largest of these distances "
-        "divided by the distance gone. Over training each is taken by its geometric mean. The bands of the first two "
-        "charts go from the least to the greatest on the way, each the mean of the seeds; those of the third, whose "
-        f"figure is already the greatest on the way, and of the fourth are over the seeds. {FIXED_SPLIT}"
-    ),
-    rule=(
-        "Supported if, for each of the three, the interval of log2 of the ratio, the geometric mean over training with "
-        "BatchNorm to that without a norm, is below 0."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "Over this training as a whole, a gradient holds for a longer way with BatchNorm, so steps can be larger. "
-            "It need not be so from the first step: the last chart shows when."
-        ),
-        "contradicted": (
-            "In this network BatchNorm does not make the loss smoother in all three ways, at the same step; where it "
-            "trains better, something else is why."
-        ),
-        "inconclusive": "Not all three measures tell the two networks apart, with these seeds; do not argue by them.",
-    },
-    remark=(
-        "Both networks are compared at the same learning rate, as in the paper. BatchNorm makes the loss independent "
-        "of the length of the weights before it, so that distances between weights do not mean the same in both. A "
-        "mean over training hides its beginning, where BatchNorm can be the rougher of the two by all three measures: "
-        "the last chart says at which look it is the smoother by all three for the first time."
-    ),
-    revised="a part of its design",
+    statement="""With BatchNorm the loss varies less along the gradient, gradients are more predictive, and the
+        effective smoothness is better.""",
+    source="""Notes on normalization; Santurkar et al. 2018, “How Does Batch Normalization Help Optimization?”,
+        figure 4.""",
+    design=f"""Nine plain convolutions, with BatchNorm or without a norm, on the digits, by SGD without momentum,
+        batch 32, both at the same learning rate, a quarter of the largest that trains without a norm. At evenly
+        spaced checkpoints, from half a step to four steps along the gradient of the next batch: the range of the
+        losses; the mean l2 distance of the gradient there from the initial one; and the largest of these distances
+        divided by the distance moved. Each is averaged over training by the geometric mean. The bands of the first
+        two charts run from the minimum to the maximum along the gradient, each averaged over seeds; those of the
+        third, which is already a maximum, and of the fourth are over seeds. {FIXED_SPLIT}""",
+    rule="""Supported if, for each of the three, the interval of log2 of the ratio of the geometric means over
+        training, with BatchNorm to without a norm, is below 0.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""Averaged over this training, a gradient is valid over a longer distance with BatchNorm, so steps
+        can be larger. It need not hold from the first step: the last chart shows when.""",
+    contradicted="""In this network BatchNorm does not make the loss smoother by all three measures, at the same
+        step size; where it trains better, there is another reason.""",
+    inconclusive="Not all three measures distinguish the two networks with these seeds; do not argue by them.",
+    remark="""Both networks are compared at the same learning rate, as in the paper. BatchNorm makes the loss
+        invariant to the norm of the weights before it, so distances between weights do not mean the same in both. A
+        mean over training hides its beginning, where BatchNorm can be the rougher of the two by all three measures:
+        the last chart says at which checkpoint it is first the smoother by all three.""",
+    revised="part of its design",
 )

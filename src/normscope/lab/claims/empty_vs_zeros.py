@@ -1,4 +1,4 @@
-"""Memory that is filled anyway need not be zeroed first. Does it show?"""
+"""A buffer that is overwritten does not need to be zeroed first. Is the difference measurable?"""
 
 import statistics
 import time
@@ -8,51 +8,53 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.initialization import GLOROT_TRUNCATED
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.report.charts import by_number
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import Chart
+from normscope.lab import toolkit as lab
 
-TURNS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
-"""The widths of square weights, and how often each is drawn; the largest takes 16 megabytes and a fifth of a second."""
-LARGEST = max(TURNS)
+REPEATS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
+"""Widths of square weights, and how often each is measured; the largest takes 16 MB and a fifth of a second."""
+LARGEST = max(REPEATS)
 EQUAL = 1.0
-"""Cheaper is what takes less time, by however little; how much it saves is for the reader to judge."""
+"""Cheaper means less time, by however little; how much is saved is left to the reader."""
 
 
-def _by_torch(weight: Tensor) -> None:
+def _torch_normal(weight: Tensor) -> None:
     nn.init.trunc_normal_(weight, std=0.02, a=-0.06, b=0.06)
 
 
-def _nothing(weight: Tensor) -> None:
-    """Allocated and left alone."""
+def _leave_uninitialized(weight: Tensor) -> None:
+    """Allocation only."""
 
 
 FILLS: Mapping[str, Callable[[Tensor], object]] = {
-    "nothing": _nothing,
+    "nothing": _leave_uninitialized,
     "ones": nn.init.ones_,
     "normscope's normal": GLOROT_TRUNCATED.fill_,
-    "torch's normal": _by_torch,
+    "torch's normal": _torch_normal,
 }
-"""What comes after allocating; all but the first write every entry."""
+"""What follows the allocation; all but the first write every entry."""
+ASKED = {
+    "nothing": "16 MB, allocation only: zeros takes longer than empty",
+    "normscope's normal": "allocated and filled by normscope: zeros first takes longer",
+    "torch's normal": "allocated and filled by torch's trunc_normal_: zeros first takes longer",
+}
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     times = budget.pick(quick=1, full=16)
     return {
-        f"{fill} {size}": {"fill": fill, "size": size, "repeats": times * turns}
+        f"{fill} {size}": {"fill": fill, "size": size, "repeats": times * repeats}
         for fill in FILLS
-        for size, turns in TURNS.items()
+        for size, repeats in REPEATS.items()
     }
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """The time of zeros and filling as a multiple of that of empty and filling: the median of pairs right after one
-    another, either one first in turns, by the thread's own clock, which stands still while others have the core."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Time zeros and fill relative to empty and fill.
+
+    The ratio is the median over consecutive pairs whose order alternates, in CPU time of the thread.
+    """
     fill, size = FILLS[settings["fill"]], int(settings["size"])
-    batch = max(1, 65536 // size**2)  # small ones several at once, or the clock would be measured
+    batch = max(1, 65536 // size**2)  # several small ones at once: a single one is below the clock's resolution
 
     def seconds(allocate: Callable[..., Tensor]) -> float:
         torch.manual_seed(seed)  # both draw the same numbers
@@ -62,7 +64,7 @@ def measure(settings: Settings, seed: int) -> Metrics:
         return (time.thread_time() - start) / batch
 
     with torch.no_grad():
-        fill(torch.empty(8, 8)), torch.zeros(size, size)  # the first time is always slow
+        fill(torch.empty(8, 8)), torch.zeros(size, size)  # warm up
         times = []
         for turn in range(settings["repeats"]):
             order = (torch.empty, torch.zeros) if turn % 2 == 0 else (torch.zeros, torch.empty)
@@ -75,86 +77,50 @@ def measure(settings: Settings, seed: int) -> Metrics:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
-    def costs_more(fill: str) -> Question:
-        def ratio(runs: BySeed) -> float:
-            return float(runs[f"{fill} {LARGEST}"]["ratio"])
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def costs_more(fill: str, text: str) -> lab.Question:
+        return lab.Question(text, lambda runs: float(runs[f"{fill} {LARGEST}"]["ratio"]), EQUAL, "above", "times")
 
-        text = {
-            "nothing": "16 megabytes, allocated only: zeros takes longer than empty",
-            "normscope's normal": "allocated and drawn by normscope: zeros first takes longer",
-            "torch's normal": "allocated and drawn by torch's trunc_normal_: zeros first takes longer",
-        }[fill]
-        return Question(text, ratio, EQUAL, "above", "times")
-
-    return [costs_more(fill) for fill in FILLS if fill != "ones"]
+    return [costs_more(fill, text) for fill, text in ASKED.items()]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def lines(fills: list[str]) -> dict[str, dict[float, str]]:
-        return {f"then {fill}": {float(size**2): f"{fill} {size}" for size in TURNS} for fill in fills}
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def chart(
+        title: str, y_label: str, metric: str, fills: list[str], level: tuple[str, float], log_y: bool
+    ) -> lab.Chart:
+        lines = {f"then {fill}": {float(size**2): f"{fill} {size}" for size in REPEATS} for fill in fills}
+        return lab.by_number(
+            title, "entries", y_label, runs, metric, lines, reference_lines=[level], log_x=True, log_y=log_y
+        )
 
     fills = list(FILLS)
+    saved, equal = ("nothing saved", 0.0), ("no difference", EQUAL)
     return [
-        by_number(
-            "What empty saves where weights are drawn",
-            "entries",
-            "share of the time with zeros",
-            runs,
-            "saved",
-            lines(fills[2:]),
-            levels=[("nothing saved", 0.0)],
-            log_x=True,
-        ),
-        by_number(
-            "Where filling is cheap or left out",
-            "entries",
-            "seconds, zeros / empty",
-            runs,
-            "ratio",
-            lines(fills[:2]),
-            levels=[("no difference", EQUAL)],
-            log_x=True,
-            log_y=True,
-        ),
+        chart("Saved by empty if weights are drawn", "share of time with zeros", "saved", fills[2:], saved, False),
+        chart("If the fill is cheap or absent", "seconds, zeros / empty", "ratio", fills[:2], equal, True),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=6,
     name="empty-vs-zeros",
     kind="measured",
-    statement="To allocate a weight with torch.empty and draw it is cheaper than with torch.zeros and draw it.",
+    statement="Allocating a weight with torch.empty and drawing it is cheaper than allocating it with torch.zeros.",
     source="Notes on initialization, which call it the main reason to write torch.empty.",
-    design=(
-        f"Square weights of 64 to {LARGEST}, 16 kilobytes to 16 megabytes, allocated either way and then filled: not "
-        "at all, with ones, with normscope's cut normal, with torch's. Both ways take turns in one thread, and in "
-        "being the first; the figure is the median of the ratios of its seconds. The largest size is judged, since "
-        "the notes speak of large ones; the first chart shows the share that is saved at every size."
-    ),
+    design=f"""Square weights of 64 to {LARGEST}, 16 kB to 16 MB, allocated either way and then filled: not at all,
+        with ones, with normscope's truncated normal, with torch's. The two alternate in one thread, and in which is
+        first; the metric is the median ratio of their times. The largest size decides, because the notes speak of
+        large weights; the first chart shows the saved share at every size.""",
     rule=f"Supported if, at the largest size, the interval of each ratio is above {EQUAL:g}, drawing included.",
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "torch.empty is cheaper even for a weight that is drawn at random; the chart says by what share. It is "
-            "done once a run, so the reason to write it remains that it says what it means: these numbers will be "
-            "overwritten."
-        ),
-        "contradicted": (
-            "Where the numbers are drawn at random, zeroing them first does not make it slower. Write torch.empty "
-            "because it says that the numbers will be overwritten, not for speed."
-        ),
-        "inconclusive": (
-            "Whatever is saved is lost in the noise of the clock. Write torch.empty because it says that the numbers "
-            "will be overwritten, not for speed."
-        ),
-    },
-    remark=(
-        "The notes give the speed as the main reason. Allocating alone is many times faster with torch.empty, but a "
-        "weight is not left alone: drawing it takes most of the time, so the share that can be saved is small."
-    ),
-    revised="its line lay on the expected answer",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""torch.empty is cheaper even for a weight that is drawn at random; the chart shows by how much. It
+        happens once per run, so the main reason to write it is that it states the intent: these values will be
+        overwritten.""",
+    contradicted="""Where the values are drawn at random, zeroing them first is not slower. Write torch.empty
+        because it states that the values will be overwritten, not for speed.""",
+    inconclusive="""Any saving is within timing noise. Write torch.empty because it states that the values will be
+        overwritten, not for speed.""",
+    remark="""The notes give speed as the main reason. Allocation alone is many times faster with torch.empty, but
+        drawing a weight takes most of the time, so the share that can be saved is small.""",
+    revised="its threshold coincided with the expected answer",
 )

@@ -1,176 +1,145 @@
-"""What eps is for: constant inputs, half precision, and what it does to the others."""
+"""What eps is for: constant inputs, half precision, and its effect on other inputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import LIBRARIES, rms
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import COLORS, Chart, ChartLine
 
 TOKENS, WIDTH = 16, 768
 EPSILONS = {"0": 0.0, "1e-20": 1e-20, "1e-5": 1e-5, "0.1": 0.1}
 VARIANCES = [10.0**power for power in range(-10, 7)]
-HAND = "by hand"
+PLAIN = "plain code"
+IMPLEMENTATIONS = (*LIBRARIES, PLAIN)
 HALVES = ("float16", "bfloat16")
-TYPES = ("float32", *HALVES)
+DTYPES = ("float32", *HALVES)
 ALL = 0.999
-"""The share of constant tokens of which something is said."""
+"""The required share of constant tokens."""
 LOST = 0.5
-"""A protection that fails more often than not is none."""
+"""A protection that fails for most tokens is none."""
 NOTICED = 0.01
-"""Of the output's size, which should be 1: half precision itself rounds it by up to 0.4%."""
+"""Deviation of the output's rms from 1: half precision itself rounds by up to 0.4%."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
-    return {f"{whose} {dtype}": {"whose": whose, "dtype": dtype} for whose in (*LIBRARIES, HAND) for dtype in TYPES}
+def variants(budget: lab.Budget) -> lab.Variants:
+    return {f"{by} {dtype}": {"implementation": by, "dtype": dtype} for by in IMPLEMENTATIONS for dtype in DTYPES}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Constant tokens, and random ones of every variance, through LayerNorm with each eps."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Pass constant tokens, and random ones of every variance, through LayerNorm with each eps."""
     dtype: torch.dtype = getattr(torch, settings["dtype"])
-    chance = torch.Generator().manual_seed(seed)
-    constant = torch.randn(TOKENS, 1, generator=chance).expand(TOKENS, WIDTH).to(dtype)
-    z = torch.randn(TOKENS, WIDTH, generator=chance)
+    rng = torch.Generator().manual_seed(seed)
+    constant = torch.randn(TOKENS, 1, generator=rng).expand(TOKENS, WIDTH).to(dtype)
+    z = torch.randn(TOKENS, WIDTH, generator=rng)
     z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True, correction=0)
     metrics: dict[str, Any] = {}
     for name, eps in EPSILONS.items():
-        norm = _norm(settings["whose"], eps, dtype)
+        norm = _norm(settings["implementation"], eps, dtype)
         flat = norm(constant)
         metrics[f"broken {name}"] = (~flat.isfinite()).any(1).float().mean().item()
         metrics[f"largest {name}"] = flat.double().nan_to_num(0.0).abs().max().item()
         metrics[f"kept {name}"] = (flat.isfinite() & (flat.abs() < NOTICED)).all(1).float().mean().item()
         sizes = [(variance, rms(norm((variance**0.5 * z).to(dtype)))) for variance in VARIANCES]
-        # What is not finite has no place in a picture.
         metrics[f"sizes {name}"] = [(variance, size) for variance, size in sizes if size < float("inf")]
         metrics[f"off {name}"] = abs(dict(sizes)[1.0] - 1)
     return metrics
 
 
-def _norm(whose: str, eps: float, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    if whose == HAND:
-        return lambda x: _by_hand(x, eps)
-    layer: Any = LIBRARIES[whose].LayerNorm(WIDTH, eps=eps, elementwise_affine=False, dtype=dtype)
+def _norm(implementation: str, eps: float, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    if implementation == PLAIN:
+        return lambda x: _layer_norm(x, eps)
+    layer: Any = LIBRARIES[implementation].LayerNorm(WIDTH, eps=eps, elementwise_affine=False, dtype=dtype)
     return lambda x: layer(x)
 
 
-def _by_hand(x: Tensor, eps: float) -> Tensor:
-    """As one would write it; every step has the type of x."""
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + eps)
+def _layer_norm(x: Tensor, eps: float) -> Tensor:
+    """The textbook formula; every operation is in the dtype of x."""
+    centered = x - x.mean(-1, keepdim=True)
+    return centered / torch.sqrt(centered.square().mean(-1, keepdim=True) + eps)
 
 
-def questions(budget: Budget) -> list[Question]:
-    def least(text: str, metric: str, those: list[str], threshold: float = ALL) -> Question:
-        def effect(runs: BySeed) -> float:
-            return min(float(runs[name][metric]) for name in those)
-
-        return Question(text, effect, threshold=threshold, side="above", every_seed=True)
-
-    def lost(whose: str, dtype: str) -> Question:
-        def kept(runs: BySeed) -> float:
-            return float(runs[f"{whose} {dtype}"]["kept 1e-20"])
-
-        layer = {HAND: "written by hand"}.get(whose, f"{whose}'s layer")
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def lost(implementation: str, dtype: str) -> lab.Question:
+        layer = PLAIN if implementation == PLAIN else f"{implementation}'s layer"
         text = f"1e-20 protects nothing in {dtype}, {layer}: share of constant tokens that become zeros"
-        return Question(text, kept, threshold=LOST, side="below", every_seed=True)
+        return lab.largest(text, "kept 1e-20", LOST, [f"{implementation} {dtype}"])
 
-    def largest_error(runs: BySeed) -> float:
-        return max(float(metrics["off 1e-5"]) for metrics in runs.values())
-
-    everything = [f"{whose} {dtype}" for whose in (*LIBRARIES, HAND) for dtype in TYPES]
     layers = [f"{library} float32" for library in LIBRARIES]
     return [
-        least("without eps every constant token becomes NaN, in the layers, in float32", "broken 0", layers),
-        least("and it does so by hand too, in float32", "broken 0", [f"{HAND} float32"]),
-        least("with 1e-5 every constant token becomes zeros, in every type", "kept 1e-5", everything),
-        *(lost(whose, dtype) for whose in (HAND, "torch", "normscope") for dtype in HALVES),
-        least("0.1 distorts: of variance 1 comes another size", "off 0.1", everything, NOTICED),
-        Question("1e-5 does not: of variance 1 comes size 1", largest_error, NOTICED, "below", every_seed=True),
+        lab.smallest(
+            "without eps every constant token becomes NaN, in the layers, in float32", "broken 0", ALL, layers
+        ),
+        lab.smallest("and in plain code too, in float32", "broken 0", ALL, [f"{PLAIN} float32"]),
+        lab.smallest("with 1e-5 every constant token becomes zeros, in every dtype", "kept 1e-5", ALL),
+        *(lost(by, dtype) for by in (PLAIN, "torch", "normscope") for dtype in HALVES),
+        lab.smallest("0.1 distorts: variance 1 comes out with another rms", "off 0.1", NOTICED),
+        lab.largest("1e-5 does not: variance 1 comes out with rms 1", "off 1e-5", NOTICED),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def sizes(variant: str, title: str) -> Chart:
-        lines = []
-        for (name, eps), colour in zip(list(EPSILONS.items())[1:], "abc", strict=True):
-            theory = [(variance, (variance / (variance + eps)) ** 0.5) for variance in VARIANCES]
-            lines.append(ChartLine(f"eps {name}", runs.curve(variant, f"sizes {name}"), colour, connected=False))
-            lines.append(ChartLine(f"{name}, theory", theory, colour, dashed=True))
-        return Chart(title, "variance of x", "output's rms", lines, log_x=True, log_y=True)
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def dots(label: str, points: list[tuple[float, float]], position: int, of: int) -> lab.ChartLine:
+        shift = 0.1 * (position - (of - 1) / 2)
+        return lab.ChartLine(label, [(at + shift, y) for at, y in points], lab.COLORS[position], connected=False)
 
-    def dots(label: str, shares: list[tuple[float, float]], place: int, of: int) -> ChartLine:
-        beside = 0.1 * (place - (of - 1) / 2)
-        return ChartLine(label, [(at + beside, share) for at, share in shares], COLORS[place], connected=False)
-
-    shown = [
-        *(f"{whose} {dtype}" for whose in (*LIBRARIES, HAND) for dtype in HALVES),
-        f"{HAND} float32",
-    ]
+    sizes: list[lab.ChartLine] = []
+    for (name, eps), color in zip(list(EPSILONS.items())[1:], "abc", strict=True):
+        theory = [(variance, (variance / (variance + eps)) ** 0.5) for variance in VARIANCES]
+        sizes += lab.dots_and_theory(f"eps {name}", runs.curve(f"{PLAIN} float16", f"sizes {name}"), theory, color)
+    shown = [*(f"{by} {dtype}" for by in IMPLEMENTATIONS for dtype in HALVES), f"{PLAIN} float32"]
     kept = [
         dots(variant, [(at, runs.mean(variant, f"kept {name}")) for at, name in enumerate(EPSILONS)], i, len(shown))
         for i, variant in enumerate(shown)
     ]
     largest = []
-    for i, whose in enumerate((*LIBRARIES, HAND)):
-        finite = [(at, f"{whose} {dtype}") for at, dtype in enumerate(TYPES)]
+    for i, by in enumerate(IMPLEMENTATIONS):
+        finite = [(at, f"{by} {dtype}") for at, dtype in enumerate(DTYPES)]
         finite = [(at, variant) for at, variant in finite if max(runs.values(variant, "broken 1e-20")) == 0]
-        largest.append(dots(whose, [(at, max(runs.values(name, "largest 1e-20"))) for at, name in finite], i, 3))
-    title = "The largest of their numbers at 1e-20 (no dot: NaN)"
+        largest.append(dots(by, [(at, max(runs.values(name, "largest 1e-20"))) for at, name in finite], i, 3))
+    names, dtypes = list(EPSILONS), list(DTYPES)
+    value, title = "should be 0", "Largest output of a constant token at 1e-20 (no dot: NaN)"
     return [
-        Chart(
-            "Constant tokens that come out as zeros", "eps", "share", kept, categories=list(EPSILONS), y_from_zero=True
+        lab.Chart("Constant tokens that become zeros", "eps", "share", kept, categories=names, y_from_zero=True),
+        lab.Chart(title, "dtype", value, largest, categories=dtypes, y_from_zero=True),
+        lab.Chart(
+            "Plain code in float16 (no dot: NaN or 0)",
+            "variance of x",
+            "rms of the output",
+            sizes,
+            log_x=True,
+            log_y=True,
         ),
-        Chart(title, "type", "should be 0", largest, categories=list(TYPES), y_from_zero=True),
-        sizes(f"{HAND} float16", "By hand in float16 (no dot: NaN or zero)"),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=12,
     name="eps-and-precision",
     kind="exact",
-    statement=(
-        "Without eps a constant input gives NaN; 1e-5 survives it, 1e-20 vanishes in half precision and "
-        "protects nothing, and 0.1 distorts."
-    ),
+    statement="""Without eps a constant input gives NaN; 1e-5 prevents it, 1e-20 vanishes in half precision and
+        protects nothing, and 0.1 distorts.""",
     source="Notes on LayerNorm.",
-    design=(
-        "Constant tokens and random ones of 768 features through LayerNorm with each eps: normscope's, torch's, and "
-        "written by hand, in float32 and in both half precisions, float16 and bfloat16."
-    ),
-    rule=(
-        f"Supported if, for every seed: without eps all constant tokens become NaN in float32, in the layers and by "
-        f"hand; with 1e-5 all become zeros in every type, and of variance 1 comes size 1 within {NOTICED:.0%}; with "
-        f"1e-20 fewer than half become zeros in each half precision, by hand, in torch's layer and in normscope's; and "
-        f"with 0.1 the size is off by more than {NOTICED:.0%}."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": "Use 1e-5: smaller ones protect nothing in half precision, larger ones change what comes out.",
-        "contradicted": (
-            "Keep an eps of about 1e-5, though not all reasons given for it hold. Without eps a constant gives NaN "
-            "only if its mean comes out exactly; where the mean is rounded, as by hand in float32, its rounding error "
-            "is divided by its own size, comes out as size 1, and nobody notices. And whether 1e-20 protects depends "
-            "on the norm's steps as much as on the type: float16 cannot hold it, bfloat16 and float32 can. A layer "
-            "that computes in float32 and takes the mean away before it divides gives zeros. One that divides x and "
-            "its mean by the root of eps first, and subtracts then, as torch's does in half precision, is left with "
-            "their rounding: large numbers, which are finite and so are worse than NaN. The first two charts say which "
-            "is which."
-        ),
-        "inconclusive": "The figures are too near to the lines to tell.",
-    },
-    remark=(
-        "The notes say that half precision rounds 1e-20 to zero, of FP16 and BF16 alike. Only float16 does: bfloat16 "
-        "has the range of float32. But a type that can hold an eps is not yet a layer that is protected by it."
-    ),
-    revised="it counted NaN, not what is kept",
+    design="""Constant tokens and random ones of 768 features through LayerNorm with each eps: normscope's layer,
+        torch's layer, and the formula in plain code, in float32, float16 and bfloat16.""",
+    rule=f"""Supported if, for every seed: without eps all constant tokens become NaN in float32, in the layers and
+        in plain code; with 1e-5 all become zeros in every dtype, and variance 1 comes out with rms 1 within
+        {NOTICED:.0%}; with 1e-20 fewer than half become zeros in each half precision, in plain code, in torch's
+        layer and in normscope's; and with 0.1 the rms is off by more than {NOTICED:.0%}.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="Use 1e-5: smaller values protect nothing in half precision, larger ones change the output.",
+    contradicted="""Keep an eps of about 1e-5, though not all reasons given for it hold. Without eps a constant
+        gives NaN only if its mean is computed exactly. Where the mean is rounded, as by plain code in float32, the
+        rounding error is divided by its own magnitude and comes out with rms 1, silently. Whether 1e-20 protects
+        depends on the order of operations as much as on the dtype: float16 cannot represent it, bfloat16 and
+        float32 can. A layer that computes in float32 and subtracts the mean before it divides gives zeros. A layer
+        that first divides x and its mean by sqrt(eps) and then subtracts, as torch's does in half precision, is
+        left with their rounding errors: large finite values, which are worse than NaN. The first two charts show
+        which is which.""",
+    inconclusive="The metrics are too close to the thresholds to tell.",
+    remark="""The notes say that half precision rounds 1e-20 to zero, in FP16 and BF16 alike. Only float16 does:
+        bfloat16 has the range of float32. But a dtype that can represent an eps does not make a layer safe.""",
+    revised="it counted NaN, not what is preserved",
 )

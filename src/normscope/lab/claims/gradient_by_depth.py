@@ -1,46 +1,41 @@
-"""How much of the gradient arrives at the first block, with and without residuals and norms."""
+"""How much of the gradient reaches the first block, with and without residuals and norms."""
 
 from collections.abc import Mapping
 
 import torch
 
 from normscope.blocks.block import Block, BlockConfig, final_norm
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import COLORS, Chart, ChartLine
+from normscope.lab import toolkit as lab
 
 MLP_GAIN = 0.4 * 0.5 * 1.6
-"""What an MLP of four times the width does to a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by the
-ReLU, Glorot's 2 4d/(d + 4d) down. Attention to a lone token is two square maps, with a gain of one."""
+"""The factor of an MLP of four times the width on a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by
+the ReLU, Glorot's 2 4d/(d + 4d) down. Attention to a single token is two square maps, with a factor of one."""
 STACKS: Mapping[str, tuple[str, str, float]] = {
     "no residual": ("none", "none", MLP_GAIN),
     "one residual": ("single", "none", 1 + MLP_GAIN),
     "two residuals": ("pre", "none", (1 + 1) * (1 + MLP_GAIN)),
-    # With a norm before each branch, a branch's share of the gradient is its share of the stream: the stream's variance
-    # v grows to v + gain, the gradient's by 1 + gain/v, and the last norm divides by all that the stream has grown.
+    # With a norm before each branch, a branch's share of the gradient is its share of the residual stream: the stream's
+    # variance v grows to v + gain, the gradient's by 1 + gain/v, and the last norm divides by the growth of the stream.
     "norm, no residual": ("none", "rms", 1.0),
     "norm, two residuals": ("pre", "rms", 1.0),
 }
-"""Stacks of blocks: wiring, norm, and what theory says that a block multiplies the gradient's variance by."""
+"""Stacks of blocks: wiring, norm, and the theoretical factor per block on the variance of the gradient."""
 TWICE = 2.0
-"""How far a length may be off, either way, at any depth. Theory is of wide blocks; these are off by some hundredths a
-block, by their width and by chance, which adds up; where it explains what residuals do, lengths differ by thousands."""
+"""Allowed factor between a norm and its theory, at any depth. Theory is for wide blocks; these are off by some percent
+per block, which accumulates; where it explains the effect of residuals, the norms differ by thousands."""
 VANISHED = 1e-3
-COMPANY = 32
-"""Tokens that attend to each other, for which the theory of the lone one does not speak."""
+SEQUENCE = 32
+"""Tokens that attend to each other, for which the theory of single tokens does not hold."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     width, depths = budget.pick(quick=(128, [1, 4, 14]), full=(256, [1, 2, 4, 8, 16, 32]))
     common = {"width": width, "heads": 4, "vectors": 64, "depths": depths}
     return {name: {**common, "wiring": wiring, "norm": norm} for name, (wiring, norm, _) in STACKS.items()}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Random vectors through stacks of blocks, a random gradient back: its length at the start, as a share."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Send random vectors through stacks of blocks and a random gradient back; return the share that arrives."""
     torch.manual_seed(seed)
     config = BlockConfig(
         width=settings["width"],
@@ -55,132 +50,102 @@ def measure(settings: Settings, seed: int) -> Metrics:
     for weight in (weight for block in blocks for weight in block.parameters()):
         weight.requires_grad_(False)
 
-    def arrives(tokens: int) -> list[tuple[int, float]]:
+    def arriving(tokens: int) -> list[tuple[int, float]]:
         x = start = torch.randn(settings["vectors"] // tokens, tokens, settings["width"], requires_grad=True)
-        lengths = []
+        shares = []
         for depth, block in enumerate(blocks, start=1):
             x = block(x)
-            if depth in settings["depths"]:  # this deep, and no deeper: the last norm and back
+            if depth in settings["depths"]:  # the last norm and back, from this depth
                 y = last(x)
                 gradient = torch.randn_like(y)
                 (found,) = torch.autograd.grad(y, start, gradient, retain_graph=True)
-                lengths.append((depth, (found.norm() / gradient.norm()).item()))
-        return lengths
+                shares.append((depth, (found.norm() / gradient.norm()).item()))
+        return shares
 
-    return {"arrives": arrives(1), "in_company": arrives(COMPANY) if settings["norm"] != "none" else []}
+    return {"arrives": arriving(1), "in_company": arriving(SEQUENCE) if settings["norm"] != "none" else []}
 
 
-def questions(budget: Budget) -> list[Question]:
-    def as_theory(name: str) -> Question:
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def theory(name: str) -> lab.Question:
         factor = STACKS[name][2] ** 0.5
-
-        def off(runs: BySeed) -> float:
-            return max(_apart(got, factor**depth) for depth, got in runs[name]["arrives"])
-
-        text = f"{name}: at every depth the gradient's length is {factor:.3g}^depth, within a factor of {TWICE:g}"
-        return Question(text, off, TWICE, "below", "times", every_seed=True)
-
-    def deepest(runs: BySeed) -> float:
-        return float(runs["no residual"]["arrives"][-1][1])
-
-    def alike(runs: BySeed) -> float:
-        lengths = [float(length) for _, length in runs["norm, two residuals"]["in_company"]]
-        return max(_apart(length, lengths[0]) for length in lengths)
-
-    return [
-        *(as_theory(name) for name in STACKS),
-        Question(
-            "no residual, no norm: of the deepest stack less than a thousandth arrives",
-            deepest,
-            VANISHED,
-            "below",
-            every_seed=True,
-        ),
-        Question(
-            f"norm, two residuals, {COMPANY} tokens: at every depth it is as in a single block, within a factor of 2",
-            alike,
+        text = f"{name}: at every depth the gradient norm is {factor:.3g}^depth, within a factor of {TWICE:g}"
+        return lab.largest(
+            text,
+            lambda run: max(_factor_between(got, factor**depth) for depth, got in run["arrives"]),
             TWICE,
-            "below",
-            "times",
-            every_seed=True,
-        ),
+            [name],
+            unit="times",
+        )
+
+    def unchanged(run: lab.Metrics) -> float:
+        norms = [float(norm) for _, norm in run["in_company"]]
+        return max(_factor_between(norm, norms[0]) for norm in norms)
+
+    vanishes = "no residual, no norm: less than a thousandth arrives from the deepest stack"
+    constant = f"norm, two residuals, {SEQUENCE} tokens: at every depth it is that of one block, within a factor of 2"
+    return [
+        *(theory(name) for name in STACKS),
+        lab.largest(vanishes, lambda run: run["arrives"][-1][1], VANISHED, ["no residual"]),
+        lab.largest(constant, unchanged, TWICE, ["norm, two residuals"], unit="times"),
     ]
 
 
-def _apart(one: float, other: float) -> float:
-    """How many times as large the larger one is."""
+def _factor_between(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     def theory(factor: float) -> list[tuple[float, float]]:
         return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
 
-    def dots(name: str, metric: str, label: str, colour: str, beside: float = 0.0) -> ChartLine:
-        points, reach = runs.curve(name, metric), runs.band(name, metric)
-        return ChartLine(label, points, colour, connected=False, interval=reach, interval_label=OF_SEEDS, offset=beside)
+    def dots(name: str, metric: str, label: str, color: str, offset: float = 0.0) -> lab.ChartLine:
+        return lab.seed_band(label, runs, name, metric, color, connected=False, offset=offset)
 
-    alone: list[ChartLine] = []
-    company: list[ChartLine] = []
-    for (name, (_, norm, factor)), colour in zip(STACKS.items(), COLORS, strict=False):
+    single: list[lab.ChartLine] = []
+    sequence: list[lab.ChartLine] = []
+    for (name, (_, norm, factor)), color in zip(STACKS.items(), lab.COLORS, strict=False):
         if norm == "none" or name == "norm, two residuals":
-            alone.append(dots(name, "arrives", name, colour))
-            alone.append(ChartLine(f"{name}, theory", theory(factor), colour, dashed=True))
+            single.append(dots(name, "arrives", name, color))
+            single.append(lab.ChartLine(f"{name}, theory", theory(factor), color, dashed=True))
         if norm != "none":
             label = name.removeprefix("norm, ")
-            place = len(company)  # side by side
-            company.append(dots(name, "arrives", f"{label}, lone", colour, 6.0 * place - 9))
-            company.append(dots(name, "in_company", f"{label}, {COMPANY} tokens", "ab"[place // 2], 6.0 * place - 3))
-    company.append(ChartLine("theory, lone", theory(1.0), "h", dashed=True))
+            i = len(sequence)  # side by side
+            sequence.append(dots(name, "arrives", f"{label}, single token", color, 6.0 * i - 9))
+            sequence.append(dots(name, "in_company", f"{label}, {SEQUENCE} tokens", "ab"[i // 2], 6.0 * i - 3))
+    sequence.append(lab.ChartLine("theory, single token", theory(1.0), "h", dashed=True))
     return [
-        Chart("Length of the gradient at the first block", "blocks", "first / last", alone, log_y=True),
-        Chart("The same with norms", "blocks", "first / last", company, y_from_zero=True),
+        lab.Chart("Gradient norm at the first block", "blocks", "first / last", single, log_y=True),
+        lab.Chart("The same with norms", "blocks", "first / last", sequence, y_from_zero=True),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=24,
     name="gradient-by-depth",
     kind="exact",
-    statement=(
-        "Without residuals and norms the gradient that reaches the first block vanishes exponentially with depth. "
-        "Residuals alone make it grow exponentially. Norms keep it alike at every depth, with residuals and, for lone "
-        "tokens, without."
-    ),
-    source=(
-        "Notes on residuals, which say that with two of them a block the gradient stays strong through hundreds of "
-        "layers; He et al. 2016, “Identity Mappings in Deep Residual Networks”; Xiong et al. 2020, “On Layer "
-        "Normalization in the Transformer Architecture”."
-    ),
-    design=(
-        "normscope's blocks with ReLU and Glorot's weights, one to fourteen deep (32 with the full budget): random "
-        "vectors in, a random gradient back from behind the last norm, and how long it is at the first block's input. "
-        "Lone tokens first, of which theory knows the factor a block; then 32 that attend to each other, where it does "
-        "not."
-    ),
-    rule=(
-        f"Supported if, for every seed and at every depth, the length is within a factor of {TWICE:g} of theory's in "
-        f"every stack of lone tokens, and of a single block's in pre-norm blocks with {COMPANY} tokens; and if less "
-        "than a thousandth is left by the deepest stack without residuals and norms."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "Residuals keep the gradient from vanishing, but alone they make it explode, more slowly with one a block "
-            "than with two. It takes a norm too, and pre-norm has both. With norms, the length of the gradient is no "
-            "reason for residuals as far as a lone token goes: whatever its deep stack suffers from without them, it "
-            "is not that. For tokens that attend to each other this was not asked; see the second chart."
-        ),
-        "contradicted": "Blocks do not treat gradients as the theory of random weights says; see which part fails.",
-        "inconclusive": "The blocks are too small to tell.",
-    },
-    remark=(
-        "The notes write the gradient through a block as 1 + f′, and conclude that it cannot vanish. By the same "
-        f"formula it can explode; what prevents that is the norm. What {COMPANY} tokens get with norms and without "
-        "residuals is in the second chart and in no question, since neither the notes nor theory say what it should be."
-    ),
-    revised="10% a block allows a factor of 3.8",
+    statement="""Without residuals and norms the gradient that reaches the first block vanishes exponentially with
+        depth. Residuals alone make it grow exponentially. Norms keep it constant with depth, with residuals and,
+        for single tokens, without.""",
+    source="""Notes on residuals, which say that with two of them per block the gradient stays strong through
+        hundreds of layers; He et al. 2016, “Identity Mappings in Deep Residual Networks”; Xiong et al. 2020, “On
+        Layer Normalization in the Transformer Architecture”.""",
+    design="""normscope's blocks with ReLU and Glorot's initialization, one to fourteen deep (32 with the full
+        budget): random vectors in, a random gradient back from after the last norm, and its norm at the first
+        block's input. First for single tokens, for which theory gives the factor per block; then for 32 tokens that
+        attend to each other, for which it does not.""",
+    rule=f"""Supported if, for every seed and at every depth, the gradient norm is within a factor of {TWICE:g} of
+        theory in every stack of single tokens, and of a single block's in pre-norm blocks with {SEQUENCE} tokens;
+        and if less than a thousandth is left by the deepest stack without residuals and norms.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""Residuals keep the gradient from vanishing, but alone they make it explode, more slowly with one
+        per block than with two. It takes a norm too, and pre-norm has both. With norms, the gradient norm is no
+        argument for residuals as far as single tokens go: whatever harms a deep stack without residuals, it is not
+        that. For tokens that attend to each other this was not asked; see the second chart.""",
+    contradicted="Blocks do not treat gradients as the theory of random weights says; see which part fails.",
+    inconclusive="The blocks are too small to tell.",
+    remark=f"""The notes write the gradient through a block as 1 + f′, and conclude that it cannot vanish. By the
+        same formula it can explode; the norm prevents that. The gradient of {SEQUENCE} tokens with norms and
+        without residuals is in the second chart but in no question, because neither the notes nor theory predict
+        it.""",
+    revised="a tolerance of 10% per block allows a factor of 3.8",
 )

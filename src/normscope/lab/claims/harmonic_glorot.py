@@ -1,4 +1,4 @@
-"""Glorot's variance: the harmonic mean of what either direction wants, and so what neither gets."""
+"""Glorot's variance is the harmonic mean of what the forward and the backward pass need, so neither gets it."""
 
 import statistics
 from collections.abc import Callable, Mapping
@@ -7,152 +7,125 @@ import torch
 
 from normscope.blocks.initialization import GLOROT_CORRECTED
 from normscope.blocks.linear import Linear
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import Chart, ChartLine
+from normscope.lab import toolkit as lab
 
 RATIOS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
-"""Of the width that comes out to the width that goes in."""
+"""Output width divided by input width."""
 THEORY: Mapping[str, Callable[[float], float]] = {
     "forward": lambda ratio: 2 / (1 + ratio),
     "backward": lambda ratio: 2 * ratio / (1 + ratio),
     "pair": lambda ratio: 4 * ratio / (1 + ratio) ** 2,
 }
-"""What a layer, or a layer and one back, does to the variance."""
+"""The factor on the variance of one layer, or of a layer followed by one with the reverse shape."""
 ROUNDING = 1e-12
-"""Of numbers with sixteen digits."""
+"""Relative, in float64."""
 TOLERANCE = 0.05
-"""Of a measured factor: what chance does to a layer of many thousand weights is about a hundredth."""
+"""Relative error of a measured factor; sampling noise of a layer with many thousand weights is about 1%."""
 CLEARLY_OFF = 0.2
-"""A layer that is off by this leaves a tenth of the variance after ten of its kind, or has made it six times as large.
-Theory says (r - 1)/(r + 1) where one width is r times the other: a third for twice as wide."""
+"""Ten layers that are off by this much leave a tenth of the variance, or multiply it by six. Theory says
+(r - 1)/(r + 1) for widths of ratio r: a third for twice as wide."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     return {"layer": {"narrow": 240, "samples": budget.pick(quick=512, full=2048)}}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Layers of all ratios: their variances forward and backward, and of a layer up and another back down."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Measure the variance factor of layers of all ratios: forward, backward, and over a pair of layers."""
     torch.manual_seed(seed)
     narrow, samples = settings["narrow"], settings["samples"]
     forward, backward, pair, errors = [], [], [], []
     for ratio in RATIOS:
         d_in, d_out = round(narrow * max(1, 1 / ratio)), round(narrow * max(1, ratio))
-        errors.append(
-            GLOROT_CORRECTED.std("input", d_in, d_out, 1) ** 2 / statistics.harmonic_mean([1 / d_in, 1 / d_out]) - 1
-        )
-        there, back = (
+        variance = GLOROT_CORRECTED.std("input", d_in, d_out, 1) ** 2
+        errors.append(variance / statistics.harmonic_mean([1 / d_in, 1 / d_out]) - 1)
+        up, down = (
             Linear(*shape, bias=False, init=GLOROT_CORRECTED).requires_grad_(False)
             for shape in ((d_in, d_out), (d_out, d_in))
         )
         x = torch.randn(samples, d_in, requires_grad=True)
-        y = there(x)
+        y = up(x)
         gradient = torch.randn_like(y)
         y.backward(gradient)
         assert x.grad is not None
-        forward.append((ratio, _size(y) / _size(x)))
-        backward.append((ratio, _size(x.grad) / _size(gradient)))
-        pair.append((ratio, _size(back(y)) / _size(x)))
-    return {
-        "harmonic_error": max(map(abs, errors)),
-        "forward": forward,
-        "backward": backward,
-        "pair": pair,
-    }
+        forward.append((ratio, _mean_square(y) / _mean_square(x)))
+        backward.append((ratio, _mean_square(x.grad) / _mean_square(gradient)))
+        pair.append((ratio, _mean_square(down(y)) / _mean_square(x)))
+    return {"harmonic_error": max(map(abs, errors)), "forward": forward, "backward": backward, "pair": pair}
 
 
-def _size(x: torch.Tensor) -> float:
+def _mean_square(x: torch.Tensor) -> float:
     return x.detach().square().mean().item()
 
 
-def questions(budget: Budget) -> list[Question]:
-    def off_theory(runs: BySeed) -> float:
-        return max(
-            float(abs(got / theory(ratio) - 1)) for way, theory in THEORY.items() for ratio, got in runs["layer"][way]
-        )
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def theory_error(layer: lab.Metrics) -> float:
+        return max(float(abs(got / theory(ratio) - 1)) for way, theory in THEORY.items() for ratio, got in layer[way])
 
-    def changes(runs: BySeed, *, square: bool) -> list[float]:
-        """How far from one the factors are, in both directions, of layers with equal widths or of all others."""
-        both = [*runs["layer"]["forward"], *runs["layer"]["backward"]]
+    def changes(layer: lab.Metrics, *, square: bool) -> list[float]:
+        """Distances of the factors from 1, in both directions, for equal widths or for all others."""
+        both = [*layer["forward"], *layer["backward"]]
         return [abs(factor - 1) for ratio, factor in both if (ratio == 1) is square]
 
-    def harmonic(runs: BySeed) -> float:
-        return float(runs["layer"]["harmonic_error"])
-
-    identity = "2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out, at every ratio of widths"
-    theory = f"forward, backward and over a pair, the variance's factor is within {TOLERANCE:.0%} of theory"
-    equal = f"equal widths: both directions keep their variance to within {TOLERANCE:.0%}"
-    unequal = f"unequal widths: both directions are off by more than {CLEARLY_OFF:.0%}, at every ratio"
     return [
-        Question(identity, harmonic, ROUNDING, "below", every_seed=True),
-        Question(theory, off_theory, TOLERANCE, "below", every_seed=True),
-        Question(equal, lambda runs: max(changes(runs, square=True)), TOLERANCE, "below", every_seed=True),
-        Question(unequal, lambda runs: min(changes(runs, square=False)), CLEARLY_OFF, "above", every_seed=True),
+        lab.largest(
+            "2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out, at every ratio of widths",
+            "harmonic_error",
+            ROUNDING,
+        ),
+        lab.largest(
+            f"forward, backward and over a pair, the variance factor is within {TOLERANCE:.0%} of theory",
+            theory_error,
+            TOLERANCE,
+        ),
+        lab.largest(
+            f"equal widths: both directions preserve the variance to within {TOLERANCE:.0%}",
+            lambda layer: max(changes(layer, square=True)),
+            TOLERANCE,
+        ),
+        lab.smallest(
+            f"unequal widths: both directions are off by more than {CLEARLY_OFF:.0%}, at every ratio",
+            lambda layer: min(changes(layer, square=False)),
+            CLEARLY_OFF,
+        ),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ratios = [2 ** (i / 8) for i in range(-24, 25)]
 
-    def both(label: str, way: str, colour: str) -> list[ChartLine]:
-        return [
-            ChartLine(label, runs.curve("layer", way), colour, connected=False),
-            ChartLine(f"{label}, theory", [(ratio, THEORY[way](ratio)) for ratio in ratios], colour, dashed=True),
-        ]
+    def lines(label: str, way: str, color: str) -> list[lab.ChartLine]:
+        theory = [(ratio, THEORY[way](ratio)) for ratio in ratios]
+        return lab.dots_and_theory(label, runs.curve("layer", way), theory, color)
 
-    kept = [("kept", 1.0)]
-    x_label, y_label = "width out / width in", "variance after / before"
-    lines = both("forward", "forward", "a") + both("backward", "backward", "b")
-    pair = both("up and down", "pair", "c")
-    return [
-        Chart(
-            "What one layer does to the variance",
-            x_label,
-            y_label,
-            lines,
-            reference_lines=kept,
-            log_x=True,
-            y_from_zero=True,
-        ),
-        Chart("A layer and one back", x_label, y_label, pair, reference_lines=kept, log_x=True, y_from_zero=True),
-    ]
+    def chart(title: str, drawn: list[lab.ChartLine]) -> lab.Chart:
+        x_label, y_label, preserved = "output width / input width", "variance after / before", [("preserved", 1.0)]
+        return lab.Chart(title, x_label, y_label, drawn, reference_lines=preserved, log_x=True, y_from_zero=True)
+
+    one_layer = lines("forward", "forward", "a") + lines("backward", "backward", "b")
+    return [chart("Variance factor of one layer", one_layer), chart("Up and back down", lines("pair", "pair", "c"))]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=2,
     name="harmonic-glorot",
     kind="exact",
-    statement=(
-        "Glorot's variance 2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out; where the widths differ, it "
-        "keeps the variance neither forward nor backward."
-    ),
-    source=(
-        "Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
-        "neural networks”."
-    ),
-    design=(
-        "normscope's Linear, cut at three sigma and corrected for it, with one width one to eight times "
-        "the other: a random signal forward, a random gradient backward, and a signal through a layer and one back."
-    ),
-    rule=(
-        "Supported if, for every seed and ratio, the identity holds to rounding, the measured factors are theory's, "
-        f"and only equal widths keep the variance: all others are off by more than {CLEARLY_OFF:.0%} both ways."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "The compromise is exact only for square layers. One that widens fourfold, as an MLP's first does, shrinks "
-            "the signal and enlarges the gradient, and the one back does the opposite; but the two do not cancel: the "
-            "pair shrinks both, by 4 r/(1 + r)², which is 0.64 for fourfold. Without a norm or a residual a stack of "
-            "such pairs fades. A variance of 1/sqrt(d_in d_out), the geometric mean, would cancel over the pair."
-        ),
-        "contradicted": "normscope's Glorot does not do what its formula says; do not rely on it.",
-        "inconclusive": "The layers are too small to tell.",
-    },
+    statement="""Glorot's variance 2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out; where the widths
+        differ, it preserves the variance neither forward nor backward.""",
+    source="""Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep
+        feedforward neural networks”.""",
+    design="""normscope's Linear, truncated at three sigma and corrected for it, with one width one to eight times
+        the other: a random signal forward, a random gradient backward, and a signal through a layer and one of the
+        reverse shape.""",
+    rule=f"""Supported if, for every seed and ratio, the identity holds up to rounding, the measured factors match
+        theory, and only equal widths preserve the variance: all others are off by more than {CLEARLY_OFF:.0%} in
+        both directions.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""The compromise is exact only for square layers. A layer that widens fourfold, as the first of an
+        MLP does, shrinks the signal and enlarges the gradient, and the layer back down does the opposite. The two
+        do not cancel: the pair shrinks both by 4 r/(1 + r)², which is 0.64 for r = 4, so a stack of such pairs
+        without norms or residuals fades. A variance of 1/sqrt(d_in d_out), the geometric mean, would cancel over
+        the pair.""",
+    contradicted="normscope's Glorot does not do what its formula says; do not rely on it.",
+    inconclusive="The layers are too small to tell.",
 )

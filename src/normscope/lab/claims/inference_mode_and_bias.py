@@ -1,35 +1,31 @@
 """Inference mode saves memory and time, and a model without biases has fewer parameters and about the same loss."""
 
-from collections.abc import Callable, Mapping
-
 import torch
 
-from normscope.lab.budget import Budget, get_budget
-from normscope.lab.claim import Claim, LRTuning, Settings
-from normscope.lab.report.charts import differences, interval_dots
-from normscope.lab.statistics import confidence_interval
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.grad_modes import relative_kept, relative_peaks, relative_times
 from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, build_gpt, train_text
 from normscope.lab.trials.text_sources import load_text
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import COLORS, Chart
 
 MODELS = {"with biases": True, "without biases": False}
 SEQUENCES = (1, 8, 32)
 ASKED = 8
-"""Sequences of the batch that is asked about, as many as in training."""
+"""Batch size of the questions, as in training."""
 SAVES = 0.95
-"""Of time or memory: what saves less than a twentieth is not worth a line of code."""
+"""Of time or memory: saving less than 5% is not worth a line of code."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     common = {**SMALL_GPT, "preset": "gpt2", "steps": budget.pick(quick=260, full=4000)}
     return {name: {**common, "model": {**SMALL_GPT["model"], "bias": bias}} for name, bias in MODELS.items()}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Train; and put a model of the same kind through its modes."""
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    return lab.LRTuning((1e-3, 3e-3, 1e-2), seeds=budget.pick(quick=1, full=3))
+
+
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Train, and run a model of the same kind in each gradient mode."""
     text = load_text(settings["text"])
     model = build_gpt(settings, text, seed).eval()
     batches = [torch.randint(text.vocab_size, (sequences, model.config.context)) for sequences in SEQUENCES]
@@ -41,114 +37,83 @@ def measure(settings: Settings, seed: int) -> Metrics:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
+def questions(budget: lab.Budget) -> list[lab.Question]:
     at = SEQUENCES.index(ASKED)
 
-    def share(metric: str) -> Callable[[BySeed], float]:
-        return lambda runs: sum(float(runs[name][metric][at]["inference_mode"]) for name in MODELS) / len(MODELS)
+    def share(text: str, metric: str, every_seed: bool) -> lab.Question:
+        def effect(runs: lab.BySeed) -> float:
+            return sum(float(runs[name][metric][at]["inference_mode"]) for name in MODELS) / len(MODELS)
 
-    def share_of_parameters(runs: BySeed) -> float:
+        than = f"at most {SAVES} of that with gradients enabled"
+        return lab.Question(f"{text} is {than}", effect, SAVES, "below", every_seed=every_seed)
+
+    def parameters(runs: lab.BySeed) -> float:
         return float(runs["without biases"]["parameters"] / runs["with biases"]["parameters"])
 
-    def lost(runs: BySeed) -> float:
-        return float(runs["without biases"]["loss"] - runs["with biases"]["loss"])
-
-    than = f"at most {SAVES} of that with gradients on"
+    fewer, loss = "without biases there are fewer parameters, as a share", "without biases the loss is at most"
+    pair = "without biases", "with biases"
     return [
-        Question(f"in inference mode the time of a forward pass is {than}", share("times"), SAVES, "below"),
+        share("in inference mode the time of a forward pass", "times", False),
         # Memory is counted, not timed: it is the same every time, or something is wrong.
-        Question(f"its peak of memory is {than}", share("peaks"), SAVES, "below", every_seed=True),
-        Question(f"what it keeps in memory afterwards is {than}", share("kept"), SAVES, "below", every_seed=True),
-        Question(
-            "without biases there are fewer parameters, as a share", share_of_parameters, 1.0, "below", every_seed=True
-        ),
-        Question(
-            f"without biases the loss is at most {TEXT_MARGIN} nats higher", lost, TEXT_MARGIN, "below", unit="nats"
-        ),
+        share("its peak memory", "peaks", True),
+        share("the memory it keeps afterwards", "kept", True),
+        lab.Question(fewer, parameters, 1.0, "below", every_seed=True),
+        lab.difference(f"{loss} {TEXT_MARGIN} nats higher", *pair, threshold=TEXT_MARGIN, side="below"),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def chart(title: str, named: Mapping[str, tuple[str, str]]) -> Chart:
-        """Figures in modes, by the names of their lines."""
-        lines = []
-        for i, (label, (metric, mode)) in enumerate(named.items()):
-            found = [
-                confidence_interval([metrics[metric][at][mode] for name in MODELS for metrics in runs.metrics[name]])
-                for at in range(len(SEQUENCES))
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def chart(title: str, named: dict[str, tuple[str, str]]) -> lab.Chart:
+        """Metrics in gradient modes, by legend entry."""
+        values = {
+            label: [
+                [run[metric][at][mode] for name in MODELS for run in runs.metrics[name]] for at in range(len(SEQUENCES))
             ]
-            shifted = [(place + 0.12 * (i - (len(named) - 1) / 2), interval) for place, interval in enumerate(found)]
-            lines.append(interval_dots(label, shifted, COLORS[i]))
+            for label, (metric, mode) in named.items()
+        }
         names = [f"{sequences} x {SMALL_GPT['model']['context']}" for sequences in SEQUENCES]
-        levels = [("gradients on", 1.0)]
-        return Chart(title, "sequences x tokens", "share", lines, levels, names, y_from_zero=True)
+        axes, enabled = ("sequences x tokens", "share"), [("gradients enabled", 1.0)]
+        return lab.interval_categories(title, *axes, values, names, reference_lines=enabled, y_from_zero=True)
 
     both = ("no_grad", "inference_mode")
-    words = {"peaks": "peak", "kept": "kept after it"}
-
-    lost = {"difference": [("without biases", "with biases")]}
+    words = {"peaks": "peak", "kept": "kept afterwards"}
+    pair = {"difference": [("without biases", "with biases")]}
+    title, margin = "Loss without biases minus loss with them, paired by seed", [("the margin", TEXT_MARGIN)]
+    model = ["GPT-2 of two blocks"]
     return [
         chart("Time of a forward pass", {mode: ("times", mode) for mode in both}),
         chart("Memory", {f"{mode}, {words[metric]}": (metric, mode) for metric in words for mode in both}),
-        differences(
-            "Loss without biases minus loss with them, seed by seed",
-            "model",
-            "nats a byte",
-            runs,
-            "loss",
-            lost,
-            ["GPT-2 of two blocks"],
-            asked=questions(get_budget("quick")),
-            levels=[("the margin", TEXT_MARGIN)],
-        ),
+        lab.differences(title, "model", "nats per byte", runs, "loss", pair, model, questions, reference_lines=margin),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=29,
     name="inference-mode-and-bias",
     kind="measured",
-    statement=(
-        f"Inference mode saves memory and time over a pass with gradients on; a model without biases has fewer "
-        f"parameters and a loss that is at most {TEXT_MARGIN} nats a byte higher."
-    ),
-    source=(
-        "Notes on residuals, which also say that training is more stable without biases, as in Llama and PaLM; "
-        "Chowdhery et al. 2022, “PaLM: Scaling Language Modeling with Pathways”."
-    ),
-    design=(
-        "A GPT-2 of two blocks on the text, with all biases and with none, the norms' included. Each is put through "
-        "forward passes with gradients on, under no_grad and in inference mode, in turns, of which the least time "
-        "counts. Of memory there are two figures, both without the parameters: the peak, from torch's profiler, which "
-        "notes every piece that is taken and given back; and what is kept when the pass is done, logits and all that "
-        "autograd holds for a backward pass. Asked about are batches as in training, of both models together."
-    ),
-    rule=(
-        f"Supported if the interval of inference mode's time is below {SAVES} of that with gradients on, its peak of "
-        f"memory and what it keeps always are, parameters are always fewer without biases, and the interval of what "
-        f"that costs in loss is below {TEXT_MARGIN} nats."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    tuning=lambda budget: LRTuning(lrs=(1e-3, 3e-3, 1e-2), seeds=budget.pick(quick=1, full=3)),
-    meaning={
-        "supported": (
-            "Evaluate and generate in inference mode. Above all it keeps nothing for a backward pass; at the peak it "
-            "saves less than that, because the widest layer's numbers are needed in every mode. And biases can be left "
-            f"out by whoever does not mind {TEXT_MARGIN} nats a byte: the loss without them is within "
-            "that margin. By how "
-            "much, and whether it can be told from none at all, is in the table."
-        ),
-        "contradicted": "A part of it does not hold; the table says which. The others are still good advice.",
-        "inconclusive": "A part of it cannot be told from chance; the table says which.",
-    },
-    remark=(
-        "The charts show no_grad as well, which differs from inference mode in the bookkeeping of views and versions "
-        "only. How much time is saved depends on the machine and on the size of the batch. It is usually said that "
-        "the loss is equal without biases; no experiment can show that, only that the difference is within a margin. "
-        "That training is more stable without biases, as the notes say, is not tested here."
-    ),
-    revised="a part of its design",
+    statement=f"""Inference mode saves memory and time over a pass with gradients enabled; a model without biases
+        has fewer parameters and a loss that is at most {TEXT_MARGIN} nats per byte higher.""",
+    source="""Notes on residuals, which also say that training is more stable without biases, as in Llama and PaLM;
+        Chowdhery et al. 2022, “PaLM: Scaling Language Modeling with Pathways”.""",
+    design="""A GPT-2 of two blocks on the text, with all biases and with none, those of the norms included. Each
+        runs forward passes with gradients enabled, under no_grad and in inference mode, in turns; the minimum time
+        counts. There are two memory metrics, both without the parameters: the peak, from torch's profiler, which
+        records every allocation; and what is kept after the pass, logits and everything that autograd holds for a
+        backward pass. The questions are about batches as in training, averaged over both models.""",
+    rule=f"""Supported if the interval of inference mode's time is below {SAVES} of that with gradients enabled, its
+        peak memory and what it keeps always are, there are always fewer parameters without biases, and the interval
+        of the increase in loss is below {TEXT_MARGIN} nats.""",
+    experiment=lab.Experiment(variants, measure, questions, charts, tuning),
+    supported=f"""Evaluate and generate in inference mode. Above all it keeps nothing for a backward pass; it saves
+        less at the peak, because the activations of the widest layer are needed in every mode. Biases can be
+        omitted if {TEXT_MARGIN} nats per byte do not matter: the loss without them is within "
+            "that margin. The table
+        shows the difference, and whether it can be distinguished from zero.""",
+    contradicted="Part of it does not hold; the table says which. The rest is still good advice.",
+    inconclusive="Part of it cannot be distinguished from seed noise; the table says which.",
+    remark="""The charts also show no_grad, which differs from inference mode only in view and version tracking. The
+        time saved depends on the machine and the batch size. The loss is usually said to be equal without biases;
+        no experiment can show that, only that the difference is within a margin. That training is more stable
+        without biases, as the notes say, is not tested here.""",
+    revised="part of its design",
 )

@@ -1,26 +1,20 @@
-"""How much the scale of the first weights matters, with pre-norm and with post-norm."""
+"""How much the scale of the initialization matters, with pre-norm and with post-norm."""
 
 import statistics
-from collections.abc import Mapping
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, LRTuning, Settings
-from normscope.lab.report.charts import by_number
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, train_text
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Question
-from normscope.render.chart import Chart, ChartLine
 
 USUAL = 1.0
 WIRINGS = ("pre", "post")
 
-FEW_RATES = (4e-3, 8e-3, 2e-2, 7e-2, 3e-1)
-"""Closer to one another where they are small: a little above its best rate post-norm learns next to nothing."""
-MORE_RATES = (1e-3, 2e-3, *FEW_RATES, 1.0, 3.0)
-"""Longer training wants smaller ones, and larger weights larger ones."""
+FEW_LRS = (4e-3, 8e-3, 2e-2, 7e-2, 3e-1)
+"""Denser where they are small: slightly above its best learning rate, post-norm learns almost nothing."""
+MORE_LRS = (1e-3, 2e-3, *FEW_LRS, 1.0, 3.0)
+"""Longer training needs smaller learning rates, larger weights need larger ones."""
 
 
-def scales(budget: Budget) -> tuple[float, ...]:
+def scales(budget: lab.Budget) -> tuple[float, ...]:
     """As far above the usual scale as below it."""
     return budget.pick(quick=(0.1, 0.3, 1.0, 3.0, 10.0), full=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0))
 
@@ -29,8 +23,8 @@ def name(wiring: str, scale: float) -> str:
     return f"{wiring} {scale:g}"
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
-    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # so that every scale can try every rate
+def variants(budget: lab.Budget) -> lab.Variants:
+    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # small enough to try every lr at every scale
     wide = {**SMALL_GPT["model"], "width": 48}
     depth, model = budget.pick(quick=(4, narrow), full=(6, wide))
     return {
@@ -45,100 +39,78 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def rise(runs: BySeed, wiring: str, wrong: tuple[float, ...]) -> float:
-    """By how much the loss is above that at the usual scale, on average over others; a fall is a rise below zero."""
+def rise(runs: lab.BySeed, wiring: str, wrong: tuple[float, ...]) -> float:
+    """How far the mean loss over the wrong scales is above the loss at the usual scale."""
     losses = [float(runs[name(wiring, scale)]["loss"]) for scale in wrong]
     return statistics.fmean(losses) - float(runs[name(wiring, USUAL)]["loss"])
 
 
-def questions(budget: Budget) -> list[Question]:
-    def steeper(side: str, wrong: tuple[float, ...]) -> Question:
-        def effect(runs: BySeed) -> float:
-            return rise(runs, "post", wrong) - rise(runs, "pre", wrong)
-
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def steeper(side: str, wrong: tuple[float, ...]) -> lab.Question:
         text = (
-            f"first weights too {side}, {min(wrong):g} to {max(wrong):g} times the usual: over its loss at the usual "
-            f"scale post-norm rises by at least {TEXT_MARGIN} nats more than pre-norm, on average"
+            f"initial weights too {side}, {min(wrong):g} to {max(wrong):g} times the usual scale: post-norm's loss "
+            f"rises by at least {TEXT_MARGIN} nats more than pre-norm's, on average"
         )
-        return Question(text, effect, threshold=TEXT_MARGIN, unit="nats")
+        return lab.Question(
+            text, lambda runs: rise(runs, "post", wrong) - rise(runs, "pre", wrong), TEXT_MARGIN, unit="nats"
+        )
 
     above = tuple(scale for scale in scales(budget) if scale > USUAL)
     below = tuple(scale for scale in scales(budget) if scale < USUAL)
     return [steeper("large", above), steeper("small", below)]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     numbers = sorted({float(variant.split()[1]) for variant in runs.variants})
     lines = {f"{wiring}-norm": {scale: name(wiring, scale) for scale in numbers} for wiring in WIRINGS}
-    x_label = "all first weights, times"
+    x_label = "scale of all initial weights"
     lrs = [
-        ChartLine(label, [(scale, runs.lrs[variant]) for scale, variant in found.items()], colour, dots=True)
-        for (label, found), colour in zip(lines.items(), "ab", strict=True)
+        lab.ChartLine(label, [(scale, runs.lrs[variant]) for scale, variant in found.items()], color, dots=True)
+        for (label, found), color in zip(lines.items(), "ab", strict=True)
     ]
     return [
-        by_number("Loss by the scale of the first weights", x_label, "nats a byte", runs, "loss", lines, log_x=True),
-        Chart("The learning rate that suits it best", x_label, "lr", lrs, log_x=True, log_y=True),
+        lab.by_number("Loss by initialization scale", x_label, "nats per byte", runs, "loss", lines, log_x=True),
+        lab.Chart("Tuned learning rate", x_label, "learning rate", lrs, log_x=True, log_y=True),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=5,
     name="init-scale-sensitivity",
     kind="trained",
-    statement="Pre-norm transformers are less sensitive to the scale of their first weights than post-norm ones.",
-    source=(
-        "Notes on initialization, which say it of pre-norm; Xiong et al. 2020, “On Layer Normalization in the "
-        "Transformer Architecture”."
+    statement="Pre-norm transformers are less sensitive to the scale of their initialization than post-norm ones.",
+    source="""Notes on initialization, which say it of pre-norm; Xiong et al. 2020, “On Layer Normalization in the
+        Transformer Architecture”.""",
+    design="""A GPT of four narrow blocks on the text (six wider ones with the full budget) whose initial matrices,
+        embedding and head included, are all multiplied by 0.1 to 10 (0.01 to 100). The learning rate is tuned for
+        every scale, so that only what tuning cannot compensate is compared. The cost of a wrong scale is how far
+        the loss is above that at the usual scale, averaged over the scales that are too large, and over those that
+        are too small.""",
+    rule=f"""Supported if the interval of post-norm's cost minus pre-norm's is above {TEXT_MARGIN} nats for "
+        "weights
+        that are too large and for weights that are too small.""",
+    experiment=lab.Experiment(
+        variants,
+        train_text,
+        questions,
+        charts,
+        lambda budget: lab.LRTuning(budget.pick(quick=FEW_LRS, full=MORE_LRS), seeds=2),
     ),
-    design=(
-        "A GPT of four narrow blocks on the text (six wider ones with the full budget), all of whose first matrices, "
-        "embedding and head included, are multiplied by a tenth to ten (a hundredth to a hundred). Every scale finds "
-        "its own learning rate, so that what is compared is what cannot be tuned away. The price of a wrong scale is "
-        "by how much the loss is above that at the usual one, on average over the scales that are too large, and over "
-        "those that are too small."
-    ),
-    rule=(
-        f"Supported if the interval of post-norm's price minus pre-norm's is above {TEXT_MARGIN} nats for "
-        "weights that are "
-        "too large and for weights that are too small."
-    ),
-    variants=variants,
-    measure=train_text,
-    questions=questions,
-    charts=charts,
-    tuning=lambda budget: LRTuning(
-        lrs=budget.pick(quick=FEW_RATES, full=MORE_RATES),
-        seeds=2,
-    ),
-    meaning={
-        "supported": (
-            "In a model of this size a first scale that is off costs pre-norm less, whether it is too large or too "
-            "small. Whoever takes post-norm has to take more care of its first weights."
-        ),
-        "contradicted": (
-            "Pre-norm is not the more forgiving of the two on both sides: the table says on which side it is not, in a "
-            "model of this size whose learning rate is chosen anew for every scale. What is true of weights that are "
-            "too large need not be true of those that are too small."
-        ),
-        "inconclusive": (
-            "On one side at least another seed makes as much of a difference as the wiring; the table says on which."
-        ),
-    },
-    remark=(
-        "The two sides are asked apart because they are not alike. A post-norm block computes N(x + A(x)): with large "
-        "weights the branch drowns the stream, and nothing of the residual is left; with small ones the block starts "
-        "as little more than the identity. A version before this one averaged over both, with more scales below the "
-        "usual one than above, and counted from whichever scale was best with each seed."
-    ),
-    withdrawn=(
-        "With first weights 3 and 10 times too large post-norm does not train at all: every seed ends at 3.09 nats a "
-        "byte, what the frequencies of bytes alone give. That puts a ceiling on its price there, and the verdict was "
-        "decided by weights that are too small, where both train: so the wiring that fails outright counted as the "
-        "less sensitive one. The claim needs a measure that counts a failure to train as one."
-    ),
-    revised=(
-        "the price was counted from the best scale of each seed, with more scales below than above: it cleared its "
-        "line by 0.0003"
-    ),
+    supported="""In a model of this size a wrong initialization scale costs pre-norm less, whether it is too large
+        or too small. Post-norm needs a more careful initialization.""",
+    contradicted="""Pre-norm is not the more robust of the two on both sides: the table says on which side it is
+        not, in a model of this size with the learning rate tuned for every scale. Weights that are too large and
+        weights that are too small can behave differently.""",
+    inconclusive="On at least one side seed noise is as large as the effect of the wiring; the table says which.",
+    remark="""The two sides are separate questions because they are not alike. A post-norm block computes N(x +
+        A(x)): with large weights the branch dominates the residual stream, and nothing of the residual is left;
+        with small weights the block starts close to the identity. An earlier version averaged over both sides, with
+        more scales below the usual one than above, and measured from the best scale of each seed.""",
+    withdrawn="""With initial weights 3 and 10 times too large post-norm does not train at all: every seed ends at
+        3.09 nats per byte, which byte frequencies alone achieve. That caps its cost there, and the verdict was
+        decided by weights that are too small, where both train: the wiring that fails outright counted as the less
+        sensitive one. The claim needs a metric that counts a failure to train as one.""",
+    revised="""the cost was measured from the best scale of each seed, with more scales below than above: it passed
+        its threshold by 0.0003""",
     first_verdict="supported",
 )

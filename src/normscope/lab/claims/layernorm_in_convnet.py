@@ -1,20 +1,13 @@
 """LayerNorm over c h w in a convnet, next to BatchNorm and GroupNorm."""
 
-from collections.abc import Mapping
-
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, LRTuning, Settings
-from normscope.lab.report.charts import categories, curves
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.digits import FIXED_SPLIT
 from normscope.lab.trials.images import train_images
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Question
-from normscope.render.chart import Chart
 
 NAMES = {"batch": "BatchNorm", "group": "GroupNorm", "layer": "LayerNorm"}
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     return {
         norm: {
             "model": {"kind": "convnet", "widths": [16, 32, 64], "norm": norm},
@@ -26,58 +19,41 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
-    def excess(norm: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return float(runs["layer"]["loss"] - runs[norm]["loss"])
-
-        return Question(f"LayerNorm's loss is above {NAMES[norm]}'s", effect, side="above", unit="nats")
-
-    return [excess("batch"), excess("group")]
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    lrs = budget.pick(quick=(0.1, 0.3, 1.0, 3.0), full=(0.03, 0.1, 0.3, 1.0, 3.0))
+    return lab.LRTuning(lrs, seeds=budget.pick(quick=2, full=3))
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    names = list(NAMES.values())
-    held_out = "on held-out pictures"
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    return [lab.difference(f"LayerNorm's loss is above {NAMES[norm]}'s", "layer", norm) for norm in ("batch", "group")]
+
+
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    norms, names = list(NAMES), list(NAMES.values())
+    by_name = {NAMES[norm]: norm for norm in NAMES}
     return [
-        categories(f"Loss {held_out}", "norm", "nats", runs, "loss", {"loss": list(NAMES)}, names),
-        categories(f"Mistakes {held_out}", "norm", "share", runs, "error", {"error": list(NAMES)}, names),
-        curves("Loss while training", "step", "nats", runs, "curve", {NAMES[norm]: norm for norm in NAMES}, log_y=True),
+        lab.categories("Loss on held-out images", "norm", "nats", runs, "loss", {"loss": norms}, names),
+        lab.categories("Error rate on held-out images", "norm", "share", runs, "error", {"error rate": norms}, names),
+        lab.curves("Training loss", "step", "nats", runs, "curve", by_name, log_y=True),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=16,
     name="layernorm-in-convnet",
     kind="trained",
     statement="In a convnet, LayerNorm over c h w is worse than BatchNorm and than GroupNorm.",
-    source=(
-        "Notes on normalization; Wu and He 2018, “Group Normalization”; Ba, Kiros and Hinton 2016, “Layer "
-        "Normalization”, who found it behind in convnets."
-    ),
-    design=(
-        "A convnet of three stages on the digits, batch 32, with each of the norms after every convolution: BatchNorm, "
-        "GroupNorm of four groups, LayerNorm over c h w; all have a gain and a bias for each channel. Each rate is "
-        f"tried with several seeds, since their results differ by more than those of good rates do. {FIXED_SPLIT}"
-    ),
+    source="""Notes on normalization; Wu and He 2018, “Group Normalization”; Ba, Kiros and Hinton 2016, “Layer
+        Normalization”, who found it behind in convnets.""",
+    design=f"""A convnet of three stages on the digits, batch 32, with one of the norms after every convolution:
+        BatchNorm, GroupNorm of four groups, LayerNorm over c h w; all have a gain and a bias per channel. Each
+        learning rate is tried with several seeds, because seed noise exceeds the differences between good learning
+        rates. {FIXED_SPLIT}""",
     rule="Supported if the intervals of LayerNorm's held-out loss minus BatchNorm's and minus GroupNorm's are above 0.",
-    variants=variants,
-    measure=train_images,
-    questions=questions,
-    charts=charts,
-    tuning=lambda budget: LRTuning(
-        lrs=budget.pick(quick=(0.1, 0.3, 1.0, 3.0), full=(0.03, 0.1, 0.3, 1.0, 3.0)),
-        seeds=budget.pick(quick=2, full=3),
-    ),
-    meaning={
-        "supported": "In a convnet like this one keep each channel's statistics, or those of small groups, apart.",
-        "contradicted": (
-            "LayerNorm over c h w is not the worst of the three in a small convnet: that channels are mixed does not "
-            "hurt by itself."
-        ),
-        "inconclusive": (
-            "On a task this small the three cannot be told apart in all that is claimed; what is said of large "
-            "convnets on large pictures is neither shown nor refuted."
-        ),
-    },
+    experiment=lab.Experiment(variants, train_images, questions, charts, tuning),
+    supported="In a convnet like this one, use separate statistics per channel or per small group of channels.",
+    contradicted="""LayerNorm over c h w is not the worst of the three in a small convnet: mixing channels does not
+        hurt in itself.""",
+    inconclusive="""On a task this small the claimed differences cannot all be resolved; what is said of large
+        convnets on large images is neither shown nor refuted.""",
 )

@@ -1,20 +1,13 @@
 """RMSNorm is as good as LayerNorm in a GPT, whatever the activation."""
 
-from collections.abc import Mapping
-
-from normscope.lab.budget import Budget, get_budget
-from normscope.lab.claim import Claim, LRTuning, Settings
-from normscope.lab.report.charts import categories, differences
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.text import SMALL_GPT, TEXT_MARGIN, train_text
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Question
-from normscope.render.chart import Chart
 
 ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
 NORMS = ("layer", "rms")
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     return {
         f"{norm} {activation}": {
             **SMALL_GPT,
@@ -26,72 +19,47 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
-    def excess(activation: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return float(runs[f"rms {activation}"]["loss"] - runs[f"layer {activation}"]["loss"])
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    return lab.LRTuning((3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3))
 
+
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def excess(activation: str) -> lab.Question:
         text = f"with {activation} RMSNorm's loss is at most {TEXT_MARGIN} nats above LayerNorm's"
-        return Question(text, effect, threshold=TEXT_MARGIN, side="below", unit="nats")
+        return lab.difference(text, f"rms {activation}", f"layer {activation}", threshold=TEXT_MARGIN, side="below")
 
     return [excess(activation) for activation in ACTIVATIONS]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    axes = "activation", "nats per byte"
     pairs = {"difference": [(f"rms {activation}", f"layer {activation}") for activation in ACTIVATIONS]}
     lines = {norm: [f"{norm} {activation}" for activation in ACTIVATIONS] for norm in NORMS}
+    title, margin = "RMSNorm's loss minus LayerNorm's, paired by seed", [("the margin", TEXT_MARGIN)]
     return [
-        differences(
-            "RMSNorm's loss minus LayerNorm's, seed by seed",
-            "activation",
-            "nats a byte",
-            runs,
-            "loss",
-            pairs,
-            ACTIVATIONS,
-            asked=questions(get_budget("quick")),
-            levels=[("what would not be noticed", TEXT_MARGIN)],
-        ),
-        categories("Loss on held-out text", "activation", "nats a byte", runs, "loss", lines, ACTIVATIONS),
+        lab.differences(title, *axes, runs, "loss", pairs, ACTIVATIONS, questions, reference_lines=margin),
+        lab.categories("Loss on held-out text", *axes, runs, "loss", lines, ACTIVATIONS),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=17,
     name="rmsnorm-vs-layernorm",
     kind="trained",
     statement="RMSNorm reaches LayerNorm's loss in a GPT, with ReLU, GELU, SwiGLU and ReLU².",
     source="Notes on normalization; Zhang and Sennrich 2019, “Root Mean Square Layer Normalization”.",
-    design=(
-        "A GPT of two pre-norm blocks on the text, with either norm and each activation; all else is Llama's. "
-        "LayerNorm has its bias and its centring, RMSNorm neither."
-    ),
+    design="""A GPT of two pre-norm blocks on the text, with either norm and each activation; all else is Llama's.
+        LayerNorm has a bias and centers, RMSNorm does neither.""",
     rule=(
-        "Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below "
-        f"{TEXT_MARGIN} nats."
-    ),
-    variants=variants,
-    measure=train_text,
-    questions=questions,
-    charts=charts,
-    tuning=lambda budget: LRTuning(lrs=(3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3)),
-    meaning={
-        "supported": (
-            "In a model of this size RMSNorm can take LayerNorm's place: it has no bias to keep, and costs no loss "
-            "that would be noticed. Whether it is quicker too depends on the kernel."
-        ),
-        "contradicted": (
-            "Keep LayerNorm with the activations where RMSNorm is behind: there its centring or its bias is worth "
-            "something."
-        ),
-        "inconclusive": (
-            "With at least one activation these seeds leave it open whether RMSNorm costs more than "
-            f"{TEXT_MARGIN} nats, "
-            "which would be noticed; the table says with which, and how much it may be. With any other it costs less."
-        ),
-    },
-    remark=(
-        "That RMSNorm computes less does not by itself make it quicker, for this depends on the kernel: the claim "
-        "norm-speed measures torch's own two and normscope's on a CPU."
-    ),
+        """Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below
+        {TEXT_MARGIN} nats.""",
+    experiment=lab.Experiment(variants, train_text, questions, charts, tuning),
+    supported="""In a model of this size RMSNorm can replace LayerNorm: it has no bias, and any loss in quality is
+        too small to notice. Whether it is also faster depends on the kernel.""",
+    contradicted="Keep LayerNorm with the activations where RMSNorm is behind: there, centering or the bias helps.",
+    inconclusive=f"""With at least one activation these seeds leave open whether RMSNorm costs more than
+        {TEXT_MARGIN} nats, which would be noticeable; the table says with which, and how much it may be. With the
+        others it costs less.""",
+    remark="""Fewer operations do not make RMSNorm faster by themselves; that depends on the kernel. The claim
+        norm-speed measures torch's and normscope's norms on a CPU.""",
 )

@@ -1,4 +1,4 @@
-"""Do the tails of a normal saturate sigmoid and tanh units at the start, or is it the scale of all weights?"""
+"""Do the tails of a normal saturate sigmoid and tanh units at initialization, or does the scale of all weights?"""
 
 import math
 from collections.abc import Mapping
@@ -9,195 +9,161 @@ from torch import Tensor, nn
 
 from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, LRTuning, Settings
-from normscope.lab.report.charts import categories, interval_dots
-from normscope.lab.statistics import confidence_interval
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, FIXED_SPLIT, SIZE, load_digits
 from normscope.lab.trials.images import IMAGE_MARGIN, UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, fit
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import Chart, ChartLine
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
     "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),
     "sigmoid": (nn.Sigmoid, 4.0, 2 * math.atanh(math.sqrt(0.95))),
 }
-"""A unit, the gain that is recommended for it (a weight's std times sqrt(d_in)), and the input beyond which its
-derivative is less than a twentieth of what it is at zero: from there on it is called saturated."""
+"""A unit, its recommended gain (std of a weight times sqrt(d_in)), and the input beyond which it counts as saturated:
+its derivative is below a twentieth of its maximum."""
 NORMALS: Mapping[str, Mapping[str, Any]] = {
-    "whole": {"cut": None},
-    "cut": {"cut": 3.0},
-    "cut, same std": {"cut": 3.0, "corrected": True},
+    "full": {"truncate_at": None},
+    "truncated": {"truncate_at": 3.0},
+    "truncated, same std": {"truncate_at": 3.0, "corrected": True},
 }
-"""To cut the tails off also makes the standard deviation smaller, by 1.3% at 3 sigma. Only with the third, which is
-widened by as much again, is it the tails alone that differ from the first."""
+"""Truncation also shrinks the standard deviation, by 1.3% at 3 sigma. Only the third, which is rescaled by as much,
+differs from the first by its tails alone."""
+SAME_STD = "truncated, same std"
 GAINS = (0.5, 1.0, 5 / 3, 2.5, 4.0, 8.0)
-LESS = 0.1
-"""Of the saturated: if cutting the tails off does not spare even a tenth of them, the tails are not what saturates."""
+FEWER = 0.1
+"""If truncation does not avoid even a tenth of the saturation, the tails are not what saturates."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     common = {"hidden": 3, "width": 128, "batch": 32, "steps": budget.pick(quick=300, full=3000), "optimizer": "adamw"}
     return {
-        f"{unit}, {normal}": {**common, "unit": unit, "normal": dict(how)}
+        f"{unit}, {normal}": {**common, "unit": unit, "normal": dict(options)}
         for unit in UNITS
-        for normal, how in NORMALS.items()
+        for normal, options in NORMALS.items()
     }
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Who is saturated at the start, by gain and at the recommended one; then train, and measure the loss."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Measure saturation at initialization, by gain and at the recommended one; then train and evaluate."""
     digits = load_digits()
     unit, gain, edge = UNITS[settings["unit"]]
     images = digits.test_images.flatten(1)
-    by_gain = [(g, _beyond([images @ _layer(settings, g, images.shape[1], 0, seed).weight.T], edge)) for g in GAINS]
+    by_gain = [(g, _saturated([images @ _layer(settings, g, images.shape[1], 0, seed).weight.T], edge)) for g in GAINS]
     layers = [_layer(settings, gain, SIZE**2, 0, seed)]
     layers += [_layer(settings, gain, settings["width"], i, seed) for i in range(1, settings["hidden"])]
     head = Linear(settings["width"], CLASSES)
-    before, x = [], images
+    inputs, x = [], images
     with torch.no_grad():
         for layer in layers:
-            before.append(layer(x))
-            x = unit()(before[-1])
-    every_seed = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in before])  # of each unit: on how many pictures
+            inputs.append(layer(x))
+            x = unit()(inputs[-1])
+    share_of_images = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in inputs])  # one value per unit
     model = nn.Sequential(nn.Flatten(), *(part for layer in layers for part in (layer, unit())), head)
     losses, _ = fit(model, digits, settings, settings["steps"], seed)
     diverged = len(losses) < settings["steps"]
     held_out = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     return {
         "by_gain": by_gain,
-        "saturated": _beyond(before, edge),
-        "stuck": (every_seed > 0.9).float().mean().item(),
+        "saturated": _saturated(inputs, edge),
+        "stuck": (share_of_images > 0.9).float().mean().item(),
         **held_out._asdict(),
-        "curve": thinned([min(one, 2 * UNIFORM_LOSS) for one in losses]),
+        "curve": thinned([min(loss, 2 * UNIFORM_LOSS) for loss in losses]),
     }
 
 
-def _layer(settings: Settings, gain: float, d_in: int, number: int, seed: int) -> Linear:
-    """A layer whose weights are the same with each way to cut, except for those that are cut, and a common factor."""
+def _layer(settings: lab.Settings, gain: float, d_in: int, number: int, seed: int) -> Linear:
+    """A layer whose weights are equal for all normals, except for the truncated ones and a common factor."""
     torch.manual_seed(1000 * seed + number)
     init = Initialization("normal", lambda role, fan_in, *_: gain / math.sqrt(fan_in), **settings["normal"])
     return Linear(d_in, settings["width"], init=init)
 
 
-def _beyond(inputs: list[Tensor], edge: float) -> float:
+def _saturated(inputs: list[Tensor], edge: float) -> float:
     return torch.cat(inputs).abs().gt(edge).float().mean().item()
 
 
-def tuning(budget: Budget) -> LRTuning:
-    """A unit's rate is found for the whole normal, and all of its variants take it: only the start may differ."""
-    return LRTuning(
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    """Tune the learning rate of each unit with the full normal and share it: only the initialization may differ."""
+    return lab.LRTuning(
         lrs=budget.pick(quick=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), full=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
         seeds=budget.pick(quick=2, full=3),
-        shared={f"{unit}, {normal}": f"{unit}, whole" for unit in UNITS for normal in NORMALS if normal != "whole"},
+        shared={f"{unit}, {normal}": f"{unit}, full" for unit in UNITS for normal in NORMALS if normal != "full"},
     )
 
 
-def spared(runs: BySeed, unit: str, normal: str) -> float:
-    """The share of those saturated from whole normals that are not so from these."""
-    return float(1 - runs[f"{unit}, {normal}"]["saturated"] / runs[f"{unit}, whole"]["saturated"])
+def avoided(runs: lab.BySeed, unit: str, normal: str) -> float:
+    """The fraction of the full normal's saturation that this normal avoids."""
+    return float(1 - runs[f"{unit}, {normal}"]["saturated"] / runs[f"{unit}, full"]["saturated"])
 
 
-def questions(budget: Budget) -> list[Question]:
-    def fewer(unit: str) -> Question:
-        text = f"{unit}: at the same standard deviation, cutting at 3 sigma spares more than a tenth of the saturated"
-        return Question(text, lambda runs: spared(runs, unit, "cut, same std"), LESS)
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def fewer(unit: str) -> lab.Question:
+        text = f"{unit}: at equal standard deviation, truncation at 3 sigma avoids more than a tenth of the saturation"
+        return lab.Question(text, lambda runs: avoided(runs, unit, SAME_STD), FEWER)
 
-    def gained(unit: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return float(runs[f"{unit}, whole"]["loss"] - runs[f"{unit}, cut, same std"]["loss"])
-
-        text = f"{unit}: after training, whole normals are more than {IMAGE_MARGIN} nats worse than such cut ones"
-        return Question(text, effect, IMAGE_MARGIN, unit="nats")
+    def gained(unit: str) -> lab.Question:
+        text = f"{unit}: after training, the loss from the full normal is more than {IMAGE_MARGIN} nats higher"
+        return lab.difference(text, f"{unit}, full", f"{unit}, {SAME_STD}", threshold=IMAGE_MARGIN)
 
     return [ask(unit) for ask in (fewer, gained) for unit in UNITS]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     lines = []
     gains = [0.5 * 2 ** (i / 10) for i in range(41)]
-    for (unit, (_, _, edge)), colours in zip(UNITS.items(), ("ab", "cd"), strict=True):
-        for normal, colour, beside in zip(("whole", "cut, same std"), colours, (-2, 2), strict=True):
-            points = runs.curve(f"{unit}, {normal}", "by_gain")
-            lines.append(ChartLine(f"{unit}, {normal}", points, colour, connected=False, offset=beside))
+    for (unit, (_, _, edge)), colors in zip(UNITS.items(), ("ab", "cd"), strict=True):
+        for normal, color, offset in zip(("full", SAME_STD), colors, (-2, 2), strict=True):
+            label = f"{unit}, {normal}"
+            lines.append(lab.ChartLine(label, runs.curve(label, "by_gain"), color, connected=False, offset=offset))
         theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in gains]
-        lines.append(ChartLine(f"{unit}, theory without tails", theory, colours[0], dashed=True))
+        lines.append(lab.ChartLine(f"{unit}, theory without tails", theory, colors[0], dashed=True))
     named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
     units = list(UNITS)
-    saved = [
-        interval_dots(
-            label,
-            [
-                (place + shift, confidence_interval([spared(seed, unit, normal) for seed in runs.by_seed()]))
-                for place, unit in enumerate(units)
-            ],
-            colour,
+    shares = {
+        label: [[avoided(seed, unit, normal) for seed in runs.by_seed()] for unit in units]
+        for label, normal in (
+            ("equal standard deviation: tails alone", SAME_STD),
+            ("standard deviation also 1.3% smaller", "truncated"),
         )
-        for label, normal, shift, colour in (
-            ("same standard deviation: the tails alone", "cut, same std", -0.06, "a"),
-            ("1.3% smaller standard deviation as well", "cut", 0.06, "b"),
-        )
-    ]
+    }
+    tenth = [("a tenth", FEWER)]
     return [
-        Chart("Saturated at the start, by scale", "gain", "share, first layer", lines, log_x=True, y_from_zero=True),
-        categories(
-            "Saturated at the start, at the usual gain", "unit", "share, all layers", runs, "saturated", named, units
+        lab.Chart("Saturation by scale", "gain", "share, first layer", lines, log_x=True, y_from_zero=True),
+        lab.categories(
+            "Saturation at the recommended gain", "unit", "share, all layers", runs, "saturated", named, units
         ),
-        Chart(
-            "What cutting spares of the saturated",
-            "unit",
-            "share of them",
-            saved,
-            categories=units,
-            reference_lines=[("a tenth", LESS)],
-            y_from_zero=True,
+        lab.interval_categories(
+            "Saturation avoided by truncation", "unit", "share", shares, units, reference_lines=tenth, y_from_zero=True
         ),
-        categories("After training, all at one rate", "unit", "nats, held out", runs, "loss", named, units),
+        lab.categories("After training, one learning rate", "unit", "nats, held out", runs, "loss", named, units),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=4,
     name="tails-saturate",
     kind="trained",
-    statement=(
-        "The tails of a normal saturate sigmoid and tanh units at the start: cutting them off at 3 sigma spares the "
-        "units, and with that the network learns better."
-    ),
-    source="Notes on initialization, which give it as the reason for cutting.",
-    design=(
-        "Networks of three hidden layers on the digits, with tanh and with sigmoid, at the gains that are recommended "
-        "for them (5/3 and 4), from whole normals, normals cut at 3 sigma, and such normals widened to the whole one's "
-        "standard deviation. All are drawn alike, so that whole and widened ones differ by their tails; without the "
-        "widening the standard deviation is 1.3% smaller, and what that does is drawn apart. A unit is saturated on a "
-        "picture where its derivative is below a twentieth of its largest. Networks of one unit train at one rate, the "
-        f"best from whole normals. {FIXED_SPLIT}"
-    ),
-    rule=(
-        f"Supported if, at the same standard deviation, cutting spares more than {LESS:.0%} of the saturated and "
-        f"lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The "
-        "first two questions, on "
-        "the start, are what the notes say; the other two, on what the network learns from there, come second."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    tuning=tuning,
-    meaning={
-        "supported": "Cut the normals of networks with sigmoid or tanh: their tails cost units at the start.",
-        "contradicted": (
-            "Not all of it holds here, and the answers below say what does not. Where the tails saturate next to "
-            "nothing: a unit adds up many weights, and one far out among them hardly moves the sum. What saturates "
-            "units then is the scale of all weights together, as theory without tails says. Choose the scale with care."
-        ),
-        "inconclusive": (
-            "Part of what the tails do cannot be told from chance here; the answers below say which. Look to the scale "
-            "of all weights first, by which the first chart goes."
-        ),
-    },
-    remark="The notes speak of weights ten sigma out: of a billion billion draws from a normal, none is.",
-    revised="different standard deviations were compared at different rates",
+    statement="""The tails of a normal saturate sigmoid and tanh units at initialization: truncation at 3 sigma
+        avoids this, and the network then learns better.""",
+    source="Notes on initialization, which give it as the reason for truncation.",
+    design=f"""Networks of three hidden layers on the digits, with tanh and with sigmoid, at their recommended gains
+        (5/3 and 4), initialized from full normals, normals truncated at 3 sigma, and truncated normals rescaled to
+        the full standard deviation. All use the same random numbers, so the full and the rescaled ones differ by
+        their tails only; without rescaling the standard deviation is 1.3% smaller, and the effect of that is drawn
+        separately. A unit is saturated on an image where its derivative is below a twentieth of its maximum. All
+        networks of one unit train at one learning rate, the best for the full normal. {FIXED_SPLIT}""",
+    rule=f"""Supported if, at equal standard deviation, truncation avoids more than {FEWER:.0%} of the saturation
+        and lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The "
+        "first two
+        questions, on initialization, are what the notes claim; the other two, on the trained network, are
+        secondary.""",
+    experiment=lab.Experiment(variants, measure, questions, charts, tuning),
+    supported="Truncate the normals of networks with sigmoid or tanh: their tails saturate units at initialization.",
+    contradicted="""Not all of it holds here; the answers below say what does not. Where the tails saturate almost
+        nothing, the reason is that a unit sums many weights, and a single outlier hardly moves the sum. Units then
+        saturate because of the scale of all weights together, as theory without tails says. Choose the scale with
+        care.""",
+    inconclusive="""Part of the effect of the tails cannot be distinguished from seed noise here; the answers below
+        say which. Look at the scale of all weights first, as in the first chart.""",
+    remark="The notes speak of weights ten sigma out: not one in a billion billion draws from a normal is.",
+    revised="different standard deviations were compared at different learning rates",
 )

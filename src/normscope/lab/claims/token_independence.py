@@ -1,32 +1,26 @@
-"""Whether a token's norm depends on other tokens."""
+"""Whether the normalized value of a token depends on other tokens."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.report.charts import categories
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import LIBRARIES, max_difference, rms_difference
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import COLORS, Chart, ChartLine
 
 BATCH, TOKENS, WIDTH = 8, 16, 64
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0)
 LARGE = 10.0
-"""How many times as large as the others the new token is: some are, in every trained language model."""
+"""Scale of the new token relative to the others; every trained language model has such outliers."""
 NORMS = {"LayerNorm": "LayerNorm", "RMSNorm": "RMSNorm", "BatchNorm": "BatchNorm1d"}
 EVAL = "BatchNorm in eval mode"
 ROUNDING = 1e-6
-"""Of outputs of size 1 in float32. A norm that does not look at other tokens gives the very same number."""
+"""Of outputs of rms 1 in float32. A norm that does not read other tokens gives identical values."""
 DIFFERENT = 0.01
-"""A hundredth of the output's size, in tokens that nobody touched."""
+"""1% of the output's rms, in tokens that were not changed."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     return {
         f"{library} {norm}": {"library": library, "layer": NORMS.get(norm, "BatchNorm1d"), "eval": norm == EVAL}
         for library in LIBRARIES
@@ -34,25 +28,25 @@ def variants(budget: Budget) -> Mapping[str, Settings]:
     }
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """One token, then one whole sample, is replaced; how far do the outputs of all others move?"""
-    chance = torch.Generator().manual_seed(seed)
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Replace one token, then one whole sample, and measure how far the outputs of all others move."""
+    rng = torch.Generator().manual_seed(seed)
     layer: Any = getattr(LIBRARIES[settings["library"]], settings["layer"])(WIDTH)
-    by_channel = settings["layer"] == "BatchNorm1d"  # it takes n c l
-    x = torch.randn(BATCH, TOKENS, WIDTH, generator=chance)
-    new_token, new_sample = torch.randn(WIDTH, generator=chance), torch.randn(TOKENS, WIDTH, generator=chance)
+    channels_first = settings["layer"] == "BatchNorm1d"  # it takes n c l
+    x = torch.randn(BATCH, TOKENS, WIDTH, generator=rng)
+    new_token, new_sample = torch.randn(WIDTH, generator=rng), torch.randn(TOKENS, WIDTH, generator=rng)
 
     def norm(x: Tensor) -> Tensor:
-        y: Tensor = layer(x.transpose(1, 2)).transpose(1, 2) if by_channel else layer(x)
+        y: Tensor = layer(x.transpose(1, 2)).transpose(1, 2) if channels_first else layer(x)
         return y.detach()
 
     if settings["eval"]:
-        norm(x)  # something to remember
+        norm(x)  # fills the running statistics
         layer.eval()
 
     before = norm(x)
     own_sample, other_sample = torch.ones(BATCH, TOKENS, dtype=torch.bool), torch.ones(BATCH, TOKENS, dtype=torch.bool)
-    own_sample[0, 3], own_sample[1:] = False, False  # the others of the sequence
+    own_sample[0, 3], own_sample[1:] = False, False  # the other tokens of the sequence
     other_sample[0] = False
 
     def with_token(size: float) -> Tensor:
@@ -75,72 +69,59 @@ def measure(settings: Settings, seed: int) -> Metrics:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
-    def apart_from_others(norm: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return max(float(runs[f"{library} {norm}"]["furthest"]) for library in LIBRARIES)
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def both(norm: str) -> list[str]:
+        return [f"{library} {norm}" for library in LIBRARIES]
 
-        text = f"{norm}: no number of any other token changes when a token or a sample is replaced"
-        return Question(text, effect, threshold=ROUNDING, side="below", every_seed=True)
+    def independent(norm: str) -> lab.Question:
+        text = f"{norm}: no value of any other token changes when a token or a sample is replaced"
+        return lab.largest(text, "furthest", ROUNDING, both(norm))
 
-    def dependent(metric: str, text: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return min(float(runs[f"{library} BatchNorm"][metric]) for library in LIBRARIES)
-
-        return Question(text, effect, threshold=DIFFERENT, side="above", every_seed=True)
+    def dependent(metric: str, what: str) -> lab.Question:
+        text = f"BatchNorm in training: a token changes when {what} is replaced"
+        return lab.smallest(text, metric, DIFFERENT, both("BatchNorm"))
 
     return [
-        apart_from_others("LayerNorm"),
-        apart_from_others("RMSNorm"),
-        dependent("by_token", "BatchNorm in training: a token changes when another of its sequence is replaced"),
-        dependent("by_sample", "BatchNorm in training: a token changes when another sample is replaced"),
-        apart_from_others(EVAL),
+        independent("LayerNorm"),
+        independent("RMSNorm"),
+        dependent("by_token", "another token of its sequence"),
+        dependent("by_sample", "another sample"),
+        independent(EVAL),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     names = [*NORMS, EVAL]
     lines = [
-        ChartLine(norm, runs.curve(f"normscope {norm}", "by_size"), colour, dots=True)
-        for norm, colour in zip(names, COLORS, strict=False)
+        lab.ChartLine(norm, runs.curve(f"normscope {norm}", "by_size"), color, dots=True)
+        for norm, color in zip(names, lab.COLORS, strict=False)
     ]
-    those = {library: [f"{library} {norm}" for norm in names] for library in LIBRARIES}
+    by_library = {library: [f"{library} {norm}" for norm in names] for library in LIBRARIES}
     short = ("Layer", "RMS", "Batch", "Batch, eval")
-    size = "size of the new token, the others' being 1"
+    size = "scale of the new token, relative to the others"
     return [
-        Chart("How far all others move when one of 128 tokens is replaced", size, "change (rms)", lines, log_x=True),
-        categories("When another sample is replaced", "norm", "change (rms)", runs, "by_sample", those, short),
+        lab.Chart("Change of all others if one of 128 tokens is replaced", size, "change (rms)", lines, log_x=True),
+        lab.categories("If another sample is replaced", "norm", "change (rms)", runs, "by_sample", by_library, short),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=9,
     name="token-independence",
     kind="exact",
-    statement=(
-        "LayerNorm and RMSNorm of a token do not depend on any other token or sample; BatchNorm's do, as long as it "
-        "trains."
-    ),
+    statement="""LayerNorm and RMSNorm of a token do not depend on any other token or sample; BatchNorm does, in
+        training mode.""",
     source="Notes on LayerNorm and on normalization; Ba, Kiros and Hinton 2016, “Layer Normalization”.",
-    design=(
-        f"{BATCH} random sequences of {TOKENS} tokens; one token, or one sequence, is replaced by another that is "
-        f"{LARGE:g} times as large, and the outputs of all the others are compared, in normscope's layers and torch's."
-    ),
-    rule=(
-        f"Supported if, for every seed and in both libraries, no other number of LayerNorm's and RMSNorm's changes by "
-        f"{ROUNDING:g}, nor of BatchNorm's in eval mode, and BatchNorm's in training do by more than {DIFFERENT:g} rms."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "With LayerNorm or RMSNorm a text means the same alone and in a batch, and the batch may be of any size. "
-            "With BatchNorm one token of unusual size moves everyone else's input in training, and none in eval mode: "
-            "the model that is trained is not quite the one that is used."
-        ),
-        "contradicted": "A norm sees more, or less, of the batch than its scope says. Do not batch texts with it.",
-        "inconclusive": "The changes are too close to rounding to tell.",
-    },
+    design=f"""{BATCH} random sequences of {TOKENS} tokens; one token, or one sequence, is replaced by another that
+        is {LARGE:g} times as large, and the outputs of all the others are compared, in normscope's layers and
+        torch's.""",
+    rule=f"""Supported if, for every seed and in both libraries, no other value changes by {ROUNDING:g} with
+        LayerNorm, with RMSNorm, or with BatchNorm in eval mode, and with BatchNorm in training they change by more
+        than {DIFFERENT:g} rms.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""With LayerNorm or RMSNorm a text gives the same result alone and in a batch of any size. With
+        BatchNorm one outlier token shifts the inputs of all others in training, and none in eval mode: the trained
+        model is not quite the one that is used.""",
+    contradicted="A norm sees more, or less, of the batch than its scope says. Do not batch texts with it.",
+    inconclusive="The changes are too close to rounding error to tell.",
 )

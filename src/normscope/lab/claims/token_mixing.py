@@ -1,6 +1,6 @@
 """Which outputs change when a token is replaced: in an MLP, in attention, in a causal model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,32 +8,28 @@ from torch import Tensor
 
 from normscope.blocks.attention import Attention
 from normscope.blocks.mlp import MLP
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import rms
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
-from normscope.render.chart import Chart, ChartLine
 
 TOKENS, WIDTH, HEADS, VOCAB = 12, 32, 4, 50
 LEAKING = "a norm over time"
 ROUNDING = 1e-6
-"""Of the output's size, in float32. Who does not see a token gives the very same numbers."""
+"""Relative to the output's rms, in float32. An output that does not depend on a token stays identical."""
 VISIBLE = 1e-4
 """What counts as changed: a hundred times as much."""
 ALL = 0.99
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     models = {name: {"preset": name} for name in PRESETS}
     leak = {"preset": "llama", "more": {"norm": "batch", "allow_future_leak": True}}
     return {"MLP": {"block": "mlp"}, "attention": {"block": "attention"}, **models, LEAKING: leak}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Replace one token after the other, and see how far the output at every place moves."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Replace one token after the other, and measure how far the output at every position moves."""
     torch.manual_seed(seed)
     run, x, other = _build(settings)
     with torch.no_grad():
@@ -44,22 +40,22 @@ def measure(settings: Settings, seed: int) -> Metrics:
             changed[:, j] = other[:, j]
             distance = (run(changed) - before).square().mean((0, 2)).sqrt()
             moved.append((distance / rms(before)).tolist())
-    places = [(j, t) for j in range(TOKENS) for t in range(TOKENS)]
+    pairs = [(j, t) for j in range(TOKENS) for t in range(TOKENS)]  # replaced token, output position
 
     def share(those: list[tuple[int, int]]) -> float:
         return len([1 for j, t in those if moved[j][t] > VISIBLE]) / len(those)
 
     return {
-        "others": max(moved[j][t] for j, t in places if j != t),
-        "earlier": max(moved[j][t] for j, t in places if t < j),
-        "share_of_others": share([(j, t) for j, t in places if j != t]),
-        "share_from_there_on": share([(j, t) for j, t in places if t >= j]),
-        "changed": [(j, t) for j, t in places if moved[j][t] > VISIBLE],
+        "others": max(moved[j][t] for j, t in pairs if j != t),
+        "earlier": max(moved[j][t] for j, t in pairs if t < j),
+        "share_of_others": share([(j, t) for j, t in pairs if j != t]),
+        "share_from_there_on": share([(j, t) for j, t in pairs if t >= j]),
+        "changed": [(j, t) for j, t in pairs if moved[j][t] > VISIBLE],
     }
 
 
-def _build(settings: Settings) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
-    """What is asked, what it is given, and what tokens are replaced by."""
+def _build(settings: lab.Settings) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+    """The module, its input, and the replacement tokens."""
     module: Any
     if "block" in settings:
         module = MLP(WIDTH) if settings["block"] == "mlp" else Attention(WIDTH, HEADS, causal=False)
@@ -68,81 +64,59 @@ def _build(settings: Settings) -> tuple[Callable[[Tensor], Tensor], Tensor, Tens
         small = {"vocab_size": VOCAB, "context": TOKENS, "width": WIDTH, "heads": HEADS, "depth": 2}
         module = GPT(preset(settings["preset"], **small, **settings.get("more", {})))
         x = torch.randint(VOCAB, (1, TOKENS))
-        other = (x + torch.randint(1, VOCAB, x.shape)) % VOCAB  # never the same
+        other = (x + torch.randint(1, VOCAB, x.shape)) % VOCAB  # never the same token
     with torch.no_grad():
         for weight in module.parameters():
-            if weight.dim() >= 2:  # some start at zero, and would hide everything
+            if weight.dim() >= 2:  # some are initialized to zero, which would hide every dependency
                 weight.normal_(std=weight.shape[1] ** -0.5)
     return module, x, other
 
 
-def questions(budget: Budget) -> list[Question]:
-    def still(text: str, metric: str, those: list[str]) -> Question:
-        def effect(runs: BySeed) -> float:
-            return max(float(runs[name][metric]) for name in those)
-
-        return Question(text, effect, threshold=ROUNDING, side="below", every_seed=True)
-
-    def moving(text: str, metric: str, those: list[str], threshold: float = ALL) -> Question:
-        def effect(runs: BySeed) -> float:
-            return min(float(runs[name][metric]) for name in those)
-
-        return Question(text, effect, threshold=threshold, side="above", every_seed=True)
-
-    models = list(PRESETS)
-    named = ", ".join(models)
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    models, named = list(PRESETS), ", ".join(PRESETS)
+    still, moving = "no logits change when a later token is replaced", "all logits from that token on change"
+    share = "(share of pairs)"
     return [
-        still("MLP: no token's output changes when another token is replaced", "others", ["MLP"]),
-        moving("attention: every token's does (share of pairs)", "share_of_others", ["attention"]),
-        still(f"{named}: no logits change when a later token is replaced", "earlier", models),
-        moving(f"{named}: all from that token on do (share of pairs)", "share_from_there_on", models),
-        moving("with a norm over time, logits change when a later token is replaced", "earlier", [LEAKING], VISIBLE),
+        lab.largest("MLP: no token's output changes when another token is replaced", "others", ROUNDING, ["MLP"]),
+        lab.smallest(f"attention: every token's output does {share}", "share_of_others", ALL, ["attention"]),
+        lab.largest(f"{named}: {still}", "earlier", ROUNDING, models),
+        lab.smallest(f"{named}: {moving} {share}", "share_from_there_on", ALL, models),
+        lab.smallest(
+            "with a norm over time, logits change when a later token is replaced", "earlier", VISIBLE, [LEAKING]
+        ),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def dots(label: str, variant: str, colour: str) -> ChartLine:
-        """Of the first seed; of the others it looks the same."""
-        return ChartLine(label, [(j, t) for j, t in runs.metrics[variant][0]["changed"]], colour, connected=False)
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def dots(label: str, variant: str, color: str) -> lab.ChartLine:
+        """Of the first seed; the others look the same."""
+        return lab.ChartLine(label, [(j, t) for j, t in runs.metrics[variant][0]["changed"]], color, connected=False)
 
-    def chart(title: str, *lines: ChartLine) -> Chart:
-        return Chart(title, "token that is replaced", "outputs that change", lines, height=300)
+    def chart(title: str, *lines: lab.ChartLine) -> lab.Chart:
+        return lab.Chart(title, "replaced token", "outputs that change", lines, height=300)
 
     return [
         chart("Attention and MLP", dots("attention", "attention", "a"), dots("MLP", "MLP", "b")),
-        chart("A GPT: itself and later ones", dots("Llama", "llama", "c")),
-        chart("The same GPT with BatchNorm, in training: all of them", dots("Llama with BatchNorm", LEAKING, "d")),
+        chart("A GPT: the token itself and later ones", dots("Llama", "llama", "c")),
+        chart("The same GPT with BatchNorm, in training: all", dots("Llama with BatchNorm", LEAKING, "d")),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=27,
     name="token-mixing",
     kind="exact",
-    statement=(
-        "The MLP never mixes tokens, attention does; and a causal model's logits at a place do not change when a later "
-        "token does."
-    ),
+    statement="""The MLP never mixes tokens, attention does; and a causal model's logits at a position do not change
+        when a later token does.""",
     source="Notes on residuals; Vaswani et al. 2017, “Attention Is All You Need”.",
-    design=(
-        f"{TOKENS} tokens, of which one after the other is replaced: through an MLP, through attention that is not "
-        "causal, and through small GPTs of every preset with random weights, also where presets start with zeros. To "
-        "see that a leak would be found, a GPT whose norm shares statistics along time goes through the same."
-    ),
-    rule=(
-        f"Supported if, for every seed, what must not change does not by {ROUNDING:g} of the output's size, and at "
-        f"least {ALL:.0%} of what must does by more than {VISIBLE:g}."
-    ),
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "Tokens meet in attention only, and norms are the one other place where they could: a norm over time leaks "
-            "the future into a causal model, which could then look better in training than it can ever be in use."
-        ),
-        "contradicted": "Something sees tokens that it must not, or is blind to some that it must see: a bug.",
-        "inconclusive": "The changes are too close to rounding to tell.",
-    },
+    design=f"""{TOKENS} tokens, replaced one after the other: through an MLP, through non-causal attention, and
+        through small GPTs of every preset with random weights, also where presets initialize to zero. As a positive
+        control, a GPT whose norm shares statistics along time goes through the same.""",
+    rule=f"""Supported if, for every seed, outputs that must not change stay within {ROUNDING:g} of the output's
+        rms, and at least {ALL:.0%} of those that must change do so by more than {VISIBLE:g}.""",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""Tokens interact only in attention. A norm is the only other place where they could: a norm over
+        time leaks the future into a causal model, whose training loss is then better than it can be in use.""",
+    contradicted="A module sees tokens that it must not see, or misses some that it must see: a bug.",
+    inconclusive="The changes are too close to rounding error to tell.",
 )

@@ -1,31 +1,25 @@
-"""The variance of the signal through a stack of linear layers, forward and backward."""
-
-from collections.abc import Mapping
+"""The variance of a signal through a stack of linear layers, forward and backward."""
 
 import torch
 
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
-from normscope.render.chart import Chart, ChartLine
+from normscope.lab import toolkit as lab
 
-SIZES = {"too small": 0.5, "right": 1.0, "too large": 2.0}
-"""d Var(w), what theory says that each layer multiplies the variance by."""
+GAINS = {"too small": 0.5, "right": 1.0, "too large": 2.0}
+"""d Var(w): the factor by which theory says each layer multiplies the variance."""
 WIDTHS = (256, 512)
-"""Of what goes in and comes out of a pair of layers, so that forward and backward differ."""
+"""Input and output width of a pair of layers; they differ so that forward and backward differ."""
 TOLERANCE = 0.05
-"""Of the factor a layer. It is measured on thousands of numbers; what chance does to it is about a hundredth."""
+"""Relative error of the factor per layer. It is measured on thousands of values; sampling noise is about 1%."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
+def variants(budget: lab.Budget) -> lab.Variants:
     layers = budget.pick(quick=16, full=32)
-    return {name: {"gain": gain, "layers": layers, "samples": 512} for name, gain in SIZES.items()}
+    return {name: {"gain": gain, "layers": layers, "samples": 512} for name, gain in GAINS.items()}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """Random signals through linear layers whose widths take turns, and random gradients back through them."""
-    # Each scale draws its own weights: the same ones, only scaled, would be one test that is passed three times.
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Send random signals forward through layers of alternating width, and random gradients back."""
+    # Each gain draws its own weights: scaling the same ones would repeat one test three times.
     torch.manual_seed(seed + round(1_000_000 * settings["gain"]))
     layers, samples = settings["layers"], settings["samples"]
     narrow, wide = WIDTHS
@@ -62,57 +56,38 @@ def measure(settings: Settings, seed: int) -> Metrics:
     }
 
 
-def questions(budget: Budget) -> list[Question]:
-    def off(name: str) -> Question:
-        def effect(runs: BySeed) -> float:
-            return float(runs[name]["worst"])
-
-        text = f"weights {name}: the factor a layer is within {TOLERANCE:.0%} of d Var(w), both ways, at every depth"
-        return Question(text, effect, threshold=TOLERANCE, side="below", every_seed=True)
-
-    return [off(name) for name in SIZES]
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    error = f"the factor per layer is within {TOLERANCE:.0%} of d Var(w), forward and backward, at every depth"
+    return [lab.largest(f"weights {name}: {error}", "worst", TOLERANCE, [name]) for name in GAINS]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    def chart(way: str, label: str) -> Chart:
-        lines = []
-        for name, colour in zip(SIZES, "abc", strict=True):
-            lines.append(ChartLine(f"{name}", runs.curve(name, way), colour, connected=False))
-            lines.append(ChartLine(f"{name}, theory", runs.curve(name, f"expected_{way}"), colour, dashed=True))
-        return Chart(f"Variance, {way}", label, "variance", lines, log_y=True)
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def chart(way: str, label: str) -> lab.Chart:
+        lines: list[lab.ChartLine] = []
+        for name, color in zip(GAINS, "abc", strict=True):
+            lines += lab.dots_and_theory(name, runs.curve(name, way), runs.curve(name, f"expected_{way}"), color)
+        return lab.Chart(f"Variance, {way}", label, "variance", lines, log_y=True)
 
     return [chart("forward", "layer"), chart("backward", "layers from the end")]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=1,
     name="variance-by-depth",
     kind="exact",
-    statement=(
-        "Forward, each linear layer multiplies the signal's variance by d_in Var(w); backward, the gradient's by "
-        "d_out Var(w)."
-    ),
-    source=(
-        "Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep feedforward "
-        "neural networks”."
-    ),
-    design=(
-        "Random signals through a stack of linear layers whose widths alternate between 256 and 512, and random "
-        "gradients back through it, in float64, with weights too small, right and too large, each drawn anew."
-    ),
-    rule=f"Supported if, for every seed and at every depth, the measured factor a layer is within {TOLERANCE:.0%}.",
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "A factor of 0.5 a layer leaves 1.5e-5 of the variance after sixteen layers, and one of 2 makes it 65,536 "
-            "times as large, in either direction: the scale of the first weights has to be right, or a norm has to "
-            "make up for it."
-        ),
-        "contradicted": "The product rule does not hold as stated; do not derive an initialization from it.",
-        "inconclusive": "The widths are too small to tell.",
-    },
-    revised="a part of its design",
+    statement="""Forward, each linear layer multiplies the variance of the signal by d_in Var(w); backward, that of
+        the gradient by d_out Var(w).""",
+    source="""Notes on initialization; Glorot and Bengio 2010, “Understanding the difficulty of training deep
+        feedforward neural networks”.""",
+    design="""Random signals through a stack of linear layers whose widths alternate between 256 and 512, and random
+        gradients back through it, in float64. The weights are too small, right or too large, and drawn
+        independently for each.""",
+    rule=f"Supported if, for every seed and at every depth, the measured factor per layer is within {TOLERANCE:.0%}.",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""A factor of 0.5 per layer leaves 1.5e-5 of the variance after sixteen layers, and a factor of 2
+        makes it 65,536 times as large, in either direction: the initialization scale has to be right, or a norm has
+        to compensate.""",
+    contradicted="The product rule does not hold as stated; do not derive an initialization from it.",
+    inconclusive="The layers are too narrow to tell.",
+    revised="part of its design",
 )

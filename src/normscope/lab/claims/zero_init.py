@@ -1,39 +1,33 @@
-"""Zero as a start: of the head, for the first loss; of a branch's last projection, for a block that does nothing."""
+"""Zero initialization: of the head, for the initial loss; of a branch's last projection, for an identity block."""
 
 import math
-from collections.abc import Mapping
 
 import torch
 
 from normscope.blocks.block import Block, BlockConfig
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
-from normscope.lab.report.charts import OF_SEEDS
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import BySeed, Metrics, Question
+from normscope.lab import toolkit as lab
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.render.chart import Chart, ChartLine
 
-STARTS = {"zero": "nanochat", "Glorot": "glorot-truncated", "GPT-2's": "gpt2"}
+INITS = {"zero": "nanochat", "Glorot": "glorot-truncated", "GPT-2's": "gpt2"}
 WIRINGS = ("pre", "sandwich", "parallel", "single")
-"""Those that add to a stream which nothing else touches; post-norm normalizes the stream itself."""
-SIZES = (16, 65, 256, 1024, 4096)
+"""Wirings that only add to the residual stream; post-norm normalizes the stream itself."""
+VOCAB_SIZES = (16, 65, 256, 1024, 4096)
 STEPS = 4
 ROUNDING = 1e-5
 """Of a loss near eight in float32, summed over thousands of entries."""
 CLEARLY_OFF = 0.1
-"""Nats, or the share of the stream: what would be seen in the first line of a log."""
+"""Nats, or relative to the residual stream: visible in the first line of a training log."""
 
 
-def variants(budget: Budget) -> Mapping[str, Settings]:
-    return {name: {"init": init, "width": 64, "heads": 4, "depth": 2} for name, init in STARTS.items()}
+def variants(budget: lab.Budget) -> lab.Variants:
+    return {name: {"init": init, "width": 64, "heads": 4, "depth": 2} for name, init in INITS.items()}
 
 
-def measure(settings: Settings, seed: int) -> Metrics:
-    """First losses by the size of the vocabulary, what blocks do at first, and who learns in the first steps."""
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Measure initial losses by vocabulary size, the effect of initial blocks, and which weights get gradients."""
     torch.manual_seed(seed)
     losses = []
-    for size in SIZES:
+    for size in VOCAB_SIZES:
         model = _model(settings, size)
         tokens = torch.randint(size, (2, 33))
         with torch.no_grad():
@@ -47,12 +41,12 @@ def measure(settings: Settings, seed: int) -> Metrics:
     return {"losses": losses, "changes": changes, "learning": _learning(_model(settings, 65))}
 
 
-def _model(settings: Settings, vocabulary: int) -> GPT:
-    return GPT(GPTConfig(vocab_size=vocabulary, context=32, **settings))
+def _model(settings: lab.Settings, vocab_size: int) -> GPT:
+    return GPT(GPTConfig(vocab_size=vocab_size, context=32, **settings))
 
 
 def _learning(model: GPT) -> list[tuple[int, float]]:
-    """At each of the first steps, the share of the weight matrices that are given a gradient at all."""
+    """The share of the weight matrices that get a nonzero gradient, at each of the first steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     matrices = [weight for weight in model.parameters() if weight.dim() > 1]
     shares = []
@@ -66,87 +60,57 @@ def _learning(model: GPT) -> list[tuple[int, float]]:
     return shares
 
 
-def questions(budget: Budget) -> list[Question]:
-    def excess(runs: BySeed) -> float:
-        return max(float(abs(loss - math.log(size))) for size, loss in runs["zero"]["losses"])
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def error(run: lab.Metrics) -> float:
+        return max(float(abs(loss - math.log(size))) for size, loss in run["losses"])
 
-    def excess_otherwise(runs: BySeed) -> float:
-        return float(dict(map(tuple, runs["Glorot"]["losses"]))[65] - math.log(65))
+    def excess(run: lab.Metrics) -> float:
+        return float(dict(map(tuple, run["losses"]))[65] - math.log(65))
 
-    def change(runs: BySeed) -> float:
-        return float(max(runs["zero"]["changes"]))
+    def third(run: lab.Metrics) -> float:
+        return float(dict(map(tuple, run["learning"]))[3])
 
-    def change_otherwise(runs: BySeed) -> float:
-        return float(min(runs["Glorot"]["changes"]))
-
-    def third(runs: BySeed) -> float:
-        return float(dict(map(tuple, runs["zero"]["learning"]))[3])
-
-    wirings = ", ".join(WIRINGS)
+    zero, other = ["zero"], ["Glorot"]
+    identity = f"last projections zero: a block is the identity ({', '.join(WIRINGS)})"
     return [
-        Question(
-            "a zero head: the first loss is ln V, from 16 to 4,096 tokens", excess, ROUNDING, "below", "nats", True
-        ),
-        Question("Glorot's head: it is not (65 tokens)", excess_otherwise, CLEARLY_OFF, "above", "nats", True),
-        Question(
-            f"last projections zero: a block changes nothing ({wirings})", change, ROUNDING, "below", every_seed=True
-        ),
-        Question("Glorot's projections: it does", change_otherwise, CLEARLY_OFF, "above", every_seed=True),
-        Question("zero is left behind: in the third step every matrix learns", third, 0.999, "above", every_seed=True),
+        lab.largest("zero head: the initial loss is ln V, from 16 to 4,096 tokens", error, ROUNDING, zero, unit="nats"),
+        lab.smallest("Glorot's head: it is not (65 tokens)", excess, CLEARLY_OFF, other, unit="nats"),
+        lab.largest(identity, lambda run: max(run["changes"]), ROUNDING, zero),
+        lab.smallest("Glorot's projections: it is not", lambda run: min(run["changes"]), CLEARLY_OFF, other),
+        lab.smallest("zero is not a trap: in the third step every matrix gets a gradient", third, 0.999, zero),
     ]
 
 
-def charts(runs: VariantRuns) -> list[Chart]:
-    theory = ChartLine("ln V", [(size, math.log(size)) for size in SIZES], "d", dashed=True)
-    losses = [
-        ChartLine(
-            name,
-            runs.curve(name, "losses"),
-            colour,
-            connected=False,
-            interval=runs.band(name, "losses"),
-            interval_label=OF_SEEDS,
-        )
-        for name, colour in zip(STARTS, "abc", strict=True)
-    ]
-    learning = [
-        ChartLine(name, runs.curve(name, "learning"), c, dots=True) for name, c in zip(STARTS, "abc", strict=True)
-    ]
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    losses = [lab.ChartLine("ln V", [(size, math.log(size)) for size in VOCAB_SIZES], "d", dashed=True)]
+    learning = []
+    for name, color in zip(INITS, "abc", strict=True):
+        losses.append(lab.seed_band(name, runs, name, "losses", color, connected=False))
+        learning.append(lab.ChartLine(name, runs.curve(name, "learning"), color, dots=True))
     return [
-        Chart("The first loss", "tokens in the vocabulary, V", "nats", [theory, *losses], log_x=True),
-        Chart("Matrices that are given a gradient", "step", "share", learning, y_from_zero=True),
+        lab.Chart("Initial loss", "vocabulary size, V", "nats", losses, log_x=True),
+        lab.Chart("Matrices that get a gradient", "step", "share", learning, y_from_zero=True),
     ]
 
 
-CLAIM = Claim(
+CLAIM = lab.Claim(
     number=28,
     name="zero-init",
     kind="exact",
-    statement=(
-        "A model whose head starts at zero starts at a loss of ln V; blocks whose last projections start at zero start "
-        "as the identity; and nothing is stuck there."
-    ),
-    source=(
-        "Notes on residuals, which show nanochat's zero head without saying what it is for; Zhang, Dauphin and Ma "
-        "2019, “Fixup Initialization”; Bachlechner et al. 2020, “ReZero is All You Need”."
-    ),
-    design=(
-        "GPTs of two blocks with vocabularies of 16 to 4,096 tokens, and single blocks of every wiring that adds to "
-        "the stream, started as nanochat does (head and last projections at zero), as Glorot and as GPT-2."
-    ),
-    rule="Supported if it holds for every seed, to rounding, for zero, and not for Glorot's start.",
-    variants=variants,
-    measure=measure,
-    questions=questions,
-    charts=charts,
-    meaning={
-        "supported": (
-            "A zero head makes the first loss a test: a model that does not start at ln V has a fault in its data or "
-            "its loss. The price is two slow steps: in the first only the head is given a gradient, in the second all "
-            "that is not behind a zero projection, and from the third on everything. Two zeros in a row would never "
-            "learn, which is why normscope's blocks without residuals do not start so."
-        ),
-        "contradicted": "normscope's zero start is not what its name says; do not check the first loss against ln V.",
-        "inconclusive": "An identity cannot be inconclusive; the runs are damaged.",
-    },
+    statement="""A model whose head is initialized to zero starts at a loss of ln V; blocks whose last projections
+        are initialized to zero start as the identity; and training leaves zero.""",
+    source="""Notes on residuals, which show nanochat's zero head without giving a reason; Zhang, Dauphin and Ma
+        2019, “Fixup Initialization”; Bachlechner et al. 2020, “ReZero is All You Need”.""",
+    design="""GPTs of two blocks with vocabularies of 16 to 4,096 tokens, and single blocks of every wiring that
+        adds to the residual stream, initialized as in nanochat (head and last projections zero), as in Glorot and
+        as in GPT-2.""",
+    rule="Supported if it holds for every seed, up to rounding, with zeros, and does not with Glorot's initialization.",
+    experiment=lab.Experiment(variants, measure, questions, charts),
+    supported="""A zero head makes the initial loss a test: a model that does not start at ln V has a bug in its
+        data or its loss. The price is two slow steps: in the first only the head gets a gradient, in the second all
+        that is not behind a zero projection, and from the third on everything. Two zeros in a row would never
+        learn, which is why normscope's blocks without residuals are not initialized so.""",
+    contradicted="""normscope's zero initialization is not what its name says; do not check the initial loss against
+        ln V.""",
+    inconclusive="An identity cannot be inconclusive; the runs are damaged.",
 )

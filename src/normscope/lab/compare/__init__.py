@@ -1,8 +1,9 @@
-"""A question of your own: variants of a GPT on your text, in the time that you have, ranked with intervals.
+"""Compare variants of a GPT on your own text within a time budget, ranked with confidence intervals.
 
-variants   which models: every combination of what is to be compared
-pacing     how many steps the time allows
-study      pace, learning rates, then every variant with every seed
-ranking    who is better than whom, by how much, and how sure that is
-words, table, page   the same for people
+variants      every combination of the options to compare
+estimate      refuses a comparison that cannot fit into the time, before anything runs
+time_budget   how many steps the time allows
+study         timing, learning rates, then every variant with every seed
+ranking       which is better than which, by how much, with intervals
+summary, table, page   the result for people
 """

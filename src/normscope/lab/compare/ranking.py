@@ -1,4 +1,4 @@
-"""Who is better than whom: the best first, and of each pair the paired difference with its interval."""
+"""Ranks variants by loss, with the interval of the paired difference of each pair."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -9,21 +9,21 @@ from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import bonferroni_confidence
 
 FEWEST_SEEDS = 2
-"""With fewer pairs there is no interval."""
-USUAL_SEEDS = 5
-MOST_ERRORS = 12.0
-"""Standard errors to either side of a mean, from which on an interval says next to nothing."""
+"""An interval needs two seeds."""
+DEFAULT_SEEDS = 5
+MAX_STANDARD_ERRORS = 12.0
+"""Half width of an interval, in standard errors, beyond which it is useless."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A variant's place.
+    """A ranked variant.
 
     Args:
         name: of the variant.
-        loss: its interval over the seeds, by itself.
-        failed: with how many seeds it was no better than guessing.
-        seeds: how many there are.
+        loss: its interval over the seeds.
+        failed: number of seeds with which it was no better than a uniform guess.
+        seeds: number of seeds.
     """
 
     name: str
@@ -32,52 +32,51 @@ class Ranked:
     seeds: int
 
     @property
-    def learnt_nothing(self) -> bool:
-        """With no seed at all."""
+    def all_failed(self) -> bool:
+        """Whether it failed with every seed."""
         return self.failed == self.seeds
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two variants, seed by seed.
+class RankedPair:
+    """Two variants, paired by seed.
 
     Args:
-        behind: how far the second one's loss is above the first's.
-        where_learnt: the same of those seeds with which neither failed; None if that is all of them, or too few.
-        learnt: how many those seeds are.
+        behind: the second one's loss minus the first's.
+        where_trained: the same over the seeds with which neither failed; None if that is all of them, or too few.
+        trained: the number of those seeds.
     """
 
     behind: Interval
-    where_learnt: Interval | None
-    learnt: int
+    where_trained: Interval | None
+    trained: int
 
     @property
     def differs(self) -> bool:
-        """Whether the second is worse beyond chance."""
+        """Whether the second is significantly worse."""
         return self.behind.low > 0
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """All variants, the smallest mean first, and all pairs: the better one's name, then the other's."""
+    """All variants, the smallest mean loss first, and all pairs by name, the better one first."""
 
     ranked: Sequence[Ranked]
-    pairs: Mapping[tuple[str, str], Pair]
+    pairs: Mapping[tuple[str, str], RankedPair]
 
     @property
     def best(self) -> Ranked:
         return self.ranked[0]
 
-    def behind(self, one: Ranked) -> Pair | None:
-        """How far it is behind the best; None for the best itself."""
+    def behind(self, one: Ranked) -> RankedPair | None:
+        """Compare a variant with the best; None for the best itself."""
         return self.pairs.get((self.best.name, one.name))
 
 
 def ranking(runs: VariantRuns) -> Ranking:
-    """Rank by the loss.
+    """Rank variants by mean loss.
 
-    Which one is the best is seen in the same runs, so any two might have been compared: the intervals are those of all
-    pairs together.
+    The best is selected from the same runs, so the intervals are corrected for all pairs.
 
     >>> losses = {"a": [1.0, 1.2], "b": [2.0, 2.2]}
     >>> runs = {name: [{"loss": loss, "guessing": False} for loss in both] for name, both in losses.items()}
@@ -94,33 +93,32 @@ def ranking(runs: VariantRuns) -> Ranking:
 
 
 def too_few_seeds(variants: int, seeds: int) -> str | None:
-    """A warning, if only huge differences could be found with so few seeds for so many pairs.
+    """Return a warning if only huge differences could be detected with so few seeds for so many pairs.
 
     >>> too_few_seeds(12, 2)
-    '12 variants with 2 seeds: only a difference of 840 times its standard error would be found; with 5 seeds 9.3 times'
+    '12 variants with 2 seeds: only differences above 840 standard errors are detectable; with 5 seeds, 9.3'
     >>> too_few_seeds(2, 5)
     """
     pairs = variants * (variants - 1) // 2
-    here, usual = (standard_errors(count, bonferroni_confidence(pairs)) for count in (seeds, USUAL_SEEDS))
-    if here < MOST_ERRORS:
+    here, usual = (standard_errors(count, bonferroni_confidence(pairs)) for count in (seeds, DEFAULT_SEEDS))
+    if here < MAX_STANDARD_ERRORS:
         return None
     return (
-        f"{variants} variants with {seeds} seeds: only a difference of {here:.0f} times its standard error would be "
-        f"found; with {USUAL_SEEDS} seeds {usual:.1f} times"
+        f"{variants} variants with {seeds} seeds: only differences above {here:.0f} standard errors are detectable; "
+        f"with {DEFAULT_SEEDS} seeds, {usual:.1f}"
     )
 
 
-def _pair(runs: VariantRuns, one: str, other: str, confidence: float) -> Pair:
-    both = zip(runs.values(one, "loss"), runs.values(other, "loss"), strict=True)
-    behind = [worse - better for better, worse in both]
-    learnt = [
+def _pair(runs: VariantRuns, one: str, other: str, confidence: float) -> RankedPair:
+    behind = runs.differences(other, one, "loss")
+    trained = [
         difference
         for difference, *failed in zip(behind, _failed(runs, one), _failed(runs, other), strict=True)
         if not any(failed)
     ]
-    enough = FEWEST_SEEDS <= len(learnt) < len(behind)
-    where_learnt = confidence_interval(learnt, confidence) if enough else None
-    return Pair(confidence_interval(behind, confidence), where_learnt, len(learnt))
+    enough = FEWEST_SEEDS <= len(trained) < len(behind)
+    where_trained = confidence_interval(trained, confidence) if enough else None
+    return RankedPair(confidence_interval(behind, confidence), where_trained, len(trained))
 
 
 def _failed(runs: VariantRuns, name: str) -> list[bool]:

@@ -1,17 +1,19 @@
-"""Charts that several claims need."""
+"""Charts shared by several claims."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
+from normscope.lab.budget import Budget, get_budget
 from normscope.lab.statistics import Interval, confidence_interval
 from normscope.lab.variant_runs import VariantRuns
 from normscope.lab.verdict import Question, bonferroni_confidence, count_random
 from normscope.render.chart import COLORS, Chart, ChartLine
 
-OF_EACH = "95% of each mean by itself"
-OF_SEEDS = "least to greatest of the seeds"
+OF_EACH = "95% interval of each mean"
+OF_SEEDS = "minimum to maximum over seeds"
+OF_VERDICT = "interval of each difference, as used for the verdict"
+
+Points = Sequence[tuple[float, float]]
 
 
 def categories(
@@ -22,22 +24,17 @@ def categories(
     metric: str,
     lines: Mapping[str, Sequence[str]],
     names: Sequence[str],
-    *,
-    levels: Sequence[tuple[str, float]] = (),
-    log_y: bool = False,
+    **chart: Any,
 ) -> Chart:
-    """A figure of named things: a dot for the mean of the seeds and a bar for its 95% interval.
+    """Draw a metric by category: the mean over the seeds with its 95% interval.
 
     Args:
-        lines: for each line of the legend its variants, one for each of `names`.
-        names: what stands below the axis.
+        lines: for each legend entry its variants, one per category.
+        names: the categories.
+        chart: further arguments of `Chart`.
     """
-    drawn = []
-    for i, (label, variants) in enumerate(lines.items()):
-        shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
-        intervals = [(place + shift, runs.interval(variant, metric)) for place, variant in enumerate(variants)]
-        drawn.append(interval_dots(label, intervals, COLORS[i % len(COLORS)]))
-    return Chart(title, x_label, y_label, drawn, categories=names, reference_lines=levels, log_y=log_y)
+    values = {label: [runs.values(variant, metric) for variant in variants] for label, variants in lines.items()}
+    return interval_categories(title, x_label, y_label, values, names, **chart)
 
 
 def differences(
@@ -48,54 +45,74 @@ def differences(
     metric: str,
     lines: Mapping[str, Sequence[tuple[str, str]]],
     names: Sequence[str],
-    *,
-    asked: Sequence[Question],
-    levels: Sequence[tuple[str, float]] = (),
-    own_levels: tuple[str, Sequence[float]] | None = None,
+    questions: Callable[[Budget], Sequence[Question]],
+    **chart: Any,
 ) -> Chart:
-    """How much more of a figure one variant has than another, seed by seed: what both owe to the seed cancels.
-
-    The bars are as wide as the verdict's: with narrower ones an answer that is open would look decided.
+    """Draw paired differences of a metric by category, with intervals as wide as those that decide the verdict.
 
     Args:
-        lines: for each line of the legend its pairs, one for each of `names`: the first less the second.
-        names: what stands below the axis.
-        asked: all that the claim asks.
-        levels: where the lines are, if all of these have the same one.
-        own_levels: what the line is called, and where it is for each of `names`, if they differ.
+        lines: for each legend entry its pairs, one per category: the first variant minus the second.
+        names: the categories.
+        questions: those of the claim, whose number sets the confidence.
+        chart: further arguments of `Chart`.
     """
-    confidence = bonferroni_confidence(count_random(asked))
-    drawn = []
-    for i, (label, pairs) in enumerate(lines.items()):
-        shift = 0.12 * (i - (len(lines) - 1) / 2)
-        intervals = []
-        for place, (one, other) in enumerate(pairs):
-            both = zip(runs.values(one, metric), runs.values(other, metric), strict=True)
-            intervals.append((place + shift, confidence_interval([a - b for a, b in both], confidence)))
-        as_decided = f"{100 * confidence:.4g}% of each difference, as the verdict has it"
-        drawn.append(replace(interval_dots(label, intervals, COLORS[i % len(COLORS)]), interval_label=as_decided))
-    return Chart(
-        title,
-        x_label,
-        y_label,
-        drawn,
-        categories=names,
-        reference_lines=levels,
-        category_lines=own_levels,
-        y_from_zero=True,
+    confidence = bonferroni_confidence(count_random(questions(get_budget("quick"))))
+    values = {label: [runs.differences(*pair, metric) for pair in pairs] for label, pairs in lines.items()}
+    label = f"{100 * confidence:.4g}% {OF_VERDICT}"
+    return interval_categories(
+        title, x_label, y_label, values, names, confidence=confidence, interval_label=label, y_from_zero=True, **chart
     )
 
 
-def interval_dots(label: str, intervals: Sequence[tuple[float, Interval]], colour: str) -> ChartLine:
-    """95% intervals by their place along x: a dot for the middle and a bar from end to end."""
+def interval_categories(
+    title: str,
+    x_label: str,
+    y_label: str,
+    lines: Mapping[str, Sequence[Sequence[float]]],
+    names: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    interval_label: str = OF_EACH,
+    **chart: Any,
+) -> Chart:
+    """Draw the mean and confidence interval of lists of values: one list per category for each legend entry.
+
+    An empty list leaves its category out.
+    """
+    drawn = []
+    for i, (label, values) in enumerate(lines.items()):
+        shift = 0.12 * (i - (len(lines) - 1) / 2)  # side by side
+        intervals = [(at + shift, confidence_interval(ys, confidence)) for at, ys in enumerate(values) if ys]
+        drawn.append(interval_dots(label, intervals, COLORS[i % len(COLORS)], interval_label))
+    return Chart(title, x_label, y_label, drawn, categories=names, **chart)
+
+
+def interval_dots(
+    label: str, intervals: Sequence[tuple[float, Interval]], color: str, interval_label: str = OF_EACH, **line: Any
+) -> ChartLine:
+    """Intervals by their x position: a dot at the middle and a bar from end to end."""
     return ChartLine(
         label,
-        [(at, found.middle) for at, found in intervals],
-        colour,
-        connected=False,
-        interval=[(at, found.low, found.high) for at, found in intervals],
-        interval_label=OF_EACH,
+        [(x, found.middle) for x, found in intervals],
+        color,
+        interval=[(x, found.low, found.high) for x, found in intervals],
+        interval_label=interval_label,
+        **{"connected": False, **line},
     )
+
+
+def seed_band(label: str, runs: VariantRuns, variant: str, metric: str, color: str, **line: Any) -> ChartLine:
+    """A curve averaged over the seeds, with a band from the minimum to the maximum."""
+    band = runs.band(variant, metric)
+    return ChartLine(label, runs.curve(variant, metric), color, interval=band, interval_label=OF_SEEDS, **line)
+
+
+def dots_and_theory(label: str, points: Points, theory: Points, color: str) -> list[ChartLine]:
+    """Measured points as dots and the predicted curve as a dashed line."""
+    return [
+        ChartLine(label, points, color, connected=False),
+        ChartLine(f"{label}, theory", theory, color, dashed=True),
+    ]
 
 
 def by_number(
@@ -105,64 +122,27 @@ def by_number(
     runs: VariantRuns,
     metric: str,
     lines: Mapping[str, Mapping[float, str]],
-    *,
-    levels: Sequence[tuple[str, float]] = (),
-    log_x: bool = False,
-    log_y: bool = False,
+    **chart: Any,
 ) -> Chart:
-    """A figure against a number that the variants differ in: the means as lines, their 95% intervals as bands.
+    """Draw a metric against a number that the variants differ in: means as lines, their 95% intervals as bands.
 
     Args:
-        lines: for each line of the legend, the variant at every number.
+        lines: for each legend entry, the variant at every number.
+        chart: further arguments of `Chart`.
     """
     drawn = []
     for i, (label, variants) in enumerate(lines.items()):
-        intervals = [(at, runs.interval(variant, metric)) for at, variant in sorted(variants.items())]
-        drawn.append(
-            ChartLine(
-                label,
-                [(at, found.middle) for at, found in intervals],
-                COLORS[i % len(COLORS)],
-                dots=True,
-                interval=[(at, found.low, found.high) for at, found in intervals],
-                interval_label=OF_EACH,
-            )
-        )
-    return Chart(title, x_label, y_label, drawn, reference_lines=levels, log_x=log_x, log_y=log_y)
+        intervals = [(x, runs.interval(variant, metric)) for x, variant in sorted(variants.items())]
+        drawn.append(interval_dots(label, intervals, COLORS[i % len(COLORS)], connected=True, dots=True))
+    return Chart(title, x_label, y_label, drawn, **chart)
 
 
 def curves(
-    title: str,
-    x_label: str,
-    y_label: str,
-    runs: VariantRuns,
-    metric: str,
-    variants: Mapping[str, str],
-    *,
-    log_x: bool = False,
-    log_y: bool = False,
+    title: str, x_label: str, y_label: str, runs: VariantRuns, metric: str, variants: Mapping[str, str], **chart: Any
 ) -> Chart:
-    """A curve of each variant, the mean of the seeds, in a band from the least to the greatest.
-
-    Args:
-        variants: the variants by the names of their lines.
-    """
+    """Draw a curve of each variant, by legend entry: the mean over the seeds in a band from minimum to maximum."""
     drawn = [
-        ChartLine(
-            label,
-            runs.curve(variant, metric),
-            COLORS[i % len(COLORS)],
-            interval=runs.band(variant, metric),
-            interval_label=OF_SEEDS,
-        )
+        seed_band(label, runs, variant, metric, COLORS[i % len(COLORS)])
         for i, (label, variant) in enumerate(variants.items())
     ]
-    return Chart(title, x_label, y_label, drawn, log_x=log_x, log_y=log_y)
-
-
-def charts_of(claim: Claim, outcome: Outcome) -> list[Chart]:
-    """A claim's charts; none if they cannot be made of figures of before, whose variants had other names, say."""
-    try:
-        return list(claim.charts(outcome.runs))
-    except (LookupError, ArithmeticError, TypeError, ValueError):
-        return []
+    return Chart(title, x_label, y_label, drawn, **chart)

@@ -1,4 +1,4 @@
-"""The commands that outcomes come from: what a reader types to have them again."""
+"""The commands that reproduce outcomes."""
 
 import shlex
 from collections.abc import Collection, Sequence
@@ -10,12 +10,12 @@ from normscope.lab.trials.text_sources import STORIES
 
 
 def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) -> list[str]:
-    """What makes these outcomes, most of them at once.
+    """Return the commands that reproduce these outcomes, grouped by budget and text.
 
     Args:
         outcomes: in the order of the claims.
-        every: the names of all claims there are.
-        folder: where the outcomes are kept.
+        every: names of all claims.
+        folder: of the outcomes.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
@@ -28,13 +28,13 @@ def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) 
 
 
 def _budget(outcome: Outcome) -> str:
-    usual = get_budget(outcome.budget.name)
-    name = "" if usual.name == "quick" else f" --budget {usual.name}"
-    return name if outcome.budget.seeds == usual.seeds else f"{name} --seeds {outcome.budget.seeds}"
+    default = get_budget(outcome.budget.name)
+    name = "" if default.name == "quick" else f" --budget {default.name}"
+    return name if outcome.budget.seeds == default.seeds else f"{name} --seeds {outcome.budget.seeds}"
 
 
 def _text(outcome: Outcome, others: Sequence[Outcome]) -> str:
-    """The option for what was learnt from. A claim that learns from no text is run along with those that do."""
+    """The --text option. A claim without text joins the command of those with one."""
     texts = _texts(outcome) or set().union(*map(_texts, others))
     if len(texts) != 1:
         return ""
@@ -43,6 +43,6 @@ def _text(outcome: Outcome, others: Sequence[Outcome]) -> str:
 
 
 def _texts(outcome: Outcome) -> set[str]:
-    """The names of an outcome's own texts; empty for the built-in stories."""
+    """Names of the outcome's texts; empty for the built-in stories."""
     texts = [settings["text"] for settings in outcome.settings.values() if "text" in settings]
     return {"" if text == STORIES else str(text["name"]) for text in texts}

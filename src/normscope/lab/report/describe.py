@@ -1,30 +1,131 @@
-"""Outcomes in words: an answer's effect and interval, the answer that decides, and what else to say of the runs."""
+"""Outcomes as text: intervals, thresholds, the deciding answer, and what each report section contains."""
 
 import math
 import re
 import sys
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
+from normscope.lab.outcome import Outcome, is_outdated
+from normscope.lab.report.charts import OF_EACH
 from normscope.lab.statistics import Interval
 from normscope.lab.trials.text_sources import STORIES
-from normscope.lab.verdict import LOG2_RATIO, Answer, Verdict
+from normscope.lab.tuning import best_lr_at_edge
+from normscope.lab.verdict import CONFIDENCE, LOG2_RATIO, Answer, Verdict
 from normscope.render.axis_scale import tick_label
+from normscope.render.chart import Chart
 from normscope.render.formatting import format_number
 from normscope.render.html_page import html_text
 
 Status = Verdict | Literal["withdrawn"]
 MARKS: dict[Status, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?", "withdrawn": "–"}
 WITHDRAWN = "withdrawn, to be redone"
-OUTDATED = "older: the claim has changed since; run it again"
+OUTDATED = "outdated: the claim has changed since this run; run it again"
 ROUNDING = 1e-3
-"""A question whose line is no larger asks whether two ways are the same but for rounding."""
+"""A question with a threshold up to this asks for equality up to rounding."""
 BUILT_IN = "the built-in stories"
 
 
+@dataclass(frozen=True)
+class ClaimReport:
+    """A claim and its outcome, as every report shows them."""
+
+    claim: Claim
+    outcome: Outcome
+
+    @cached_property
+    def outdated(self) -> bool:
+        return is_outdated(self.outcome, self.claim)
+
+    @property
+    def status(self) -> Status:
+        """The verdict, unless it is withdrawn."""
+        return "withdrawn" if self.claim.withdrawn else self.outcome.verdict
+
+    @property
+    def mark(self) -> str:
+        return MARKS[self.status]
+
+    @property
+    def parts(self) -> str:
+        """How many of the claim's parts are supported."""
+        answers = self.outcome.answers
+        hold = sum(answer.verdict == "supported" for answer in answers)
+        return f"{hold} of {len(answers)} {'part holds' if len(answers) == 1 else 'parts hold'}"
+
+    @property
+    def verdict(self) -> str:
+        """The status and, unless it is withdrawn, how many parts hold."""
+        return WITHDRAWN if self.claim.withdrawn else f"{self.outcome.verdict}, {self.parts}"
+
+    @property
+    def reason_withdrawn(self) -> str:
+        """The first sentence of the reason, for tables; empty if the claim is not withdrawn."""
+        sentence, more, _ = self.claim.withdrawn.partition(". ")
+        return f"{sentence}." if more else sentence
+
+    def mark_of(self, answer: Answer) -> str:
+        """The mark of one part; a withdrawn claim has none."""
+        return "" if self.claim.withdrawn else MARKS[answer.verdict]
+
+    @cached_property
+    def charts(self) -> list[Chart]:
+        """The claim's charts; empty if they cannot be drawn from old metrics, for instance of renamed variants."""
+        try:
+            return list(self.claim.experiment.charts(self.outcome.runs))
+        except (LookupError, ArithmeticError, TypeError, ValueError):
+            return []
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """What follows the verdict: its meaning, the parts that fail, the remark. They fit the current claim only."""
+        remark = [self.claim.remark] if self.claim.remark else []
+        if self.claim.withdrawn:
+            return [self.claim.withdrawn, *([] if self.outdated else remark)]
+        if self.outdated:
+            return []
+        return [self.claim.meaning(self.outcome.verdict), *failed_parts(self.outcome), *remark]
+
+    @property
+    def details(self) -> dict[str, str]:
+        """Source, design, rule and history."""
+        found = {"Source": self.claim.source}
+        if not self.outdated:
+            found |= {"Design": self.claim.design, "Rule": self.claim.rule}
+        if self.claim.revised:
+            first = self.claim.first_verdict
+            verdict = f" The verdict of the first run was: {first}." if first else ""
+            found["History"] = f"Changed after a first run with seeds 0 to 4: {self.claim.revised}.{verdict}"
+        return found
+
+    @property
+    def chart_notices(self) -> list[str]:
+        """What has to be said below the charts."""
+        if not self.charts:
+            return ["The metrics of these runs cannot be drawn by the current claim; run it again."]
+        wider = any(one.confidence is not None and one.confidence > CONFIDENCE for one in self.outcome.answers)
+        if wider and any(line.interval_label == OF_EACH for chart in self.charts for line in chart.lines):
+            return [f"Intervals of single means are at {CONFIDENCE:.0%}; the verdict uses the wider ones below."]
+        return []
+
+
+def notices(outcome: Outcome) -> list[str]:
+    """What to know before relying on an outcome."""
+    found = []
+    counts = {name: sum(bool(run.get("guessing")) for run in runs) for name, runs in outcome.runs.metrics.items()}
+    guessing = [f"{count} of {len(outcome.runs.seeds)} with {name}" for name, count in counts.items() if count]
+    if guessing:
+        found.append(f"Runs no better than a uniform guess, which count as one: {', '.join(guessing)}.")
+    edge = [f"{name} ({outcome.runs.lrs[name]:g})" for name in best_lr_at_edge(outcome.tuned)]
+    if edge:
+        found.append(f"Best learning rate at the edge of the grid, a better one may lie beyond: {', '.join(edge)}.")
+    return found
+
+
 def prose_html(text: str) -> str:
-    """A text as HTML, in which what is between backticks is code.
+    """Convert text to HTML, with code in backticks.
 
     >>> prose_html("a < b, as `norm` does")
     'a &lt; b, as <code>norm</code> does'
@@ -32,131 +133,95 @@ def prose_html(text: str) -> str:
     return re.sub("`([^`]+)`", r"<code>\1</code>", html_text(text))
 
 
-def status_of(claim: Claim, outcome: Outcome) -> Status:
-    """The verdict, unless it is withdrawn."""
-    return "withdrawn" if claim.withdrawn else outcome.verdict
-
-
-def why_withdrawn(claim: Claim) -> str:
-    """The first sentence of the reason, for tables; empty if it is not withdrawn."""
-    sentence, more, _ = claim.withdrawn.partition(". ")
-    return f"{sentence}." if more else sentence
-
-
-def describe_status(claim: Claim, outcome: Outcome) -> str:
-    """The verdict, and of a claim that has one how much of it holds."""
-    return WITHDRAWN if claim.withdrawn else f"{outcome.verdict}, {parts_that_hold(outcome)}"
-
-
-def parts_that_hold(outcome: Outcome) -> str:
-    """How many of a claim's parts are supported: one of nine that does not hold is not the same as nine."""
-    hold, parts = sum(answer.verdict == "supported" for answer in outcome.answers), len(outcome.answers)
-    return f"{hold} of {parts} {'part holds' if parts == 1 else 'parts hold'}"
-
-
-def mark_of(claim: Claim, answer: Answer) -> str:
-    """The mark of one part; a claim that is withdrawn has none."""
-    return "" if claim.withdrawn else MARKS[answer.verdict]
-
-
-def describe_revision(claim: Claim) -> str:
-    """What was changed in its design after a first run; empty if nothing was."""
-    if not claim.revised:
-        return ""
-    then = f" The verdict of the first run was: {claim.first_verdict}." if claim.first_verdict else ""
-    return f"Changed after a first run with seeds 0 to 4: {claim.revised}.{then}"
-
-
-def format_interval(interval: Interval, unit: str = "", ends_are: str = "") -> str:
-    """A middle and its ends.
+def format_interval(interval: Interval, unit: str = "", label: str = "") -> str:
+    """Format an estimate with its interval.
 
     >>> format_interval(Interval(0.5, 0.25, 0.75), "nats")
     '0.500 (0.250 to 0.750) nats'
-    >>> format_interval(Interval(0.5, 0.25, 0.75), ends_are="95%")
+    >>> format_interval(Interval(0.5, 0.25, 0.75), label="95%")
     '0.500 (95%: 0.250 to 0.750)'
     >>> format_interval(Interval(2.0, -math.inf, math.inf))
     '2.00 (one seed: no interval)'
     """
-    ends = f"{format_number(interval.low)} to {format_number(interval.high)}"
-    if ends_are:
-        ends = f"{ends_are}: {ends}"
+    ends = format_range(interval)
+    if label:
+        ends = f"{label}: {ends}"
     if math.isinf(interval.low):
         ends = "one seed: no interval"
     return f"{format_number(interval.middle)} ({ends}){f' {unit}' if unit else ''}"
 
 
+def format_range(interval: Interval) -> str:
+    return f"{format_number(interval.low)} to {format_number(interval.high)}"
+
+
 def format_effect(answer: Answer) -> str:
-    """What was found, and what the ends of its interval are."""
-    ends_are = "every seed" if answer.confidence is None else f"{100 * answer.confidence:.3g}%"
+    """Format the effect with the confidence of its interval."""
+    label = "every seed" if answer.confidence is None else f"{100 * answer.confidence:.3g}%"
     if answer.unit != LOG2_RATIO:
-        return format_interval(answer.interval, answer.unit, ends_are)
+        return format_interval(answer.interval, answer.unit, label)
     found = answer.interval
-    low = found.low if math.isinf(found.low) else _times(found.low)  # of one seed there is none
-    return format_interval(Interval(_times(found.middle), low, _times(found.high)), "times", ends_are)
+    low = found.low if math.isinf(found.low) else _ratio(found.low)  # infinite for one seed
+    return format_interval(Interval(_ratio(found.middle), low, _ratio(found.high)), "times", label)
 
 
 def format_threshold(answer: Answer) -> str:
-    """Where the effect has to lie; a line is a round number, and is written as one."""
-    if answer.unit == LOG2_RATIO:
-        return f"{answer.side} {tick_label(_times(answer.threshold))}"
-    return f"{answer.side} {tick_label(answer.threshold)}"
+    """Format the side and the threshold, a round number."""
+    threshold = _ratio(answer.threshold) if answer.unit == LOG2_RATIO else answer.threshold
+    return f"{answer.side} {tick_label(threshold)}"
 
 
-def _times(factors: float) -> float:
-    """The ratio that is so many factors of two."""
-    return math.inf if factors >= sys.float_info.max_exp else 2.0**factors
+def _ratio(log2: float) -> float:
+    return math.inf if log2 >= sys.float_info.max_exp else 2.0**log2
 
 
 def format_answer(answer: Answer) -> str:
-    """What was found, and the line that decides."""
-    return f"{format_effect(answer)}; the line: {format_threshold(answer)}"
+    """Format the effect and the threshold."""
+    return f"{format_effect(answer)}; threshold: {format_threshold(answer)}"
 
 
 def deciding_answer(outcome: Outcome) -> Answer:
-    """Of the answers that are as the verdict, the one that is least where the claim wants it.
+    """Return the answer with the outcome's verdict that supports the claim least.
 
-    That is the weakest part of a claim that is supported, the strongest evidence against one that is contradicted,
-    and what is furthest from support where nothing is decided. What chance plays a part in goes before what holds for
-    every seed, and that before a question of rounding, which has room by orders of magnitude or none at all.
+    That is the weakest part of a supported claim, the strongest evidence against a contradicted one, and the part
+    furthest from support of an inconclusive one. Answers with seed noise come first, then those that must hold for
+    every seed, then equality up to rounding, whose margins span orders of magnitude.
     """
-    those = [answer for answer in outcome.answers if answer.verdict == outcome.verdict]
-    return min(
-        those, key=lambda answer: (answer.every_seed, answer.every_seed and answer.threshold <= ROUNDING, _room(answer))
-    )
+    found = [answer for answer in outcome.answers if answer.verdict == outcome.verdict]
+    return min(found, key=lambda one: (one.every_seed, one.every_seed and one.threshold <= ROUNDING, _margin(one)))
 
 
-def describe_failed_parts(outcome: Outcome) -> list[str]:
-    """On which of its parts the verdict of a claim hangs that does not stand; nothing if it has one part only."""
+def failed_parts(outcome: Outcome) -> list[str]:
+    """Name the parts that are contradicted or inconclusive; empty for a claim of one part."""
     if len(outcome.answers) == 1:
         return []
-    kinds: dict[str, Verdict] = {"Does not hold": "contradicted", "Open": "inconclusive"}
-    those = {words: [one.text for one in outcome.answers if one.verdict == kind] for words, kind in kinds.items()}
-    return [f"{words}: {'; '.join(texts)}." for words, texts in those.items() if texts]
+    labels: dict[str, Verdict] = {"Does not hold": "contradicted", "Open": "inconclusive"}
+    parts = {label: [one.text for one in outcome.answers if one.verdict == kind] for label, kind in labels.items()}
+    return [f"{label}: {'; '.join(texts)}." for label, texts in parts.items() if texts]
 
 
-def _room(answer: Answer) -> float:
-    """How far the effect lies on the claim's side of the line, below zero on the other.
+def _margin(answer: Answer) -> float:
+    """How far the effect lies on the claimed side of the threshold; negative on the other side.
 
-    It is a share of the interval's half width, in which chance is measured. Of what has to hold for every seed the
-    worst seed counts, as a share of the line.
+    In units of the interval's half width; if it must hold for every seed, that of the worst seed relative to the
+    threshold.
     """
     interval, sign = answer.interval, 1 if answer.side == "above" else -1
     if answer.every_seed:
         worst = interval.low if answer.side == "above" else interval.high
         return sign * (worst - answer.threshold) / (abs(answer.threshold) or 1.0)
     distance = sign * (interval.middle - answer.threshold)
-    half = interval.width / 2
-    return distance / max(half, sys.float_info.min)
+    return distance / max(interval.width / 2, sys.float_info.min)
 
 
 def format_seeds(outcome: Outcome) -> str:
-    """Which seeds it is judged by; they follow each other."""
+    """Format the seeds, which are consecutive."""
     first, *_, last = (outcome.runs.seeds[0], *outcome.runs.seeds)
     return f"seed {first}" if first == last else f"seeds {first} to {last}"
 
 
 def describe_text(outcome: Outcome) -> str:
-    """What was learnt from, where it was a text: empty otherwise."""
+    """Name the training text; empty if there was none."""
     texts = [settings["text"] for settings in outcome.settings.values() if "text" in settings]
     if not texts:
         return ""

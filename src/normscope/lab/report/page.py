@@ -1,163 +1,199 @@
-"""The lab's page: a table of verdicts, then a section for each claim. One file, which asks nobody for anything."""
+"""The lab's HTML report: a table of verdicts, then a section per claim, in one self-contained file."""
 
+import json
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated
+from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, out_option
 from normscope.lab.report.caveats import caveats
 from normscope.lab.report.describe import (
-    MARKS,
     OUTDATED,
     WITHDRAWN,
+    ClaimReport,
     deciding_answer,
+    describe_text,
     format_answer,
-    parts_that_hold,
+    format_effect,
+    format_seeds,
+    format_threshold,
+    notices,
     prose_html,
-    status_of,
-    why_withdrawn,
 )
-from normscope.lab.report.forest_plot import FOREST_STYLE
 from normscope.lab.report.method import METHOD
-from normscope.lab.report.section import section
+from normscope.lab.report.tables import common_range, forest_plot, html_table
 from normscope.lab.verdict import VERDICTS, Answer
+from normscope.render.chart import draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
+from normscope.render.formatting import format_count, format_number, pluralize
 from normscope.render.html_page import html_document, html_text
 
 Found = Sequence[tuple[Claim, Outcome]]
 
 
 def lab_page(found: Found, folder: Path = DEFAULT_FOLDER) -> str:
-    """The whole page, of outcomes that are kept in this folder."""
-    body = [*_head(found), *_table(found), *_method()]
-    for claim, outcome in found:
-        body += section(claim, outcome, folder)
-    return html_document("normscope lab", body, style=CHART_STYLE + FOREST_STYLE + _STYLE, script=CHART_SCRIPT)
+    """Return the report of outcomes that are stored in this folder."""
+    reports = [ClaimReport(claim, outcome) for claim, outcome in found]
+    body = [*_header(reports), *_caveats(found), "</header>", _verdicts(reports), *_method()]
+    for report in reports:
+        body += _section(report, folder)
+    return html_document("normscope lab", body, style=CHART_STYLE + lab_style(), script=CHART_SCRIPT)
 
 
-def _head(found: Found) -> list[str]:
-    standings = [
-        status_of(claim, one) if claim.withdrawn or not is_outdated(one, claim) else "older" for claim, one in found
-    ]
-    names = (*VERDICTS, *(name for name in ("withdrawn", "older") if name in standings))
-    tiles = {name: standings.count(name) for name in names}
+def lab_style() -> str:
+    """CSS of the lab's pages."""
+    return files(__package__).joinpath("lab.css").read_text(encoding="utf-8")
+
+
+def _header(reports: Sequence[ClaimReport]) -> list[str]:
+    counted = [one.status if one.claim.withdrawn or not one.outdated else "outdated" for one in reports]
+    names = (*VERDICTS, *(name for name in ("withdrawn", "outdated") if name in counted))
     return [
         "<header>",
         "<h1>The lab</h1>",
-        "<p>Claims of the field about norms, initialization and residuals, each put to the test by a rule that was "
-        'stated before the run: <a href="#method">how a verdict comes about</a>.</p>',
+        "<p>Claims from the literature about norms, initialization and residuals, each tested by a rule that was fixed "
+        'before the run: <a href="#method">how verdicts are reached</a>.</p>',
         '<dl class="tiles">',
-        *(f'<div class="{name}"><dt>{name}</dt><dd>{number}</dd></div>' for name, number in tiles.items()),
+        *(f'<div class="{name}"><dt>{name}</dt><dd>{counted.count(name)}</dd></div>' for name in names),
         "</dl>",
-        *_mind(found),
-        "</header>",
     ]
 
 
-def _mind(found: Found) -> list[str]:
-    said = caveats(found)
-    if not said:
-        return []
-    return [
-        '<div class="mind before">',
-        "<h2>Before you rely on any of it</h2>",
-        *(f"<p><b>{about}.</b> {prose_html(words)}</p>" for about, words in said.items()),
-        "</div>",
-    ]
+def _caveats(found: Found) -> list[str]:
+    paragraphs = [f"<p><b>{heading}.</b> {prose_html(text)}</p>" for heading, text in caveats(found).items()]
+    return (
+        ['<div class="caveat before">', "<h2>Before you rely on this</h2>", *paragraphs, "</div>"] if paragraphs else []
+    )
 
 
 def _method() -> list[str]:
     return [
         '<section class="claim" id="method">',
-        "<h2>How a verdict comes about</h2>",
-        *(f'<p class="faint"><b>{about}</b> {prose_html(words)}</p>' for about, words in METHOD.items()),
+        "<h2>How verdicts are reached</h2>",
+        *_faint(METHOD),
         "</section>",
     ]
 
 
-def _table(found: Found) -> list[str]:
-    rows = [
-        f"<tr><td>{claim.number}</td>"
-        f'<td class="mark {status_of(claim, outcome)}">{_standing(claim, outcome)}</td>'
-        f'<td><a href="#{html_text(claim.name)}">{prose_html(claim.statement)}</a>'
-        f"{f' <b>{OUTDATED}</b>' if is_outdated(outcome, claim) else ''}</td>"
-        f"<td>{prose_html(why_withdrawn(claim)) or _decisive(deciding_answer(outcome))}</td></tr>"
-        for claim, outcome in found
-    ]
+def _faint(paragraphs: dict[str, str]) -> list[str]:
+    return [f'<p class="faint"><b>{heading}</b> {prose_html(text)}</p>' for heading, text in paragraphs.items()]
+
+
+def _verdicts(reports: Sequence[ClaimReport]) -> str:
+    rows = []
+    for report in reports:
+        claim, answer = report.claim, deciding_answer(report.outcome)
+        below = WITHDRAWN.partition(", ")[2] if claim.withdrawn else report.parts
+        decisive = f"{prose_html(answer.text)} <b>{html_text(format_answer(answer))}</b>"
+        outdated = f" <b>{OUTDATED}</b>" if report.outdated else ""
+        mark = f"{report.mark} <span>{report.status}</span><small>{below}</small>"
+        rows.append(
+            (
+                str(claim.number),
+                f'<td class="mark {report.status}">{mark}</td>',
+                f'<a href="#{html_text(claim.name)}">{prose_html(claim.statement)}</a>{outdated}',
+                prose_html(report.reason_withdrawn) or decisive,
+            )
+        )
+    return html_table(("", "verdict", "claim", "deciding answer"), rows, "verdicts", scroll=False)
+
+
+def _section(report: ClaimReport, folder: Path) -> list[str]:
+    claim, outcome, charts = report.claim, report.outcome, report.charts
     return [
-        '<table class="verdicts">',
-        "<thead><tr><th></th><th>verdict</th><th>claim</th><th>the figure that decides</th></tr></thead>",
-        *rows,
-        "</table>",
+        f'<section class="claim" id="{html_text(claim.name)}">',
+        f"<h2>{claim.number}. {prose_html(claim.statement)}</h2>",
+        *_verdict(report, folder),
+        *(['<div class="grid">', *map(draw_chart, charts), "</div>"] if charts else []),
+        *(f'<p class="faint">{html_text(notice)}</p>' for notice in report.chart_notices),
+        _answers(report),
+        *(f'<p class="caveat">{html_text(notice)}</p>' for notice in notices(outcome)),
+        *_faint(report.details),
+        f'<p class="faint">{html_text(_facts(report))}</p>',
+        *_tuning(outcome),
+        *_settings(claim, outcome),
+        "</section>",
     ]
 
 
-def _standing(claim: Claim, outcome: Outcome) -> str:
-    """The verdict, and below it how much of the claim holds."""
-    kind = status_of(claim, outcome)
-    below = WITHDRAWN.partition(", ")[2] if claim.withdrawn else parts_that_hold(outcome)
-    return f"{MARKS[kind]} <span>{kind}</span><small>{below}</small>"
+def _verdict(report: ClaimReport, folder: Path) -> list[str]:
+    claim, kind = report.claim, report.status
+    badge = f'<span class="verdict {kind}">{report.mark} {WITHDRAWN if claim.withdrawn else kind}</span>'
+    if not claim.withdrawn:
+        badge += f" <b>{report.parts}.</b>"
+        if report.outdated:
+            command = f"normscope lab run {claim.name}{out_option(folder)}"
+            return [f"<p>{badge} <b>{OUTDATED}</b>: <code>{html_text(command)}</code></p>"]
+    first, *rest = map(prose_html, report.paragraphs)
+    return [f"<p>{badge} {first}</p>", *(f"<p>{text}</p>" for text in rest)]
 
 
-def _decisive(answer: Answer) -> str:
-    """What was asked and what was found: neither says much without the other."""
-    return f"{prose_html(answer.text)} <b>{html_text(format_answer(answer))}</b>"
+def _facts(report: ClaimReport) -> str:
+    outcome, text = report.outcome, describe_text(report.outcome)
+    facts = [report.claim.kind, f"{outcome.budget.name} budget", format_seeds(outcome)]
+    facts += [f"trained on {text}"] if text else []
+    facts += [pluralize(len(outcome.runs.variants), "variant"), f"{format_number(outcome.seconds)} s of one core"]
+    return ", ".join([*facts, f"torch {outcome.torch}"])
 
 
-_STYLE = """\
-:root { --supported: #1a7f37; --contradicted: #c0392b; --inconclusive: #8a6d00; --withdrawn: #6b7280 }
-@media (prefers-color-scheme: dark) {
-  :root { --supported: #7ee094; --contradicted: #ff8f85; --inconclusive: #e3c65b; --withdrawn: #a3abb8 }
-}
-.supported { --verdict: var(--supported) } .contradicted { --verdict: var(--contradicted) }
-.inconclusive { --verdict: var(--inconclusive) } .withdrawn { --verdict: var(--withdrawn) }
-.tiles dd, .mark { color: var(--verdict) }
-.mark { white-space: nowrap; padding-right: 14px }
-.mark small { display: block; color: var(--faint); font-size: 12px }
-.before { margin: 20px 0 24px; max-width: 90ch }
-.before h2 { margin: 0 0 4px; font-size: 15px } .before p { margin: 4px 0 }
-.verdict { display: inline-block; padding: 0 8px; margin-right: 6px; border-radius: 10px; color: var(--paper);
-  background: var(--verdict); font-weight: 600 }
-td { font-family: inherit; font-variant-numeric: tabular-nums }
-.verdicts { table-layout: auto }
-.verdicts td:first-child { white-space: nowrap; text-align: right }
-.verdicts td:nth-child(4) { width: 38%; color: var(--faint); font-size: 13px }
-.verdicts td:nth-child(4) b { display: block; color: var(--ink); font-weight: normal }
-.verdicts td, .answers td { overflow-wrap: break-word }
-.answers, .scroll table { table-layout: auto }
-.answers td:nth-child(3), .answers td:nth-child(4) { white-space: nowrap }
-.mind { padding-left: 10px; border-left: 3px solid var(--inconclusive) }
-.printed { display: none }
-.settings td:last-child { font: 12px ui-monospace, monospace; min-width: 300px }
-details th, details td:not(:last-child) { white-space: nowrap }
-.scroll { overflow-x: auto }
-.claim { padding-top: 8px; border-top: 1px solid var(--edge); margin-top: 40px }
-.claim h2 { margin-top: 12px }
-.claim p { max-width: 76ch; margin: 6px 0 }
-.claim .grid { margin: 16px 0; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)) }
-.claim .faint { font-size: 13px }
-.claim details { font-size: 13px; margin-top: 6px }
-a { color: inherit; text-decoration-color: var(--faint); text-underline-offset: 3px }
-@media screen and (max-width: 700px) {
-  .verdicts thead, .answers thead { display: none }
-  .verdicts tr, .answers tr { display: grid; grid-template-columns: 2em 1fr; gap: 0 6px; padding: 6px 0;
-    border-top: 1px solid var(--edge) }
-  .verdicts td, .answers td { border: 0; padding: 0 }
-  .verdicts td:nth-child(n + 3), .answers td:nth-child(n + 3) { grid-column: 2; width: auto }
-  .answers td:first-child { text-align: right }
-  .answers td:nth-child(n + 3) { white-space: normal; color: var(--faint); font-size: 13px }
-  .answers td:nth-child(4)::before { content: "the line: " }
-}
-@media print {
-  @page { margin: 14mm }
-  body { max-width: none; padding: 0; font-size: 10px }
-  h1 { font-size: 20px } .claim h2 { font-size: 13px; break-after: avoid }
-  .claim { margin-top: 18px } .claim p { max-width: none }
-  .claim .grid { grid-template-columns: 1fr 1fr; gap: 8px 16px; margin: 8px 0 }
-  .claim .faint, .verdicts td:nth-child(4), .chart .key, .chart figcaption { font-size: 9px }
-  .chart svg { min-width: 0 !important }
-  tr, figure, .tiles { break-inside: avoid }
-  details, .chart output { display: none } a { text-decoration: none }
-  .claim .printed { display: block }
-}
-"""
+def _answers(report: ClaimReport) -> str:
+    def mark(answer: Answer) -> str:
+        if report.claim.withdrawn:
+            return ""
+        return f'<td class="mark {answer.verdict}" title="{answer.verdict}">{report.mark_of(answer)}</td>'
+
+    rows = [
+        (
+            mark(answer),
+            prose_html(answer.text),
+            html_text(format_effect(answer)),
+            html_text(format_threshold(answer)),
+            _forest_plot(report, answer),
+        )
+        for answer in report.outcome.answers
+    ]
+    return html_table(("", "what has to hold", "effect", "threshold", ""), rows, "answers")
+
+
+def _forest_plot(report: ClaimReport, answer: Answer) -> str:
+    """Draw an answer on the common scale of those with the same unit and threshold."""
+    same = [one for one in report.outcome.answers if (one.unit, one.threshold) == (answer.unit, answer.threshold)]
+    low, high = common_range((one.interval, one.threshold) for one in same)
+    css_class = "" if report.claim.withdrawn else answer.verdict
+    return forest_plot(answer.interval, answer.threshold, low, high, css_class)
+
+
+def _tuning(outcome: Outcome) -> list[str]:
+    """The learning rates: in words for print, where nothing can be unfolded, and as a table."""
+    if not outcome.tuned:
+        return []
+    lrs = sorted({lr for losses in outcome.tuned.values() for lr in losses})
+    used = ", ".join(f"{name} {lr:g}" for name, lr in outcome.runs.lrs.items())
+    rows = []
+    for name, lr_used in outcome.runs.lrs.items():
+        losses = outcome.tuned.get(name, {})  # empty for a shared learning rate
+        best = min(losses, key=losses.__getitem__, default=None)
+        cells = [f"<b>{format_number(losses[lr])}</b>" if lr == best else format_number(losses.get(lr)) for lr in lrs]
+        rows.append((html_text(name), *cells, f"{lr_used:g}"))
+    printed = f"Learning rates used: {used}. Tried: {', '.join(f'{lr:g}' for lr in lrs)}."
+    return [
+        f'<p class="faint printed">{html_text(printed)}</p>',
+        "<details><summary>Learning rates: loss by learning rate, from tuning seeds, and the one used</summary>",
+        html_table(("variant", *(f"{lr:g}" for lr in lrs), "used"), rows),
+        "</details>",
+    ]
+
+
+def _settings(claim: Claim, outcome: Outcome) -> list[str]:
+    def parameters(name: str) -> str:
+        count = outcome.runs.metrics[name][0].get("parameters")
+        return "" if count is None else html_text(format_count(float(count)))
+
+    rows = [(html_text(name), parameters(name), html_text(json.dumps(one))) for name, one in outcome.settings.items()]
+    return [
+        f'<p class="faint printed">Settings and tuning losses of every variant: claims/{claim.name}.json</p>',
+        "<details><summary>Settings of every variant</summary>",
+        html_table(("variant", "parameters", "settings"), rows, "settings"),
+        "</details>",
+    ]

@@ -1,4 +1,4 @@
-"""A deep stack of plain convolutions for the digits, trained by plain SGD: what the study of BatchNorm is made of."""
+"""A deep stack of plain convolutions for the digits, trained by plain SGD, for the studies of BatchNorm."""
 
 import math
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ from normscope.lab.trials.noise import FeatureNoise
 from normscope.models.convnet import Convolution
 
 WIDTHS, DEPTH = (16, 32, 32), 3
-"""The channels of each stage, and how many convolutions each has; between stages the image is halved."""
+"""Channels of each stage, and convolutions per stage; between stages the image is halved."""
 NORMS = ("none", "batch", "group", "noisy batch")
 
 
 class ConvStack(nn.Module):
-    """Convolution, norm, ReLU, nine times; after every third the image is halved; the mean over it is classified.
+    """Nine times convolution, norm and ReLU, halving the image after every third; then average pooling and a head.
 
     Args:
-        norm: one of `NORMS`; noisy batch is BatchNorm, and new noise after it at every step.
+        norm: one of `NORMS`; noisy batch is BatchNorm followed by new noise at every step.
     """
 
     def __init__(self, norm: str) -> None:
         super().__init__()
         if norm not in NORMS:
-            raise ConfigError(f"there is no stack with the norm {norm!r}\nfix: {', '.join(NORMS)}")
+            raise ConfigError(f"unknown norm {norm!r} for a ConvStack\nfix: {', '.join(NORMS)}")
         spec = as_norm(norm.removeprefix("noisy "), IMAGE_NORMS)
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         before, size = 1, SIZE
         for width in WIDTHS:
             for _ in range(DEPTH):
-                # Where there is a norm, the bias is the norm's to have.
+                # With a norm, the bias belongs to the norm.
                 self.convolutions.append(Convolution(before, width, 3, padding=1, bias=spec is None))
                 after = build_norm(spec, (None, width, size, size))
                 self.norms.append(nn.Sequential(after, FeatureNoise()) if norm.startswith("noisy") else after)
@@ -48,7 +48,7 @@ class ConvStack(nn.Module):
         return logits
 
     def features(self, images: Tensor) -> list[Tensor]:
-        """What every layer gives to its ReLU: n c h w each."""
+        """Return the input of every ReLU, n c h w each."""
         x, found = images, []
         for layer, (conv, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             if layer:
@@ -60,7 +60,7 @@ class ConvStack(nn.Module):
 
 
 def training(model: ConvStack, digits: Digits, *, batch: int, steps: int, lr: float, seed: int) -> Iterator[float]:
-    """Train by SGD at one rate, and give the loss of each step once it is taken; ends where a loss is not finite."""
+    """Train by SGD at a constant learning rate, yielding the loss of each step; stop at a non-finite loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for step in range(steps):
         images, labels = digits.batch(step, batch, seed)
@@ -75,7 +75,7 @@ def training(model: ConvStack, digits: Digits, *, batch: int, steps: int, lr: fl
 
 
 def checkpoints(steps: int, count: int) -> set[int]:
-    """So many steps, evenly spread, the first among them.
+    """Return `count` evenly spaced steps, starting with the first.
 
     >>> sorted(checkpoints(400, 4))
     [0, 100, 200, 300]

@@ -1,4 +1,4 @@
-"""Covariate shift: how far a step of training moves what the layers give, on the same pictures."""
+"""Covariate shift: how far a training step moves the features of the same images."""
 
 import copy
 
@@ -8,17 +8,17 @@ from torch import Tensor
 from normscope.lab.trials.conv_stack import ConvStack
 
 FeatureMoments = list[tuple[Tensor, Tensor]]
-"""Of every layer, the mean and the standard deviation of each feature."""
+"""Mean and standard deviation of each feature, for every layer."""
 
 
 @torch.no_grad()
 def feature_moments(model: ConvStack, images: Tensor) -> FeatureMoments:
-    """As they are in training, before the ReLU; of a copy, since a norm would remember these pictures as a batch."""
+    """Moments in training mode, before the ReLU; of a copy, to leave the running statistics unchanged."""
     return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in copy.deepcopy(model).features(images)]
 
 
 def shift_between(before: FeatureMoments, after: FeatureMoments) -> float:
-    """How far the features moved in mean and standard deviation, in units of the latter; the mean over all of them.
+    """Mean distance that the features moved in mean and standard deviation, in units of the latter.
 
     >>> one, two = torch.tensor([1.0]), torch.tensor([2.0])
     >>> shift_between([(one, two)], [(two, two)])

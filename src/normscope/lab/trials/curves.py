@@ -1,4 +1,4 @@
-"""Long curves as short ones."""
+"""Downsampling of curves."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ POINTS = 40
 
 
 def thinned(values: Sequence[float], points: int = POINTS) -> list[tuple[int, float]]:
-    """The means of so many equal stretches, each at the step in its middle, the first being 1.
+    """Average equal segments, each placed at its middle step, counted from 1.
 
     >>> thinned([4.0, 2.0, 1.0, 1.0], points=2)
     [(1, 3.0), (3, 1.0)]

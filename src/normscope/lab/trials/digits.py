@@ -1,4 +1,4 @@
-"""scikit-learn's bundled digits: 1,797 pictures of 8 x 8 pixels, in ten classes."""
+"""scikit-learn's bundled digits: 1,797 images of 8 x 8 pixels, in ten classes."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,17 +12,17 @@ from normscope.errors import ConfigError
 HELD_OUT = 397
 CLASSES, SIZE = 10, 8
 SPLIT = 0
-"""What the pictures were shuffled by, once and for all, before some were held out."""
+"""Seed of the fixed train/test split."""
 FIXED_SPLIT = (
-    "Whatever the seed, the same 1,400 pictures are learnt from and the same 397 held out: seeds differ in chance "
-    "while training, the first weights and the order for instance, and intervals speak of that, on these pictures."
+    "All seeds train on the same 1,400 images and hold out the same 397: seeds change initialization and data order, "
+    "and intervals describe that variation, on these images."
 )
-"""For the designs of all claims on the digits."""
+"""Part of the design of all claims on the digits."""
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Pictures (n, 1, 8, 8), of mean 0 and variance 1 over all, and their classes; some are held out."""
+    """Standardized images (n, 1, 8, 8) and their labels, for training and for testing."""
 
     images: Tensor
     labels: Tensor
@@ -30,7 +30,7 @@ class Digits:
     test_labels: Tensor
 
     def batch(self, number: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Batch `number`: each epoch takes every picture once, in an order of the seed's and its own."""
+        """Return batch `number`; each epoch has its own order, determined by the seed."""
         whole = len(self.images) // size
         epoch, place = divmod(number, whole)
         order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(len(self.images)))
@@ -39,10 +39,10 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """The digits, of which the same are always held out.
+    """Load the digits with a fixed split.
 
-    With another split for every seed, the held-out pictures of two seeds would have many in common. Their losses would
-    not be independent, and an interval that takes them for independent would be too narrow.
+    With another split per seed, the test images of two seeds would overlap. Their losses would be correlated, and an
+    interval that assumes independence would be too narrow.
     """
     images, labels = _all()
     order = torch.from_numpy(np.random.default_rng(SPLIT).permutation(len(images)))
@@ -55,7 +55,7 @@ def _all() -> tuple[Tensor, Tensor]:
     try:
         from sklearn.datasets import load_digits as bundled
     except ImportError:
-        raise ConfigError("the digits come with scikit-learn\nfix: pip install 'normscope[lab]'") from None
+        raise ConfigError("the digits dataset needs scikit-learn\nfix: pip install 'normscope[lab]'") from None
     found = bundled()
     images = torch.from_numpy(found.images).float()[:, None]
     return (images - images.mean()) / images.std(), torch.from_numpy(found.target)

@@ -1,4 +1,4 @@
-"""How much work a step of training is."""
+"""FLOPs of a training step."""
 
 from collections.abc import Callable
 
@@ -8,17 +8,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def training_flops(loss: Callable[[], Tensor]) -> int:
-    """Multiplications and additions in the matrix products of a forward and a backward pass.
+    """Count the FLOPs of the matrix products of a forward and a backward pass.
 
-    It leaves gradients and running statistics behind, so give it a model that is not needed any more.
+    It changes gradients and running statistics, so pass a model that is not used afterwards.
 
     >>> import torch
     >>> layer = torch.nn.Linear(3, 4, bias=False)
     >>> x = torch.ones(5, 3)
-    >>> training_flops(lambda: layer(x).sum())  # forward, and back to the weights: x asks for no gradient
+    >>> training_flops(lambda: layer(x).sum())  # forward, and backward to the weights: x needs no gradient
     240
     """
-    # Attention in one kernel is not counted on a CPU; written out as products it is.
+    # Fused attention is not counted on a CPU; matrix products are.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         loss().backward()
     return int(counter.get_total_flops())

@@ -1,4 +1,4 @@
-"""Forward passes with gradients on, under no_grad and in inference mode: how long they take, and the memory for it."""
+"""Time and memory of forward passes with gradients enabled, under no_grad and in inference mode."""
 
 import json
 import os
@@ -19,24 +19,24 @@ MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
 }
-TURNS = 15
+ROUNDS = 15
 
 
 def relative_times(model: nn.Module, tokens: Tensor) -> dict[str, float]:
-    """How long a forward pass takes in each mode, as a share of grad mode's."""
+    """Time of a forward pass in each mode, relative to grad mode."""
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
-    for _ in range(TURNS):  # in turns, so that a machine that slows down does so for all
+    for _ in range(ROUNDS):  # alternate, so that a slowdown affects all modes
         for mode, enter in MODES.items():
             with enter():
                 start = time.perf_counter()
                 model(tokens)
                 seconds[mode].append(time.perf_counter() - start)
-    # Whatever else the machine does can only add to a time, so the least says most.
+    # Other load only adds time, so the minimum is the best estimate.
     return {mode: min(seconds[mode]) / min(seconds["grad"]) for mode in MODES}
 
 
 def relative_peaks(model: nn.Module, tokens: Tensor) -> dict[str, float]:
-    """The most memory that a forward pass has at a time, parameters left out, as a share of grad mode's."""
+    """Peak memory of a forward pass without parameters, relative to grad mode."""
     peaks = {}
     for mode, enter in MODES.items():
         with enter():
@@ -45,35 +45,35 @@ def relative_peaks(model: nn.Module, tokens: Tensor) -> dict[str, float]:
 
 
 def _peak(run: Callable[[], Tensor]) -> int:
-    """Bytes that torch has asked for and not yet given back, at most: its profiler notes every piece of memory."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler would write to the terminal when it starts
+    """Peak of the bytes allocated by torch, from its profiler."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silence the profiler
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = run()
-    del result  # alive until here: what a pass leaves is part of what it needs
+    del result  # alive until here: the output is part of the memory
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-    pieces = [event for event in events if event.get("name") == "[memory]"]
-    now = most = 0
-    for piece in sorted(pieces, key=lambda event: float(event["ts"])):
-        now += int(piece["args"]["Bytes"])  # negative where a piece is given back
-        most = max(most, now)
-    return most
+    allocations = [event for event in events if event.get("name") == "[memory]"]
+    current = peak = 0
+    for allocation in sorted(allocations, key=lambda event: float(event["ts"])):
+        current += int(allocation["args"]["Bytes"])  # negative when freed
+        peak = max(peak, current)
+    return peak
 
 
 def relative_kept(model: nn.Module, tokens: Tensor) -> dict[str, float]:
-    """What is still held once a forward pass is done, as a share of grad mode's: logits, and all that autograd kept."""
-    there_before = {tensor.untyped_storage().data_ptr() for tensor in (tokens, *model.parameters(), *model.buffers())}
+    """Memory held after a forward pass, relative to grad mode: logits, and tensors saved by autograd."""
+    existing = {tensor.untyped_storage().data_ptr() for tensor in (tokens, *model.parameters(), *model.buffers())}
     kept: dict[str, int] = {}
     for mode, enter in MODES.items():
         memory: dict[int, int] = {}
 
-        def note(tensor: Tensor, memory: dict[int, int] = memory) -> Tensor:
+        def record(tensor: Tensor, memory: dict[int, int] = memory) -> Tensor:
             memory[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        with enter(), saved_tensors_hooks(note, lambda tensor: tensor):
-            note(model(tokens))
-        kept[mode] = sum(size for place, size in memory.items() if place not in there_before)
+        with enter(), saved_tensors_hooks(record, lambda tensor: tensor):
+            record(model(tokens))
+        kept[mode] = sum(size for pointer, size in memory.items() if pointer not in existing)
     return {mode: kept[mode] / kept["grad"] for mode in MODES}

@@ -1,4 +1,4 @@
-"""A walk along the gradient and back: the loss on the way, and how far the gradient holds."""
+"""Loss and gradient along the gradient direction."""
 
 import math
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 REACH = tuple(2.0 ** (power / 2) for power in range(-2, 5))
-"""How far to go along the gradient, in steps of training: from half a step to four."""
-MOST = 1e6
-"""What counts in the place of a figure that is not finite."""
+"""Distances along the gradient, in training steps: from half a step to four."""
+LARGEST = 1e6
+"""Replaces non-finite values."""
 
 
 def probe_along_gradient(
     model: nn.Module, images: Tensor, labels: Tensor, lr: float
 ) -> Iterator[tuple[float, float, float]]:
-    """At each distance: the loss, how much the gradient has changed, and that for each unit of distance.
+    """Yield at each distance: the loss, the change of the gradient, and that change per unit of distance.
 
-    The weights are where they were once the walk is over.
+    The weights are restored afterwards.
     """
 
     def loss_and_gradient() -> tuple[float, list[Tensor]]:
@@ -46,4 +46,4 @@ def _length(vectors: list[Tensor]) -> float:
 
 
 def _finite(value: float) -> float:
-    return min(value, MOST) if math.isfinite(value) else MOST
+    return min(value, LARGEST) if math.isfinite(value) else LARGEST

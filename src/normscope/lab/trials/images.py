@@ -21,13 +21,12 @@ from normscope.training.schedule import LRSchedule
 
 UNIFORM_LOSS = math.log(CLASSES)
 IMAGE_MARGIN = 0.05
-"""Nats: a smaller difference between two losses on the digits is one that nobody would change a model for. It is a
-fiftieth of the ln 10 that there is to learn, and about what one picture more in a hundred that is wrong costs. All
-claims on the digits have this margin, so that none has the one that suits it."""
+"""Nats: smaller differences in loss on the digits do not matter in practice. It is a fiftieth of ln 10, and about the
+cost of one more wrong image in a hundred. All claims on the digits share this margin, so that none is fitted."""
 
 
 class HeldOutMetrics(NamedTuple):
-    """On what was held out: nats, the share of mistakes, and whether it does no better than guess."""
+    """Held-out loss in nats, error rate, and whether the model is no better than a uniform guess."""
 
     loss: float
     error: float
@@ -38,26 +37,25 @@ UNIFORM_GUESS = HeldOutMetrics(UNIFORM_LOSS, 1 - 1 / CLASSES, guessing=True)
 
 
 def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Train, and measure the loss and the share of mistakes on pictures that were held out.
+    """Train, and measure loss and error rate on held-out images.
 
     Settings:
-        model: its kind, convnet or vit, and its config.
-        batch, steps, rate: how; by SGD with momentum 0.9, or by AdamW.
-        at_once: how many pictures of the batch go through the network at a time, all of them unless told otherwise.
-            The gradients of the parts are added up before the step, as one does where memory is short: a step still
-            sees the whole batch, and only what looks at several pictures at once, as BatchNorm does, can tell.
-        optimiser: sgd or adamw.
-        warmup: the share of the steps in which the rate rises; 0 unless told otherwise.
-        flops: if given, as many steps as this amount of work allows, in the place of `steps`.
+        model: kind, convnet or vit, and config.
+        batch, steps, lr: of SGD with momentum 0.9, or of AdamW.
+        micro_batch: images per forward pass, with gradient accumulation; the whole batch by default. Only layers that
+            read several images at once, such as BatchNorm, are affected.
+        optimizer: sgd or adamw.
+        warmup: share of the steps with a rising learning rate; 0 by default.
+        flops: take as many steps as this compute budget allows, instead of `steps`.
 
-    Figures:
-        loss, error: of the held-out pictures, in nats and as a share. A model that stopped being finite, or is worse
-            than guessing, counts as guessing.
-        guessing: whether it was so counted.
-        train_loss: the mean over the last tenth of the steps.
-        diverged, curve, parameters, flops, steps, seconds_a_step: as of `train_text`.
+    Metrics:
+        loss, error: on held-out images, in nats and as a share. A model that diverged, or is worse than a uniform
+            guess, counts as one.
+        guessing: whether it counts as a uniform guess.
+        train_loss: mean over the last tenth of the steps.
+        diverged, curve, parameters, flops, steps, seconds_per_step: as in `train_text`.
     """
-    flops = _flops_of_a_step(json.dumps(settings["model"]), int(settings["batch"]))
+    flops = _flops_per_step(json.dumps(settings["model"]), int(settings["batch"]))
     torch.manual_seed(seed)
     digits = load_digits()
     model = build_network(settings["model"])
@@ -79,15 +77,15 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 @cache
-def _flops_of_a_step(config: str, batch: int) -> int:
-    """Counted once for a shape, on a network of its own: counting takes as long as several steps."""
+def _flops_per_step(config: str, batch: int) -> int:
+    """Count once per shape, on a separate network: counting takes as long as several steps."""
     model = build_network(json.loads(config))
     images, labels = load_digits().batch(0, batch, seed=0)
     return training_flops(lambda: F.cross_entropy(model(images), labels))
 
 
 def build_network(config: Mapping[str, Any]) -> nn.Module:
-    """A network for the digits, by its kind and its config."""
+    """Build a network for the digits."""
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
     }
@@ -97,15 +95,15 @@ def build_network(config: Mapping[str, Any]) -> nn.Module:
         return ConvNet(ConvNetConfig(**common, **settings))
     if kind == "vit":
         return ViT(ViTConfig(**common, **settings))
-    raise ConfigError(f"there is no kind of network {kind!r} for pictures\nfix: convnet or vit")
+    raise ConfigError(f"unknown kind of network {kind!r}\nfix: convnet or vit")
 
 
 def fit(
     model: nn.Module, digits: Digits, settings: Mapping[str, Any], steps: int, seed: int
 ) -> tuple[list[float], float]:
-    """Train; returns the losses, which end early where they stopped being finite, and the usual seconds of a step."""
+    """Train; return the losses, up to the first non-finite one, and the median seconds per step."""
     batch, lr = int(settings["batch"]), float(settings["lr"])
-    at_once = int(settings.get("micro_batch", batch))
+    micro_batch = int(settings.get("micro_batch", batch))
     weights = list(model.parameters())
     optimizer: torch.optim.Optimizer
     if settings["optimizer"] == "sgd":
@@ -123,7 +121,7 @@ def fit(
             group["lr"] = lr * schedule.lr_scale(step)
         optimizer.zero_grad()
         value = 0.0
-        for part, answers in zip(images.split(at_once), labels.split(at_once), strict=True):
+        for part, answers in zip(images.split(micro_batch), labels.split(micro_batch), strict=True):
             loss: Tensor = F.cross_entropy(model(part), answers, reduction="sum") / batch
             loss.backward()
             value += loss.item()
@@ -136,7 +134,7 @@ def fit(
 
 
 def evaluate_digits(model: nn.Module, digits: Digits) -> HeldOutMetrics:
-    """In eval mode, and at worst the loss of guessing."""
+    """Evaluate in eval mode; the loss is at most that of a uniform guess."""
     model.eval()
     with torch.inference_mode():
         logits = model(digits.test_images)

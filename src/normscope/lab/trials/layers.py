@@ -1,4 +1,4 @@
-"""The norms of normscope and of torch, under the names that they share, and how far two results are apart."""
+"""The norms of normscope and of torch under their common names, and distances between tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from normscope.blocks import norm
 
 LIBRARIES: Mapping[str, Any] = {"normscope": norm, "torch": nn}
-"""`LIBRARIES[name].LayerNorm(64)`: what is said of a norm is asked of both."""
+"""`LIBRARIES[name].LayerNorm(64)`: claims about norms are tested in both."""
 
 
 def rms(x: Tensor) -> float:
-    """The root mean square of all numbers.
+    """Root mean square of all values.
 
     >>> import torch
     >>> rms(torch.tensor([3.0, -4.0, 0.0, 0.0]))
@@ -22,10 +22,10 @@ def rms(x: Tensor) -> float:
 
 
 def rms_difference(x: Tensor, y: Tensor) -> float:
-    """The root mean square of the difference; of what was normalized, whose size is about 1, it is a share."""
+    """Root mean square of the difference; relative, for normalized tensors of rms 1."""
     return rms(x.detach().double() - y.detach().double())
 
 
 def max_difference(x: Tensor, y: Tensor) -> float:
-    """The greatest difference of all numbers, as an identity must not have any."""
+    """Maximum absolute difference."""
     return (x.detach().double() - y.detach().double()).abs().max().item()

@@ -1,38 +1,37 @@
-"""Noise after a norm: it takes away what the norm gave, the same mean and variance at every step."""
+"""Noise after a norm that undoes its effect: mean and variance change at every step."""
 
 import torch
 from torch import Tensor, nn
 
 MEAN, SCALE, SCATTER = 0.5, 1.25, 0.1
-"""How far a feature's mean may lie from 0, how large its scale may be, and how far single values scatter about both."""
-USUAL_SCALE = (1 + SCALE) / 2
-"""The mean of all scales; that of all means is 0."""
+"""Bounds of a feature's mean and scale, and the scatter of single values around both."""
+EXPECTED_SCALE = (1 + SCALE) / 2
+"""The expected mean is 0."""
 
 
 class FeatureNoise(nn.Module):
-    """New noise at every step, with a mean and a scale for each feature that are drawn anew each time.
+    """Noise with a mean and a scale per feature, drawn at every step.
 
-    A feature is a channel, as it is for BatchNorm: mean and scale are the same for all pictures and places, and are
-    just what BatchNorm has fixed. With a mean and a scale for each place, most of it would cancel within a channel, and
-    little of the shift would come back.
+    A feature is a channel, as in BatchNorm: mean and scale are the same for all images and positions, and are what
+    BatchNorm standardizes. With a mean and a scale per position, most of the noise would cancel within a channel.
 
     Formula:
         mu_c ~ U(-0.5, 0.5), sigma_c ~ U(1, 1.25)                       for each feature c, at every step
-        m ~ U(mu_c - 0.1, mu_c + 0.1), s ~ N(sigma_c, 0.1)              for each value of it, by themselves
+        m ~ U(mu_c - 0.1, mu_c + 0.1), s ~ N(sigma_c, 0.1)              independently for each of its values
         y = s x + m
-        In eval mode y = E[s] x + E[m] = 1.125 x: what comes after has never seen the scale 1.
+        In eval mode y = E[s] x + E[m] = 1.125 x: later layers have never seen the scale 1.
 
     Shapes:
         x: (n, c, h, w). y: the same.
 
     Paper:
         Santurkar et al. 2018, "How Does Batch Normalization Help Optimization?", the appendix on noisy BatchNorm. It
-        draws a mean and a scale for each unit, and leaves open whether a unit of a convolution is a channel.
+        draws a mean and a scale per unit, and does not say whether a unit of a convolution is a channel.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            return USUAL_SCALE * x
+            return EXPECTED_SCALE * x
         mean = torch.empty(1, x.shape[1], 1, 1).uniform_(-MEAN, MEAN)
         scale = torch.empty(1, x.shape[1], 1, 1).uniform_(1.0, SCALE)
         shifts = mean + torch.empty_like(x).uniform_(-SCATTER, SCATTER)
@@ -41,9 +40,9 @@ class FeatureNoise(nn.Module):
 
 
 def expected_shift(points: int = 60) -> float:
-    """How far the noise alone moves a feature of mean 0 and variance 1 from one step to the next, as `shift` has it.
+    """Expected shift per step, as in `shift_between`, of a feature of mean 0 and variance 1 with this noise.
 
-    The feature's mean is then mu, and its variance sigma² + 0.1² + 0.1²/3: the scale's, its scatter's and that of the
+    The feature's mean is then mu, and its variance sigma² + 0.1² + 0.1²/3: of the scale, its scatter and that of the
     mean. The expectation is over two draws of both, on a grid.
 
     >>> round(expected_shift(), 3)

@@ -1,4 +1,4 @@
-"""Training a small GPT on text, byte by byte."""
+"""Train a small byte-level GPT."""
 
 import json
 import math
@@ -31,34 +31,34 @@ SMALL_GPT: Mapping[str, Any] = {
     "lr": 3e-3,
     "warmup": 0.1,
 }
-"""What trials on text start from: settings of `train_text`, each of which a variant may replace."""
+"""Default settings of `train_text`, which variants override."""
 
 TEXT_MARGIN = 0.03
-"""Nats a byte: about what a tenth more steps bring in so short a training. Whoever chooses a norm, an activation or a
-wiring would not notice less, so for claims on text less is neither worse nor better."""
+"""Nats per byte: about what 10% more steps gain in so short a training. Smaller differences do not matter in the choice
+of a norm, an activation or a wiring, so claims on text do not count them."""
 
 
 def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Train, and measure the loss on text that was held out.
+    """Train, and measure the loss on held-out text.
 
     Settings:
-        text, preset, model: what is learnt from and by whom: a preset, and what it is changed in.
-        batch, steps, rate, warmup: how; the rate is that of all weights, by AdamW.
-        clip: the largest norm of all gradients together; None for any.
-        flops: if given, as many steps as this amount of work allows, in the place of `steps`.
-        scale: what all first weights of matrices are multiplied with.
-        norm_warmup: for how many steps PowerNorm divides by the batch's own statistic.
+        text, preset, model: the corpus, a model preset and its overrides.
+        batch, steps, lr, warmup: of AdamW, with one learning rate for all weights.
+        grad_clip: maximum global gradient norm; None disables clipping.
+        flops: take as many steps as this compute budget allows, instead of `steps`.
+        init_scale: factor on all initial matrices.
+        norm_warmup: steps in which PowerNorm divides by the batch's own statistic.
 
-    Figures:
-        loss: nats a byte on the held-out text. A model that knows nothing has ln(number of bytes), and one that
-            stopped being finite, or is worse than that, counts as knowing nothing.
-        diverged: whether it stopped being finite.
-        guessing: whether the loss is that of knowing nothing, by either way.
-        curve: the loss while training, smoothed.
-        parameters, flops, steps, seconds_a_step: what it took.
+    Metrics:
+        loss: nats per byte on held-out text. A model that diverged, or is worse than a uniform guess, ln(vocab_size),
+            counts as one.
+        diverged: whether it became non-finite.
+        guessing: whether it counts as a uniform guess.
+        curve: smoothed training loss.
+        parameters, flops, steps, seconds_per_step: costs.
     """
     text = load_text(settings["text"])
-    flops = _flops_of_a_step(json.dumps({name: settings[name] for name in ("text", "preset", "model", "batch")}))
+    flops = _flops_per_step(json.dumps({name: settings[name] for name in ("text", "preset", "model", "batch")}))
     model = build_gpt(settings, text, seed)
     context, batch = model.config.context, int(settings["batch"])
     batches = Batches(text.train, context, batch, seed)
@@ -73,14 +73,14 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
             diverged = True
             break
         times.append(time.perf_counter() - start)
-    chance = math.log(text.vocab_size)
+    uniform_loss = math.log(text.vocab_size)
     found = math.nan if diverged else evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
-    guessing = not found < chance  # neither is what is not a number
+    guessing = not found < uniform_loss  # also if it is NaN
     return {
-        "loss": chance if guessing else found,
+        "loss": uniform_loss if guessing else found,
         "diverged": not math.isfinite(found),
         "guessing": guessing,
-        "curve": thinned([min(loss, 2 * chance) for loss in losses]),
+        "curve": thinned([min(loss, 2 * uniform_loss) for loss in losses]),
         "parameters": model.parameter_count(),
         "flops": flops * steps,
         "steps": steps,
@@ -89,8 +89,8 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 @cache
-def _flops_of_a_step(settings: str) -> int:
-    """Counted once for a shape, on a model of its own: counting takes as long as several steps."""
+def _flops_per_step(settings: str) -> int:
+    """Count once per shape, on a separate model: counting takes as long as several steps."""
     shape = json.loads(settings)
     text = load_text(shape["text"])
     model = build_gpt(shape, text, seed=0)
@@ -99,7 +99,7 @@ def _flops_of_a_step(settings: str) -> int:
 
 
 def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> TrainConfig:
-    """How these settings train: AdamW, with one rate for all weights."""
+    """Build the training config: AdamW, with one learning rate for all weights."""
     return TrainConfig(
         steps=steps,
         batch=int(settings["batch"]),
@@ -116,7 +116,7 @@ def training_config(settings: Mapping[str, Any], steps: int, seed: int) -> Train
 
 
 def build_gpt(settings: Mapping[str, Any], text: ByteCorpus, seed: int) -> GPT:
-    """The model of these settings, with its first weights."""
+    """Build and initialize the model."""
     torch.manual_seed(seed)
     changes = dict(settings["model"])
     if settings.get("norm_warmup"):

@@ -1,4 +1,4 @@
-"""The texts that trials learn from: the built-in stories, or a file, of which the lab keeps a copy under its digest."""
+"""Training texts: the built-in stories, or a file, which the lab copies under its digest."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -20,21 +20,21 @@ from normscope.storage.json_files import reraise_as
 STORIES = "stories"
 STORY_BYTES = 400_000
 VALIDATION_BYTES = 16_000
-"""How much is held out, at most a tenth: enough that its own choice moves a loss by less than the seed does."""
-LEAST_BYTES = 10_000
-MOST_BYTES = 2**30
-"""Each process has the text in its memory; the runs are too short to read more of it."""
+"""Size of the held-out text, at most a tenth: its sampling noise is below seed noise."""
+MIN_BYTES = 10_000
+MAX_BYTES = 2**30
+"""Each process holds the text in memory, and the runs are too short to use more."""
 
 _folder: ContextVar[Path | None] = ContextVar("texts", default=None)
 
 
 @dataclass(frozen=True)
 class ByteCorpus:
-    """A text as tokens: its bytes, numbered from 0 in the order of their values.
+    """A text as tokens: its distinct bytes, numbered from 0.
 
     Args:
-        train, validation: the tokens to learn from, and those held out, from the end of the text.
-        vocab_size: how many different bytes there are.
+        train, validation: tokens for training, and held-out tokens from the end of the text.
+        vocab_size: number of distinct bytes.
     """
 
     train: NDArray[np.uint8]
@@ -44,7 +44,7 @@ class ByteCorpus:
 
 @contextmanager
 def text_folder(folder: Path | None) -> Iterator[None]:
-    """Find texts here while the block runs."""
+    """Set the folder of stored texts within the block."""
     token = _folder.set(folder)
     try:
         yield
@@ -53,10 +53,10 @@ def text_folder(folder: Path | None) -> Iterator[None]:
 
 
 def store_text(path: str | Path, folder: Path) -> dict[str, str]:
-    """Copy a text into the lab's folder; returns how settings name it: by its digest, wherever the file may go."""
+    """Copy a text into the lab's folder; return its reference for settings, by name and digest."""
     content = _read(path)
-    if len(content) < LEAST_BYTES:
-        raise CorpusError(f"{path} has {len(content):,} bytes, and at least {LEAST_BYTES:,} are needed\nfix: more text")
+    if len(content) < MIN_BYTES:
+        raise CorpusError(f"{path} has {len(content):,} bytes, at least {MIN_BYTES:,} are needed\nfix: add text")
     digest = hashlib.sha256(content).hexdigest()
     make_folder(folder)
     with AtomicFile(folder / f"{digest}.txt") as file:
@@ -65,54 +65,54 @@ def store_text(path: str | Path, folder: Path) -> dict[str, str]:
 
 
 def non_utf8_notice(path: str | Path) -> str | None:
-    """A word on a file that is no text: anything can be learnt byte by byte, but seldom is it what was meant."""
+    """Return a notice if a file is not UTF-8 text, which can be trained on but is rarely intended."""
     try:
         _read(path).decode()
     except UnicodeDecodeError:
-        return f"{path} is not text in UTF-8; its bytes are learnt as they are"
-    except FileError:  # which `store_text` will tell
+        return f"{path} is not UTF-8 text; training uses its raw bytes"
+    except FileError:  # `store_text` reports it
         pass
     return None
 
 
 def _read(path: str | Path) -> bytes:
-    """A file that is read whole, and more than once: so neither a pipe, nor one that the memory has no room for."""
+    """Read a regular file of limited size: it is read more than once, so it cannot be a pipe."""
     with reraise_as(FileError, "the path of a text file"), open_regular(path) as file:
-        return read_limited(file, path, MOST_BYTES)
+        return read_limited(file, path, MAX_BYTES)
 
 
 def load_text(text: str | Mapping[str, Any]) -> ByteCorpus:
-    """The text that settings name."""
-    return _stories() if text == STORIES else _kept(str(_folder.get()), dict(text)["sha256"])  # type: ignore[arg-type]
+    """Load the text of a setting."""
+    return _stories() if text == STORIES else _stored(str(_folder.get()), dict(text)["sha256"])  # type: ignore[arg-type]
 
 
 @cache
 def _stories() -> ByteCorpus:
-    """Told by two series, as training on the stories does: one to learn from, one held out."""
-    return _numbered(_told(0, STORY_BYTES), _told(1, VALIDATION_BYTES))
+    """Two independent series of stories, one for training and one held out."""
+    return _encode(_story_bytes(0, STORY_BYTES), _story_bytes(1, VALIDATION_BYTES))
 
 
-def _told(series: int, size: int) -> bytes:
-    told = bytearray()
+def _story_bytes(series: int, size: int) -> bytes:
+    text = bytearray()
     for story in stories(series):
-        told += story.text.encode() + b"\n\n"
-        if len(told) >= size:
+        text += story.text.encode() + b"\n\n"
+        if len(text) >= size:
             break
-    return bytes(told[:size])
+    return bytes(text[:size])
 
 
 @cache
-def _kept(folder: str, digest: str) -> ByteCorpus:
+def _stored(folder: str, digest: str) -> ByteCorpus:
     path = Path(folder) / f"{digest}.txt"
-    with reraise_as(FileError, "name the text again"), open_regular(path) as file:
-        content = read_limited(file, path, MOST_BYTES)
+    with reraise_as(FileError, "pass the text file again"), open_regular(path) as file:
+        content = read_limited(file, path, MAX_BYTES)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise FileError(f"{path} is not the text that it was\nfix: name the text again")
+        raise FileError(f"{path} has changed since it was stored\nfix: pass the text file again")
     held_out = min(VALIDATION_BYTES, len(content) // 10)
-    return _numbered(content[:-held_out], content[-held_out:])
+    return _encode(content[:-held_out], content[-held_out:])
 
 
-def _numbered(train: bytes, validation: bytes) -> ByteCorpus:
+def _encode(train: bytes, validation: bytes) -> ByteCorpus:
     used = np.unique(np.frombuffer(train + validation, dtype=np.uint8))
     numbers = np.zeros(256, dtype=np.uint8)
     numbers[used] = np.arange(len(used), dtype=np.uint8)
