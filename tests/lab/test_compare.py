@@ -90,7 +90,7 @@ def test_where_nothing_was_learnt_nothing_is_compared() -> None:
     assert one == "Only a learned anything. b and c were no better than a uniform guess with any of 5 seeds."
     some = summarize(ranking(runs(a=[2.0] * 5, b=[2.5] * 5, c=nothing)))
     assert some.startswith("With this budget a is better than b by 0.500")
-    assert some.endswith("c was no better than guessing with any of 5 seeds.")
+    assert some.endswith("c was no better than a uniform guess with any of 5 seeds.")
 
 
 def test_failures_have_a_column_if_there_are_any() -> None:

@@ -17,7 +17,7 @@ from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
 from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
-from normscope.lab.report.describe import status_of
+from normscope.lab.report.describe import ClaimReport
 from normscope.lab.report.terminal import format_claims, format_outcomes, paragraph
 from normscope.lab.run_claims import WorkerConfig, run_claims
 from normscope.lab.study import trial_count
@@ -128,7 +128,7 @@ def _as_json(claim: Claim, outcome: Outcome | FileError | None) -> dict[str, Any
         "name": claim.name,
         "kind": claim.kind,
         "statement": claim.statement,
-        "verdict": None if known is None else status_of(claim, known),
+        "verdict": None if known is None else ClaimReport(claim, known).status,
         "budget": None if known is None else known.budget.name,
         "seeds": None if known is None else known.budget.seeds,
         "outdated": known is not None and is_outdated(known, claim),

@@ -76,14 +76,14 @@ def log2_ratio(
 def largest(
     text: str, metric: Metric, threshold: float, variants: Sequence[str] | None = None, *, unit: str = ""
 ) -> Question:
-    """Require for every seed that the largest value of a metric, over these or all variants, is below the threshold."""
+    """Require for every seed that the largest value of a metric over these or all variants is below the threshold."""
     return Question(text, lambda runs: max(_values(runs, metric, variants)), threshold, "below", unit, every_seed=True)
 
 
 def smallest(
     text: str, metric: Metric, threshold: float, variants: Sequence[str] | None = None, *, unit: str = ""
 ) -> Question:
-    """Require for every seed that the smallest value of a metric, over these or all variants, is above the threshold."""
+    """Require for every seed that the smallest value of a metric over these or all variants is above the threshold."""
     return Question(text, lambda runs: min(_values(runs, metric, variants)), threshold, "above", unit, every_seed=True)
 
 

@@ -106,8 +106,7 @@ CLAIM = lab.Claim(
     experiment=lab.Experiment(variants, measure, questions, charts, tuning),
     supported=f"""Evaluate and generate in inference mode. Above all it keeps nothing for a backward pass; it saves
         less at the peak, because the activations of the widest layer are needed in every mode. Biases can be
-        omitted if {TEXT_MARGIN} nats per byte do not matter: the loss without them is within "
-            "that margin. The table
+        omitted if {TEXT_MARGIN} nats per byte do not matter: the loss without them is within that margin. The table
         shows the difference, and whether it can be distinguished from zero.""",
     contradicted="Part of it does not hold; the table says which. The rest is still good advice.",
     inconclusive="Part of it cannot be distinguished from seed noise; the table says which.",

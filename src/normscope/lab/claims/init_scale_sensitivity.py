@@ -86,8 +86,7 @@ CLAIM = lab.Claim(
         every scale, so that only what tuning cannot compensate is compared. The cost of a wrong scale is how far
         the loss is above that at the usual scale, averaged over the scales that are too large, and over those that
         are too small.""",
-    rule=f"""Supported if the interval of post-norm's cost minus pre-norm's is above {TEXT_MARGIN} nats for "
-        "weights
+    rule=f"""Supported if the interval of post-norm's cost minus pre-norm's is above {TEXT_MARGIN} nats for weights
         that are too large and for weights that are too small.""",
     experiment=lab.Experiment(
         variants,

@@ -50,8 +50,7 @@ CLAIM = lab.Claim(
     source="Notes on normalization; Zhang and Sennrich 2019, “Root Mean Square Layer Normalization”.",
     design="""A GPT of two pre-norm blocks on the text, with either norm and each activation; all else is Llama's.
         LayerNorm has a bias and centers, RMSNorm does neither.""",
-    rule=(
-        """Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below
+    rule=f"""Supported if with every activation the interval of RMSNorm's loss minus LayerNorm's is below
         {TEXT_MARGIN} nats.""",
     experiment=lab.Experiment(variants, train_text, questions, charts, tuning),
     supported="""In a model of this size RMSNorm can replace LayerNorm: it has no bias, and any loss in quality is

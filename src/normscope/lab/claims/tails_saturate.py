@@ -152,8 +152,7 @@ CLAIM = lab.Claim(
         separately. A unit is saturated on an image where its derivative is below a twentieth of its maximum. All
         networks of one unit train at one learning rate, the best for the full normal. {FIXED_SPLIT}""",
     rule=f"""Supported if, at equal standard deviation, truncation avoids more than {FEWER:.0%} of the saturation
-        and lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The "
-        "first two
+        and lowers the held-out loss by more than {IMAGE_MARGIN} nats, with tanh and with sigmoid. The first two
         questions, on initialization, are what the notes claim; the other two, on the trained network, are
         secondary.""",
     experiment=lab.Experiment(variants, measure, questions, charts, tuning),

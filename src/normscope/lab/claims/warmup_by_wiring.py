@@ -84,8 +84,7 @@ CLAIM = lab.Claim(
         text, pre-norm and post-norm, with a warmup over a fifth of the steps and without. Each wiring has its best
         learning rate with the warmup, and keeps it without: only the warmup changes. Gradients are not clipped,
         because clipping would do part of the warmup's work.""",
-    rule=f"""To need a warmup is to lose more than {TEXT_MARGIN} nats without it. Supported if the interval "
-        "of that
+    rule=f"""To need a warmup is to lose more than {TEXT_MARGIN} nats without it. Supported if the interval of that
         loss is below the margin for pre-norm and above it for post-norm, and the interval of pre-norm's loss minus
         post-norm's, both with a warmup, is below {TEXT_MARGIN} nats too, at each depth that is run.""",
     experiment=lab.Experiment(variants, train_text, questions, charts, tuning),

@@ -97,8 +97,8 @@ def notices(found: Comparison, ranking: Ranking) -> list[str]:
     ]
     if unresolved and not _any_failed(ranking):
         texts.append(
-            f"too few seeds to separate some variants: they may differ by up to {format_number(max(unresolved))} {UNIT}; "
-            f"try --seeds {2 * len(found.runs.seeds)}"
+            f"too few seeds to separate some variants: they may differ by up to {format_number(max(unresolved))} "
+            f"{UNIT}; try --seeds {2 * len(found.runs.seeds)}"
         )
     if any(one.all_failed for one in ranking.ranked):
         texts.append("a variant that learns nothing may need a smaller --lr, more --minutes, or a norm")

@@ -55,8 +55,8 @@ def _undertrained(outcomes: Sequence[Outcome]) -> str:
     low, high = format_number(min(shares)), format_number(max(shares))
     return (
         f"The language models of these runs saw {low if low == high else f'{low} to {high}'} bytes per parameter; "
-        f"about {TOKENS_PER_PARAMETER} tokens per parameter are usual. What holds in the first few hundred steps of a small "
-        "model need not hold later, nor in a large one."
+        f"about {TOKENS_PER_PARAMETER} tokens per parameter are usual. What holds in the first few hundred steps of a "
+        "small model need not hold later, nor in a large one."
     )
 
 
