@@ -1,1 +1,1 @@
-"""The claims: one file each, found by `normscope.lab.catalog`."""
+"""One file per claim; each defines CLAIM."""

@@ -1,1 +1,1 @@
-"""Outcomes as people want to see them: a page, pictures, words in the terminal."""
+"""Reports of outcomes: HTML page, Markdown with figures, and terminal."""

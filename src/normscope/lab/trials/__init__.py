@@ -1,1 +1,1 @@
-"""What can be run: training on text and on pictures, and the data for it."""
+"""What trials run: training on text and on images, and the data for it."""

@@ -31,10 +31,10 @@ class Digits:
 
     def batch(self, number: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return batch `number`; each epoch has its own order, determined by the seed."""
-        whole = len(self.images) // size
-        epoch, place = divmod(number, whole)
+        batches = len(self.images) // size
+        epoch, index = divmod(number, batches)
         order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(len(self.images)))
-        chosen = order[place * size : (place + 1) * size]
+        chosen = order[index * size : (index + 1) * size]
         return self.images[chosen], self.labels[chosen]
 
 
