@@ -2,7 +2,7 @@
 
 .venv/bin/python benchmarks/fuse_speed.py
 
-A step is forward, loss and backward, without the optimiser's, in float32 on all cores. The same model is timed fused
+A step is forward, loss and backward, without the optimizer's, in float32 on all cores. The same model is timed fused
 and as it was, in turns, so that a busy moment of the machine falls on both; each figure is a median.
 """
 

@@ -94,7 +94,7 @@ QUESTIONS = (
 
 
 def step(layer: Any, given: list[Tensor], gradient: Tensor) -> Callable[[], object]:
-    """A forward and a backward pass. Gradients are asked for, not added up, which is the optimiser's affair."""
+    """A forward and a backward pass. Gradients are asked for, not added up, which is the optimizer's affair."""
     inputs = [*given, *layer.parameters()]
 
     def run() -> object:

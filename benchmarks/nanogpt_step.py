@@ -50,14 +50,14 @@ _NANOGPT = _TIMED.format(
 sys.path.insert(0, sys.argv[1])
 from model import GPT, GPTConfig
 model = GPT(GPTConfig(context, vocabulary, depth, heads, width, 0.0, True))
-optimiser = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
 count = sum(p.numel() for p in model.parameters())
 def step():
     _, loss = model(x, y)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
     loss.item()
 """
 )

@@ -50,10 +50,10 @@ def of_transformers() -> tuple[nn.Module, Loss]:
     return model, loss
 
 
-def _step(loss: Loss, optimiser: torch.optim.Optimizer, tokens: Tensor) -> None:
+def _step(loss: Loss, optimizer: torch.optim.Optimizer, tokens: Tensor) -> None:
     loss(tokens).backward()
-    optimiser.step()
-    optimiser.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _seconds(task: Callable[[], object]) -> float:
@@ -67,8 +67,8 @@ def measure(make: Callable[[], tuple[nn.Module, Loss]]) -> tuple[float, float, f
     torch.manual_seed(0)
     tokens = torch.randint(VOCABULARY, (BATCH, CONTEXT))
     made = [make(), make()]
-    optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-4) for model, _ in made]
-    tasks = [partial(_step, loss, optimiser, tokens) for (_, loss), optimiser in zip(made, optimisers, strict=True)]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-4) for model, _ in made]
+    tasks = [partial(_step, loss, optimizer, tokens) for (_, loss), optimizer in zip(made, optimizers, strict=True)]
     found = []
 
     def watched() -> None:
