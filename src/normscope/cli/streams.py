@@ -1,7 +1,7 @@
 """Guarded standard streams: write errors never cause a traceback, and untrusted text cannot control the terminal.
 
 Printed text may come from untrusted files: a name, a sample, a string of a tokenizer. On a terminal, control characters
-are therefore replaced here, no matter which code prints them. rich writes its own escape sequences through `rich_proxied_file`.
+are therefore replaced here. rich writes its own escape sequences through `rich_proxied_file`.
 """
 
 import errno
