@@ -11,7 +11,8 @@ mean psi_B^2 = mean(x^2), momentum m, and all means over the scope:
 nu approximates the gradient through psi, which depends on inputs of earlier steps.
 
 Both buffers are updated in the backward pass, so that activation checkpointing (torch.utils.checkpoint), which runs the
-forward pass twice, uses the same psi both times. Without a backward pass, psi is updated in the forward pass.
+forward pass twice, uses the same psi both times. Without a backward pass, psi is updated in the forward pass. Reentrant
+checkpointing hides from the first forward pass that a backward pass will follow, so it is refused.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from normscope.errors import TransformError
 from normscope.ops.distributed import sum_over_ranks
 from normscope.ops.norm_reference import Affine, NormStatistics, apply_affine, compute_statistics, prepare_input
 from normscope.ops.statistic import RMS
@@ -47,6 +49,11 @@ def power_norm_step(
     x: Tensor, plan: Plan, state: PowerNormState, *, eps: float, affine: Affine, mask: Tensor | None, sync: bool
 ) -> Tensor:
     """Normalize with the running quadratic mean of earlier batches, and update it."""
+    if _is_reentrant_recomputation():
+        raise TransformError(
+            "PowerNorm cannot be recomputed by reentrant checkpointing: it would update its statistics twice\n"
+            "fix: torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        )
     work, mask = prepare_input(x, plan, mask)
     with torch.no_grad():
         statistics = compute_statistics(work, plan, RMS, mask, sync)
@@ -56,6 +63,14 @@ def power_norm_step(
         with torch.no_grad():
             state.update_psi(statistics)
     return apply_affine(y, affine, mask, x)
+
+
+def _is_reentrant_recomputation() -> bool:
+    """Return whether this is a forward pass inside a backward pass that is not torch's non-reentrant recomputation."""
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is None or hooks[0].__module__ != "torch.utils.checkpoint"
 
 
 class _PowerNormFunction(torch.autograd.Function):

@@ -103,3 +103,22 @@ def test_export_as_the_whole_program(norm: ns.Norm) -> None:
     x = randn((3, 4, 5, 5), 1, torch.float32)
     program = torch.export.export(norm.eval(), (x,))
     close(program.module()(x), norm(x), 1e-6, "exported output")
+
+
+def test_num_groups_set_afterwards_is_honored() -> None:
+    ours, peer, x = ns.GroupNorm(2, 12), nn.GroupNorm(2, 12), randn((3, 12, 5), 1, torch.float32)
+    close(ours(x), peer(x), 1e-5, "two groups")
+    ours.num_groups = peer.num_groups = 6
+    close(ours(x), peer(x), 1e-5, "six groups")
+    assert "g=6, c=2" in repr(ours)
+    with pytest.raises(ns.NormscopeError, match="divisible"):
+        ours.num_groups = 5
+    assert ours.num_groups == 6
+
+
+@pytest.mark.parametrize("layer", [ns.LayerNorm, ns.RMSNorm])
+def test_normalized_shape_cannot_be_changed_without_effect(layer: type[nn.Module]) -> None:
+    norm = layer(4)
+    with pytest.raises(ns.NormscopeError, match="make a new layer"):
+        norm.normalized_shape = (2,)  # type: ignore[assignment]
+    assert norm.normalized_shape == (4,)

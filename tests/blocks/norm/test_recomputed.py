@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope as ns
+from normscope.errors import TransformError
 from tests.blocks.norm.cases import close, randn, scramble
 
 NORMS = {"layer": ns.LayerNorm(4), "rms": ns.RMSNorm(4), "power": ns.PowerNorm(4)}
@@ -53,3 +54,12 @@ def test_power_before_its_backward_pass_has_not_moved() -> None:
     assert norm.running_square.tolist() == [1.0] * 4
     y.sum().backward()
     assert norm.running_square.ne(1.0).all()
+
+
+def test_power_refuses_reentrant_checkpointing() -> None:
+    """Its first forward pass looks like one without a backward pass, so the statistics would move twice."""
+    norm, x = ns.PowerNorm(4), randn((2, 3, 4), 1, torch.float32).requires_grad_()
+    y = checkpoint(norm, x, use_reentrant=True)
+    assert isinstance(y, Tensor)
+    with pytest.raises(TransformError, match="use_reentrant=False"):
+        y.sum().backward()

@@ -64,20 +64,34 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc] # torch's class, so t
         else:
             check_no_sizes(sizes, num_groups)
             scope, owner = Scope.parse("n (g [c]) [...]"), "(g c)" if affine else None
-            num_groups, num_channels = (
-                to_positive_int("num_groups", num_groups),
-                to_positive_int("num_channels", num_channels),
-            )
-            if num_channels % num_groups:
-                raise ConfigError(
-                    f"GroupNorm({num_groups}, {num_channels}): num_channels must be divisible by num_groups"
-                )
-            sizes = {"g": num_groups, "c": num_channels // num_groups}
+            sizes = _group_sizes(num_groups, to_positive_int("num_channels", num_channels))
         super().__init__(scope, affine=owner, bias=bias, eps=eps, device=device, dtype=dtype, **sizes)
-        self.num_groups, self.num_channels = sizes.get("g", 1), math.prod(sizes.values())
+        self.num_channels = math.prod(sizes.values())
         self.affine = affine
+
+    @property
+    def num_groups(self) -> int:
+        """The number of groups. Assigning to it regroups the channels, as in torch.nn.GroupNorm."""
+        return self.sizes.get("g", 1)
+
+    @num_groups.setter
+    def num_groups(self, value: int) -> None:
+        sizes = _group_sizes(value, self.num_channels)
+        if self.sizes.keys() != sizes.keys():
+            raise ConfigError(
+                f"num_groups={value} cannot be set on a norm over {self.scope.text!r}\nfix: make a new GroupNorm"
+            )
+        self.sizes = sizes
+        self._plans.clear()
 
     def _check_plan(self, plan: Plan) -> None:
         # As torch: an error only if the whole tensor, including the batch, has one value per group.
         if is_known(math.prod(plan.shape) == math.prod(plan.broadcast_shape(("g",)))):
             self._check_count(plan)
+
+
+def _group_sizes(num_groups: Any, num_channels: int) -> dict[str, int]:
+    groups = to_positive_int("num_groups", num_groups)
+    if num_channels % groups:
+        raise ConfigError(f"GroupNorm({groups}, {num_channels}): num_channels must be divisible by num_groups")
+    return {"g": groups, "c": num_channels // groups}

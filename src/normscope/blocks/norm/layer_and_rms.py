@@ -12,6 +12,17 @@ from normscope.errors import ConfigError
 from normscope.scope import Scope
 
 
+def _set_normalized_shape(norm: Norm, shape: object) -> None:
+    if hasattr(norm, "_normalized_shape"):
+        raise ConfigError(
+            f"normalized_shape of an existing {type(norm).__name__} cannot be changed\nfix: make a new layer"
+        )
+    norm._normalized_shape = shape  # type: ignore[assignment]
+
+
+_NORMALIZED_SHAPE = property(lambda norm: norm._normalized_shape, _set_normalized_shape)
+
+
 class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's class, so that isinstance works
     r"""Layer normalization: normalize each token (or image) over its features.
 
@@ -44,6 +55,8 @@ class LayerNorm(Norm, nn.LayerNorm):  # type: ignore[misc] # torch's class, so t
     Paper:
         Ba, Kiros and Hinton 2016, "Layer Normalization".
     """
+
+    normalized_shape = _NORMALIZED_SHAPE
 
     def __init__(
         self,
@@ -90,6 +103,8 @@ class RMSNorm(Norm, nn.RMSNorm):  # type: ignore[misc]
     Paper:
         Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
     """
+
+    normalized_shape = _NORMALIZED_SHAPE
 
     def __init__(
         self,
