@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OUTCOMES = ("detected", "harmless", "accepted", "as asked", "traceback", "silent", "stuck", "unsafe", "hang", "crash")
-"""detected: refused, with a message. harmless: the result is the right one. accepted: a valid file of the user's own,
-for which there is no checksum, says something else. as asked: it takes as long as the numbers say. traceback: an error
-that is not normscope's. silent: another result, and no error. stuck: a run that
-was killed cannot be resumed. unsafe: control characters in an error. hang: no end within the time limit. crash: ended by
-a signal."""
+"""What can come of a trial.
+
+detected: refused, with a message. harmless: the result is the right one. accepted: a valid file of the user's own, for
+which there is no checksum, says something else. as asked: it takes as long as the numbers say. traceback: an error that
+is not normscope's. silent: another result, and no error. stuck: a run that was killed cannot be resumed. unsafe: control
+characters in an error. hang: no end within the time limit. crash: ended by a signal.
+"""
 BAD = ("traceback", "silent", "stuck", "unsafe", "hang", "crash")
 MEMORY = 4 * 2**30
 """How much more address space a trial gets."""
@@ -47,8 +49,8 @@ class Trial:
         words: what exactly it is, so that it can be done again.
         act: is called in the process of the trial, in a folder of its own; returns the exit code.
         judge: names the outcome of a process that ended by itself without a fault.
-        seconds: the time limit, of processor time; one that only waits may take ten times as long, so that a busy machine
-            makes no hangs.
+        seconds: the time limit in processor time. One that only waits may take ten times as long: a busy machine is no
+            hang.
         may_last: whether the numbers in it ask for a long time.
     """
 
