@@ -17,8 +17,8 @@ OUTCOMES = ("detected", "harmless", "accepted", "as asked", "traceback", "silent
 
 detected: refused, with a message. harmless: the result is the right one. accepted: a valid file of the user's own, for
 which there is no checksum, says something else. as asked: it takes as long as the numbers say. traceback: an error that
-is not normscope's. silent: another result, and no error. stuck: a run that was killed cannot be resumed. unsafe: control
-characters in an error. hang: no end within the time limit. crash: ended by a signal.
+is not normscope's. silent: another result, and no error. stuck: a run that was killed cannot be resumed. unsafe: an
+error with control characters. hang: no end within the time limit. crash: ended by a signal.
 """
 BAD = ("traceback", "silent", "stuck", "unsafe", "hang", "crash")
 MEMORY = 4 * 2**30
