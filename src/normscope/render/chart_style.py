@@ -2,5 +2,5 @@
 
 from normscope.render.pages import asset
 
-CHART_STYLE = asset("render/chart.css")
-CHART_SCRIPT = asset("render/chart.js")
+CHART_STYLE = str(asset("render/chart.css"))  # joined with plain text, which Markup would escape
+CHART_SCRIPT = str(asset("render/chart.js"))
