@@ -9,22 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from normscope.diagnostics.findings import (
-    attention,
-    depth,
-    loss,
-    norm_eps,
-    norm_scope,
-    outliers,
-    residual,
-    updates,
-    warmup,
-)
-from normscope.diagnostics.findings import dead_units as units
-from normscope.diagnostics.findings import exploded_weights as growth
-from normscope.diagnostics.findings import initial_weights as weights
-from normscope.diagnostics.findings import running_statistics as running
-from normscope.diagnostics.findings.base import Check, Finding
+from normscope.diagnostics.findings import attention, depth, loss, norms, optimizer_steps, units, weights
+from normscope.diagnostics.findings.finding import Check, Finding
 from normscope.diagnostics.findings.record_view import RecordView
 from normscope.diagnostics.record import XrayRecord
 
@@ -68,7 +54,7 @@ class Measure:
     def worst(self, record: XrayRecord) -> float | None:
         """The figure that is nearest to the threshold in this record; None if it has none."""
         with _loosened(self.home, self.loose):
-            found = self.check(RecordView(record))
+            found = list(self.check(RecordView(record)))
         return self.worst_of([f for f in found if f.severity != "note" or self.finding == "outlier-features"])
 
     def worst_of(self, found: list[Finding]) -> float | None:
@@ -99,7 +85,9 @@ MEASURES = [
     Measure(
         "dead-units", "fraction", units, units.check_units, "DEAD_WARNING", {"DEAD_NOTE": 0.0, "DEAD_WARNING": 0.0}
     ),
-    Measure("saturated-units", "values", units, units.check_units, "SATURATED_VALUES", {"SATURATED_VALUES": 0.0}),
+    Measure(
+        "saturated-units", "values", units, units.check_units, "MAX_SATURATED_VALUES", {"MAX_SATURATED_VALUES": 0.0}
+    ),
     Measure(
         "attention-collapsed",
         "least peaked head",
@@ -128,27 +116,32 @@ MEASURES = [
     Measure(
         "residual-stream-grows",
         "growth in second half",
-        residual,
-        residual.check_residual_stream,
+        depth,
+        depth.check_residual_stream,
         "MAX_GROWTH",
         {"MAX_GROWTH": 0.0},
     ),
     Measure(
-        "update-too-large", "update / weight", updates, updates.check_update_sizes, "TOO_LARGE", {"TOO_LARGE": 0.0}
+        "update-too-large",
+        "update / weight",
+        optimizer_steps,
+        optimizer_steps.check_update_sizes,
+        "TOO_LARGE",
+        {"TOO_LARGE": 0.0},
     ),
     Measure(
         "update-too-large",
         "change of gain",
-        updates,
-        updates.check_update_sizes,
+        optimizer_steps,
+        optimizer_steps.check_update_sizes,
         "MIN_GAIN_CHANGE",
         {"MIN_GAIN_CHANGE": 0.0},
     ),
     Measure(
         "update-too-small",
         "update / weight",
-        updates,
-        updates.check_update_sizes,
+        optimizer_steps,
+        optimizer_steps.check_update_sizes,
         "ROUNDING",
         {"ROUNDING": math.inf},
         below=True,
@@ -156,8 +149,8 @@ MEASURES = [
     Measure(
         "update-too-small",
         "update / median",
-        updates,
-        updates.check_update_sizes,
+        optimizer_steps,
+        optimizer_steps.check_update_sizes,
         "LAGGING",
         {"LAGGING": math.inf, "LAGGING_STEP": math.inf},
         below=True,
@@ -166,30 +159,37 @@ MEASURES = [
     Measure(
         "eps-too-large",
         "eps / variance",
-        norm_eps,
-        norm_eps.check_norm_eps,
+        norms,
+        norms.check_norm_eps,
         "WARNING_RATIO",
         {"NOTE_RATIO": 0.0, "WARNING_RATIO": 0.0},
     ),
     Measure(
         "norm-over-few-values",
         "values",
-        norm_scope,
-        norm_scope.check_norm_sample_size,
+        norms,
+        norms.check_norm_sample_size,
         "FEW_VALUES",
         {"FEW_VALUES": math.inf},
         below=True,
     ),
-    Measure("norm-over-padding", "padding", norm_scope, norm_scope.check_norm_over_padding, "PADDED", {"PADDED": 0.0}),
+    Measure("norm-over-padding", "padding", norms, norms.check_norm_over_padding, "PADDED", {"PADDED": 0.0}),
     Measure(
         "post-norm-without-warmup",
         "post-norm additions",
-        warmup,
-        warmup.check_warmup,
+        optimizer_steps,
+        optimizer_steps.check_warmup,
         "MIN_ADDITIONS",
         {"MIN_ADDITIONS": 0.0},
     ),
-    Measure("post-norm-without-warmup", "lr", warmup, warmup.check_warmup, "MIN_LR", {"MIN_LR": 0.0}),
+    Measure(
+        "post-norm-without-warmup",
+        "lr",
+        optimizer_steps,
+        optimizer_steps.check_warmup,
+        "MIN_LR",
+        {"MIN_LR": 0.0},
+    ),
     Measure(
         "uncentered-weights", "mean / rms", weights, weights.check_initial_weights, "OFF_CENTER", {"OFF_CENTER": 0.0}
     ),
@@ -212,8 +212,8 @@ MEASURES = [
     Measure(
         "exploded-weights",
         "predicted gain",
-        growth,
-        growth.check_exploded_weights,
+        weights,
+        weights.check_exploded_weights,
         "LARGEST_GAIN",
         {"LARGEST_GAIN": 0.0},
     ),
@@ -226,22 +226,20 @@ MEASURES = [
         {"OUTLIER_RATIO": 1.0},
         both_ways=True,
     ),
-    Measure(
-        "outlier-features", "int8 error", outliers, outliers.check_outlier_features, "MAX_ERROR", {"MAX_ERROR": 0.0}
-    ),
+    Measure("outlier-features", "int8 error", units, units.check_outlier_features, "MAX_ERROR", {"MAX_ERROR": 0.0}),
     Measure(
         "stale-running-statistics",
         "mean shift",
-        running,
-        running.check_running_statistics,
+        norms,
+        norms.check_running_statistics,
         "MAX_MEAN_SHIFT",
         {"MAX_MEAN_SHIFT": 0.0},
     ),
     Measure(
         "stale-running-statistics",
         "variance ratio",
-        running,
-        running.check_running_statistics,
+        norms,
+        norms.check_running_statistics,
         "MAX_VARIANCE_RATIO",
         {"MAX_VARIANCE_RATIO": 0.0},
     ),

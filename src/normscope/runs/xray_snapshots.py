@@ -13,7 +13,7 @@ from torch import Tensor
 from normscope.diagnostics.collect.parameters import ParameterTracker
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.findings import find
-from normscope.diagnostics.findings.base import Finding
+from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text

@@ -1,11 +1,28 @@
 """Attention that puts all weight on one token, or the same weight on every token."""
 
 import math
+from collections.abc import Iterator
 
-from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, is_inside, module_ref
-from normscope.diagnostics.record import AttentionStats, ModuleRecord
-from normscope.render.formatting import format_percent, format_short
+from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
+from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, is_inside
+from normscope.diagnostics.record import ModuleRecord
+
+COLLAPSED_ATTENTION = FindingKind("""
+attention-collapsed: attention has collapsed in all {heads} heads of {module}: {least peaked head:%} of queries attend
+to a single key
+why: The scores before softmax have a standard deviation of {score std}. All other keys get weights that round to zero
+and receive no gradient, so attention cannot learn to look elsewhere.
+fix: {after_training}divide the scores by sqrt(head_dim) if that is missing, use a smaller initialization for the query
+and key weights, or normalize queries and keys (QK-norm)
+""")
+
+UNIFORM_ATTENTION = FindingKind("""
+attention-uniform: all {heads} heads of {module} attend to every key equally
+why: The attention weights are equal to within rounding, so the output is the mean over all keys and does not depend on
+the tokens. {outlook}
+fix: check the query and key weights (if both are zero, neither gets a gradient; zero-initialize at most one), the scale
+of the scores, and whether the input tokens differ at all
+""")
 
 MIN_KEYS = 4
 """With two or three keys, one of them often gets nearly all the weight."""
@@ -25,59 +42,26 @@ differ by less than a millionth, a few float32 ulp. Small initializations are no
 first attention reads embeddings of std 0.02 with weights of std 0.02 has s = 1e-5, and trains."""
 
 
-def check_attention(view: RecordView) -> list[Finding]:
-    found = []
+@numeric_check
+def check_attention(view: RecordView) -> Iterator[Finding]:
     for module in view.ran:
         attention = module.attention
         if attention is None or attention.keys < MIN_KEYS or not attention.entropy or not attention.peaked:
             continue
-        if min(attention.peaked) >= COLLAPSED and (attention.score_std or 0.0) >= COLLAPSED_SCORE_STD:
-            found.append(_collapsed(view, module, attention))
-        elif min(attention.entropy) >= 1 - UNIFORM:
-            found.append(_uniform(view, module, attention))
-    return found
-
-
-def _collapsed(view: RecordView, module: ModuleRecord, attention: AttentionStats) -> Finding:
-    std = attention.score_std or 0.0
-    return Finding(
-        "attention-collapsed",
-        "warning",
-        module.name,
-        f"attention has collapsed in all {attention.heads} heads of {module_ref(module.name)}: "
-        f"{format_percent(min(attention.peaked))} of queries attend to a single key",
-        {"least peaked head": min(attention.peaked), "score std": std, "keys": attention.keys},
-        f"The scores before softmax have a standard deviation of {format_short(std)}. All other keys get weights that "
-        f"round to zero and receive no gradient, so attention cannot learn to look elsewhere.",
-        view.initialization_advice(
-            "divide the scores by sqrt(head_dim) if that is missing, use a smaller initialization for the query and "
-            "key weights, or normalize queries and keys (QK-norm)"
-        ),
-    )
-
-
-def _uniform(view: RecordView, module: ModuleRecord, attention: AttentionStats) -> Finding:
-    can_learn = _has_learning_zero_weight(view, module)
-    return Finding(
-        "attention-uniform",
-        "note" if can_learn else "warning",
-        module.name,
-        f"all {attention.heads} heads of {module_ref(module.name)} attend to every key equally",
-        {
-            "1 - entropy": 1 - min(attention.entropy),
-            "score std": attention.score_std or 0.0,
-            "keys": attention.keys,
-        },
-        "The attention weights are equal to within rounding, so the output is the mean over all keys and does not "
-        "depend on the tokens."
-        + (
-            " A zero-initialized weight gets a gradient here, so this ends with the first step."
-            if can_learn
-            else " No weight gets a useful gradient."
-        ),
-        "check the query and key weights (if both are zero, neither gets a gradient; zero-initialize at most one), the "
-        "scale of the scores, and whether the input tokens differ at all",
-    )
+        peaked, flat, std = min(attention.peaked), min(attention.entropy), attention.score_std or 0.0
+        scores: dict[str, float | str] = {"score std": std, "keys": attention.keys}
+        if peaked >= COLLAPSED and std >= COLLAPSED_SCORE_STD:
+            evidence = {"least peaked head": peaked, **scores}
+            yield COLLAPSED_ATTENTION.at(
+                module, evidence, heads=attention.heads, after_training=view.after_training_advice
+            )
+        elif flat >= 1 - UNIFORM:
+            severity, outlook = "warning", "No weight gets a useful gradient."
+            if _has_learning_zero_weight(view, module):
+                severity = "note"
+                outlook = "A zero-initialized weight gets a gradient here, so this ends with the first step."
+            evidence = {"1 - entropy": 1 - flat, **scores}
+            yield UNIFORM_ATTENTION.at(module, evidence, severity, heads=attention.heads, outlook=outlook)
 
 
 def _has_learning_zero_weight(view: RecordView, module: ModuleRecord) -> bool:

@@ -1,12 +1,73 @@
-"""Activations and gradients that vanish or explode with depth."""
+"""Signals that vanish or explode with depth: activations, gradients, repeated calls, and the residual stream."""
 
+import itertools
 import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import RecordView, is_inside, module_ref, parent_name
-from normscope.diagnostics.findings.stacks import Trend, stacks, trend
-from normscope.diagnostics.record import ModuleRecord, TensorStats
-from normscope.render.formatting import format_short
+from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
+from normscope.diagnostics.findings.record_view import (
+    RecordView,
+    is_inside,
+    linear_weight,
+    module_ref,
+    name_pattern,
+    parent_name,
+)
+from normscope.diagnostics.record import ModuleRecord, ResidualJoin
+
+VANISHING_ACTIVATIONS = FindingKind("""
+vanishing-activations: activation rms shrinks {factor} times from {first} to {last}
+why: Each of {layers} layers scales its input by about {factor per layer}. The output hardly depends on the input, so
+the loss cannot tell inputs apart.
+fix: {after_training}initialize the weights for a gain of 1 per layer (now {factor per layer}), e.g.
+nn.init.kaiming_normal_(weight) before a ReLU, or add norms between the layers
+""")
+EXPLODING_ACTIVATIONS = FindingKind("""
+exploding-activations: activation rms grows {factor} times from {first} to {last}
+why: Each of {layers} layers scales its input by about {factor per layer}. Outputs and loss become huge, and one update
+of any layer makes training diverge.
+fix: {after_training}initialize the weights for a gain of 1 per layer (now {factor per layer}), e.g.
+nn.init.kaiming_normal_(weight) before a ReLU, or add norms between the layers
+""")
+EXPLODING_CALLS = FindingKind("""
+exploding-activations: the output rms of {module} grows {factor} times over {calls} calls
+why: The module is applied to its own output repeatedly, and each call scales it by about {factor per call}.
+fix: {after_training}initialize its recurrent weights as orthogonal matrices, nn.init.orthogonal_(weight), or apply a
+bounded activation such as tanh to the state (gain per call is {factor per call}, should be at most 1)
+""")
+VANISHING_GRADIENTS = FindingKind("""
+vanishing-gradients: the gradient norm shrinks {factor} times from {last} back to {first}
+why: In the backward pass each layer scales the gradient by about {factor per layer}. With one learning rate for all
+layers, {first} learns {factor} times more slowly than {last}.
+fix: {after_training}use an activation and initialization with a gain near 1 per layer (now {factor per layer}): ReLU or
+GELU with nn.init.kaiming_normal_(weight), norms between the layers, or residual connections
+""")
+EXPLODING_GRADIENTS = FindingKind("""
+exploding-gradients: the gradient norm grows {factor} times from {last} back to {first}
+why: In the backward pass each layer scales the gradient by about {factor per layer}. A learning rate that suits {last}
+makes {first} diverge.
+fix: {after_training}use an activation and initialization with a gain near 1 per layer (now {factor per layer}): ReLU or
+GELU with nn.init.kaiming_normal_(weight), norms between the layers, or residual connections
+""")
+GROWING_STREAM = FindingKind("""
+residual-stream-grows: the residual stream grows {growth in second half} times over its last {additions} additions, up
+to {module}
+why: Each addition scales the stream by about {factor per addition}: the branches are proportional to the stream, and
+the last blocks dominate the first ones in the output and in the gradient.
+fix: {after_training}add a norm at the start of every branch (pre-norm), or use a smaller initialization for the last
+weight of each branch: divide it by sqrt(2 * depth), or set it to zero
+""")
+DOMINATING_BRANCH = FindingKind("""
+residual-branch-dominates: a branch of {module} is {branch / stream} times larger than the residual stream it is added
+to
+why: After the addition, {kept:%} of the stream's rms is the previous stream; the rest comes from {source}.
+fix: {after_training}check the last weight of {source} and whatever scales its output; use a smaller initialization
+""")
+
+MIN_LAYERS = 4
+"""With fewer layers, one odd layer looks like a trend."""
 
 MAX_FACTOR = 1000.0
 """Total change of scale over a stack. A gain of g per layer gives g^depth, and theory (He et al. 2015) asks for g = 1.
@@ -19,132 +80,184 @@ MIN_STEADY_FACTOR = 100.0
 HOPELESS = 2.0**23
 """Beyond this, one end of the stack is below float32's rounding of the other."""
 
+MIN_JOINS = 6
+"""Three blocks of two branches."""
 
-_VERBS = {"vanishing": "shrinks", "exploding": "grows"}
+MAX_GROWTH = 10.0
+"""Growth of the stream over the second half of its additions. Branches of equal rms give sqrt(2) (the variance grows
+linearly with depth), branches that grow linearly with depth give 2^1.5 = 2.8, quadratically 2^2.5 = 5.7. Anything
+beyond 10 is exponential growth: each branch is proportional to the stream itself."""
+
+NOTE_RATIO = 10.0
+"""A branch this many times larger than the stream leaves 1 / sqrt(1 + 10^2) = 10% of the previous stream."""
+
+WARNING_RATIO = 100.0
+"""Leaves 1%: a warning, unless a few elements cause it."""
+
+MASSIVE_KURTOSIS = 100.0
+"""Kurtosis of a branch from which on a few elements dominate its rms. Trained language models have a block that writes
+one or two features of the first token, hundreds of times larger than the stream (Sun et al. 2024, "Massive
+Activations"); a normal distribution has 3."""
 
 
-def check_depth(view: RecordView) -> list[Finding]:
-    """Find activations and gradients that vanish or explode in stacks of similar layers."""
+@dataclass(frozen=True)
+class Trend:
+    """How a value changes from the first to the last layer of a stack.
+
+    Args:
+        total: last over first.
+        steady: the same without the largest single step: the part that many layers contribute to.
+        layer: geometric mean of the factor per layer.
+    """
+
+    total: float
+    steady: float
+    layer: float
+
+
+@numeric_check
+def check_depth(view: RecordView) -> Iterator[Finding]:
+    """Find activations and gradients that vanish or explode in stacks of similar layers.
+
+    There is one finding of each kind per parent, for the longest stack: layers and activations vanish together.
+    """
     found: dict[tuple[str, str], Finding] = {}
-    with_joins = [module.name for module in view.ran if module.joins]
-    for stack in sorted(stacks(view), key=len, reverse=True):
-        residual = any(is_inside(name, module.name) for module in stack for name in with_joins)
-        if not residual:  # residual streams are checked by check_residual_stream
-            levels = [*_rms_values([stack[0].input]), *_rms_values([module.output for module in stack])]
-            _add(found, _activations(view, stack, trend(levels)))
-        norms = [_norm(module.gradient) for module in reversed(stack)]
-        _add(found, _gradients(view, stack, trend(norms)))
+    for stack in sorted(_stacks(view), key=len, reverse=True):
+        for finding in _in_stack(view, stack):
+            found.setdefault((finding.name, parent_name(finding.module)), finding)
     for module in view.ran:
-        if module.rms_by_call and not module.is_function:
-            outer = [finding.module for finding in found.values() if finding.name == "exploding-activations"]
-            if not any(is_inside(module.name, name) for name in outer):
-                _add(found, _recurrent_calls(view, module, trend(list(module.rms_by_call))))
-    return list(found.values())
+        outer = [finding.module for finding in found.values() if finding.name == "exploding-activations"]
+        calls = [] if module.is_function else list(module.rms_by_call)
+        if not any(is_inside(module.name, name) for name in outer):
+            for finding in _by_trend(view, (None, EXPLODING_CALLS), module, calls, "call", len(calls)):
+                found.setdefault((finding.name, parent_name(finding.module)), finding)
+    yield from found.values()
 
 
-def _add(found: dict[tuple[str, str], Finding], finding: Finding | None) -> None:
-    """Keep one finding of each kind per parent, for the longest stack: layers and activations vanish together."""
-    if finding is not None:
-        found.setdefault((finding.name, parent_name(finding.module)), finding)
+def _in_stack(view: RecordView, stack: list[ModuleRecord]) -> Iterator[Finding]:
+    first, last, layers = stack[0], stack[-1], len(stack)
+    ends = {"first": module_ref(first.name), "last": module_ref(last.name)}
+    with_joins = [module.name for module in view.ran if module.joins]
+    if not any(is_inside(name, module.name) for module in stack for name in with_joins):
+        # Residual streams are checked by check_residual_stream.
+        signals = [first.input, *(module.output for module in stack)]
+        levels = [signal.rms for signal in signals if signal is not None and signal.count]
+        kinds = VANISHING_ACTIVATIONS, EXPLODING_ACTIVATIONS
+        yield from _by_trend(view, kinds, last, levels, "layer", layers, **ends)
+    # The norm of a gradient, not its rms: pooling that spreads a gradient over more values does not shrink it.
+    gradients = [module.gradient for module in reversed(stack)]
+    norms = [0.0 if gradient is None else gradient.rms * math.sqrt(gradient.count) for gradient in gradients]
+    yield from _by_trend(view, (VANISHING_GRADIENTS, EXPLODING_GRADIENTS), first, norms, "layer", layers, **ends)
 
 
-def _rms_values(stats: list[TensorStats | None]) -> list[float]:
-    return [one.rms for one in stats if one is not None and one.count]
+def _by_trend(
+    view: RecordView,
+    kinds: tuple[FindingKind | None, FindingKind],
+    module: ModuleRecord,
+    values: list[float],
+    unit: str,
+    count: int,
+    **ends: str,
+) -> Iterator[Finding]:
+    """A finding of the first kind if the values vanish, of the second if they explode."""
+    change = trend(values)
+    if change is None:
+        return
+    exploding = change.total >= MAX_FACTOR and change.steady >= MIN_STEADY_FACTOR
+    vanishing = change.total <= 1 / MAX_FACTOR and change.steady <= 1 / MIN_STEADY_FACTOR
+    kind = kinds[1] if exploding else kinds[0] if vanishing else None
+    if kind is not None:
+        factor = max(change.total, 1 / change.total)
+        evidence = {"total factor": change.total, f"factor per {unit}": change.layer, f"{unit}s": count}
+        severity = "error" if factor > HOPELESS else "warning"
+        yield kind.at(module, evidence, severity, factor=factor, after_training=view.after_training_advice, **ends)
 
 
-def _norm(stats: TensorStats | None) -> float:
-    """The norm of a gradient, not its rms: pooling that spreads a gradient over more values does not shrink it."""
-    return 0.0 if stats is None else stats.rms * math.sqrt(stats.count)
+def _stacks(view: RecordView) -> list[list[ModuleRecord]]:
+    """All stacks in execution order: numbered modules of one class, and the linear layers of one parent."""
+    groups: dict[tuple[str, str], list[ModuleRecord]] = defaultdict(list)
+    linear: dict[str, list[ModuleRecord]] = defaultdict(list)
+    for module in view.ran:
+        if module.is_function:
+            continue
+        if name_pattern(module.name).endswith("*"):
+            groups[name_pattern(module.name), module.kind].append(module)
+        if linear_weight(module) is not None:
+            linear[parent_name(module.name)].append(module)
+    found = [group for group in groups.values() if len(group) >= MIN_LAYERS]
+    known = {tuple(module.name for module in group) for group in found}
+    for name, group in linear.items():
+        names = tuple(module.name for module in group)
+        if len(group) >= MIN_LAYERS and names not in known and _is_chain(view.modules.get(name), group):
+            found.append(group)
+    return [group for group in found if not _is_parallel(group)]
 
 
-def _direction(found: Trend | None) -> str | None:
-    if found is None:
+def _is_chain(parent: ModuleRecord | None, group: list[ModuleRecord]) -> bool:
+    """Whether siblings with different names run in sequence; query, key and value projections do not."""
+    return parent is None or (not parent.joins and parent.attention is None and len({m.kind for m in group}) <= 2)
+
+
+def _is_parallel(group: list[ModuleRecord]) -> bool:
+    """Whether several of them read the same output: heads or experts, not a stack."""
+    sources = [module.fed_by for module in group if module.fed_by]
+    return len(set(sources)) < len(sources)
+
+
+def trend(values: list[float]) -> Trend | None:
+    """The trend of values in execution order, ignoring zeros and non-finite values; None if there are too few.
+
+    >>> trend([1.0, 0.1, 0.01, 0.001]).layer
+    0.1
+    """
+    logs = [math.log(value) for value in values if 0 < value < math.inf]
+    if len(logs) < MIN_LAYERS:
         return None
-    if found.total >= MAX_FACTOR and found.steady >= MIN_STEADY_FACTOR:
-        return "exploding"
-    if found.total <= 1 / MAX_FACTOR and found.steady <= 1 / MIN_STEADY_FACTOR:
-        return "vanishing"
-    return None
+    steps = [b - a for a, b in itertools.pairwise(logs)]
+    total = sum(steps)
+    largest = max(steps) if total > 0 else min(steps)
+    return Trend(_exp(total), _exp(total - largest), round(_exp(total / len(steps)), 12))
 
 
-def _factor(found: Trend) -> float:
-    """Total growth or shrinkage, as a factor above 1."""
-    return max(found.total, 1 / found.total)
+def _exp(x: float) -> float:
+    """e^x, clamped to avoid overflow."""
+    return math.exp(max(-700.0, min(700.0, x)))
 
 
-def _severity(found: Trend) -> str:
-    return "error" if _factor(found) > HOPELESS else "warning"
+@numeric_check
+def check_residual_stream(view: RecordView) -> Iterator[Finding]:
+    """Find a stream that grows exponentially, and branches after the first block that dominate it."""
+    joins = [(module, join) for module in view.ran for join in module.joins if join.total > 0]
+    if len(joins) < MIN_JOINS:
+        return
+    yield from _growth(view, joins)
+    for module, join in joins[2:]:
+        ratio = join.branch / join.stream if join.stream > 0 else 0.0
+        if ratio >= NOTE_RATIO and join.post_norm is None:
+            source = view.modules.get(join.branch_source or "")
+            massive = source is None or source.output is None or source.output.kurtosis >= MASSIVE_KURTOSIS
+            yield DOMINATING_BRANCH.at(
+                module,
+                {"branch / stream": ratio, "stream": join.stream, "branch": join.branch},
+                "warning" if ratio >= WARNING_RATIO and not massive else "note",
+                kept=1 / math.hypot(1, ratio),
+                source=module_ref(join.branch_source or module.name),
+                after_training=view.after_training_advice,
+            )
 
 
-def _evidence(found: Trend, layers: int) -> dict[str, float | str]:
-    return {"total factor": found.total, "factor per layer": found.layer, "layers": layers}
-
-
-def _activations(view: RecordView, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
-    direction = _direction(found)
-    if direction is None or found is None:
-        return None
-    first, last, vanishing = stack[0].name, stack[-1].name, direction == "vanishing"
-    return Finding(
-        f"{direction}-activations",
-        _severity(found),
-        last,
-        f"activation rms {_VERBS[direction]} {format_short(_factor(found))} times from {module_ref(first)} to "
-        f"{module_ref(last)}",
-        _evidence(found, len(stack)),
-        f"Each of {len(stack)} layers scales its input by about {format_short(found.layer)}. "
-        + (
-            "The output hardly depends on the input, so the loss cannot tell inputs apart."
-            if vanishing
-            else "Outputs and loss become huge, and one update of any layer makes training diverge."
-        ),
-        view.initialization_advice(
-            f"initialize the weights for a gain of 1 per layer (now {format_short(found.layer)}), e.g. "
-            f"nn.init.kaiming_normal_(weight) before a ReLU, or add norms between the layers"
-        ),
-    )
-
-
-def _gradients(view: RecordView, stack: list[ModuleRecord], found: Trend | None) -> Finding | None:
-    direction = _direction(found)
-    if direction is None or found is None:
-        return None
-    first, last, vanishing = stack[0].name, stack[-1].name, direction == "vanishing"
-    return Finding(
-        f"{direction}-gradients",
-        _severity(found),
-        first,
-        f"the gradient norm {_VERBS[direction]} {format_short(_factor(found))} times from {module_ref(last)} "
-        f"back to {module_ref(first)}",
-        _evidence(found, len(stack)),
-        f"In the backward pass each layer scales the gradient by about {format_short(found.layer)}. "
-        + (
-            f"With one learning rate for all layers, {module_ref(first)} learns {format_short(1 / found.total)} times "
-            f"more slowly than {module_ref(last)}."
-            if vanishing
-            else f"A learning rate that suits {module_ref(last)} makes {module_ref(first)} diverge."
-        ),
-        view.initialization_advice(
-            f"use an activation and initialization with a gain near 1 per layer (now {format_short(found.layer)}): "
-            "ReLU or GELU with nn.init.kaiming_normal_(weight), norms between the layers, or residual connections"
-        ),
-    )
-
-
-def _recurrent_calls(view: RecordView, module: ModuleRecord, found: Trend | None) -> Finding | None:
-    if _direction(found) != "exploding" or found is None:
-        return None
-    calls = len(module.rms_by_call)
-    return Finding(
-        "exploding-activations",
-        _severity(found),
-        module.name,
-        f"the output rms of {module_ref(module.name)} grows {format_short(found.total)} times over {calls} calls",
-        {"total factor": found.total, "factor per call": found.layer, "calls": calls},
-        f"The module is applied to its own output repeatedly, and each call scales it by about "
-        f"{format_short(found.layer)}.",
-        view.initialization_advice(
-            f"initialize its recurrent weights as orthogonal matrices, nn.init.orthogonal_(weight), or apply a bounded "
-            f"activation such as tanh to the state (gain per call is {format_short(found.layer)}, should be at most 1)"
-        ),
-    )
+def _growth(view: RecordView, joins: list[tuple[ModuleRecord, ResidualJoin]]) -> Iterator[Finding]:
+    """Growth over the second half: the first branch may well be larger than a small initial embedding."""
+    half = joins[len(joins) // 2 - 1 :]
+    growth = trend([join.total for _, join in half])
+    if growth is not None and growth.total >= MAX_GROWTH and growth.steady >= MAX_GROWTH**0.5:
+        module, last = half[-1]
+        evidence = {
+            "growth in second half": growth.total,
+            "factor per addition": growth.layer,
+            "first rms": joins[0][1].total,
+            "last rms": last.total,
+            "last branch / stream": last.branch / max(last.stream, 1e-30),
+        }
+        advice = view.after_training_advice
+        yield GROWING_STREAM.at(module, evidence, additions=len(half) - 1, after_training=advice)

@@ -1,9 +1,11 @@
 """Weights that are copies of each other: layers that start, and may stay, identical."""
 
 import math
+import textwrap
 from collections import defaultdict
+from collections.abc import Iterator
 
-from normscope.diagnostics.findings.base import Finding
+from normscope.diagnostics.findings.finding import Finding, FindingKind, structural_check
 from normscope.diagnostics.findings.record_view import (
     RecordView,
     common_parent,
@@ -14,6 +16,13 @@ from normscope.diagnostics.findings.record_view import (
 )
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
+DUPLICATE_WEIGHTS = FindingKind("""
+duplicate-weights: {module}{more} {verb} the same initial weights as {first}
+why: The weights are not tied but hold the same values, so the layers start out computing the same function.
+copy.deepcopy of a layer causes this, and so does nn.TransformerEncoder.
+fix: reinitialize {module}{more} after building the model:{code}
+""")
+
 MIN_ELEMENTS = 16
 """Smaller matrices may be equal by design."""
 
@@ -21,7 +30,8 @@ MAX_ZEROS = 0.5
 """A matrix with more zeros than this, such as an identity, was set explicitly and not drawn at random."""
 
 
-def check_duplicate_weights(view: RecordView) -> list[Finding]:
+@structural_check
+def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
     """Find weights of linear layers and convolutions with the same bytes in different storage.
 
     A frozen copy is a teacher, and a copy without a gradient whose original has one is a target network: both are
@@ -40,7 +50,15 @@ def check_duplicate_weights(view: RecordView) -> list[Finding]:
     for found in pairs.values():
         originals, duplicates = zip(*found, strict=True)
         copies[_module_of(originals)][_module_of(duplicates)] = len(found)
-    return [_finding(original, found) for original, found in copies.items()]
+    for original, counts in copies.items():
+        yield DUPLICATE_WEIGHTS.at(
+            next(iter(counts)),
+            {"copies": len(counts), "identical matrices": sum(counts.values()), "original": original},
+            first=module_ref(original),
+            more=f" and {len(counts) - 1} more" if len(counts) > 1 else "",
+            verb="have" if len(counts) > 1 else "has",
+            code=f"\n{_reinitialize_code(list(counts))}",
+        )
 
 
 def _is_randomly_initialized(module: ModuleRecord, parameter: ParameterRecord) -> bool:
@@ -66,21 +84,6 @@ def _diverging_modules(original: str, copy: str) -> tuple[str, str]:
     return ".".join(ours[:end]), ".".join(theirs[:end])
 
 
-def _finding(original: str, copies: dict[str, int]) -> Finding:
-    first = next(iter(copies))
-    more = f" and {len(copies) - 1} more" if len(copies) > 1 else ""
-    return Finding(
-        "duplicate-weights",
-        "warning",
-        first,
-        f"{module_ref(first)}{more} {'have' if more else 'has'} the same initial weights as {module_ref(original)}",
-        {"copies": len(copies), "identical matrices": sum(copies.values()), "original": original},
-        "The weights are not tied but hold the same values, so the layers start out computing the same function. "
-        "copy.deepcopy of a layer causes this, and so does nn.TransformerEncoder.",
-        f"reinitialize {module_ref(first)}{more} after building the model:\n{_reinitialize_code(list(copies))}",
-    )
-
-
 def _reinitialize_code(names: list[str]) -> str:
     """Code that reinitializes the weights of these modules.
 
@@ -88,13 +91,8 @@ def _reinitialize_code(names: list[str]) -> str:
     for p in model.get_submodule("layers.1").parameters():
         if p.dim() > 1: nn.init.xavier_uniform_(p)
     """
+    loop = "for p in model.get_submodule({}).parameters():\n    if p.dim() > 1: nn.init.xavier_uniform_(p)"
     if len(names) == 1:
-        return (
-            f'for p in model.get_submodule("{names[0]}").parameters():\n    if p.dim() > 1: nn.init.xavier_uniform_(p)'
-        )
+        return loop.format(f'"{names[0]}"')
     listed = ", ".join(f'"{name}"' for name in names)
-    return (
-        f"for name in [{listed}]:\n"
-        f"    for p in model.get_submodule(name).parameters():\n"
-        f"        if p.dim() > 1: nn.init.xavier_uniform_(p)"
-    )
+    return f"for name in [{listed}]:\n{textwrap.indent(loop.format('name'), '    ')}"

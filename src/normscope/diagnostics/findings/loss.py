@@ -1,81 +1,106 @@
 """A cross-entropy that is worse than guessing, or that is not given logits."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from normscope.diagnostics.findings.base import Finding
+from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check, structural_check
 from normscope.diagnostics.findings.record_view import RecordView, linear_weight, module_ref
-from normscope.diagnostics.findings.unscaled_inputs import find_unscaled_input
+from normscope.diagnostics.record import ModuleRecord
 from normscope.render.formatting import format_short
+
+LOSS_AFTER_TRAINING = FindingKind("""
+loss-above-chance: the last loss is {loss}; guessing among {classes} classes gives {ln V}
+why: Uniform predictions have a loss of ln {classes} = {ln V}. This model is confident in wrong classes: training has
+diverged.
+fix: lower the learning rate, and check that labels and logits match
+""")
+FIRST_LOSS = FindingKind("""
+loss-above-chance: the first loss is {loss}; guessing among {classes} classes gives {ln V}
+why: Uniform predictions have a loss of ln {classes} = {ln V}. This model is confident in wrong classes because its
+logits are large.
+fix: use a smaller initialization for {head}, so that the logits have an rms of at most 1: nn.init.normal_(weight,
+std=0.02), or zeros; if it is tied to an embedding, initialize that with std 1 / sqrt(width)
+""")
+FIRST_LOSS_UNSCALED_INPUT = FindingKind("""
+loss-above-chance: the first loss is {loss}; guessing among {classes} classes gives {ln V}; the input is not normalized
+why: Uniform predictions have a loss of ln {classes} = {ln V}. This model is confident in wrong classes because its
+logits are large. The input has an rms of {input rms}, and layers preserve scale: the output of {module} has
+{output_rms}.{column}
+fix: {fix}
+""")
+REDUNDANT_LOG_SOFTMAX = FindingKind("""
+probabilities-as-logits: {source} feeds a cross-entropy, which applies log_softmax itself
+why: Applying log_softmax twice gives the same result: harmless, but redundant.
+fix: remove it, or use F.nll_loss on its output
+""")
+PROBABILITIES_AS_LOGITS = FindingKind("""
+probabilities-as-logits: the output of {source} is passed to a cross-entropy, which expects logits
+why: Cross-entropy applies softmax to its input. For inputs between 0 and 1 the result is nearly uniform: with {classes}
+classes the loss cannot fall below {minimum loss}, and gradients are small.
+fix: pass the input of {function}() to the loss; apply {function}() only where you need probabilities
+""")
 
 MAX_EXCESS = 4.0
 """Nats above ln V. Uninformative logits with standard deviation s cost about ln V + s^2 / 2, so this is an s of 2
 sqrt(2), twice the largest gain in use. Such a loss is wrong at any time; a loss below ln V says nothing."""
 
+LARGE_RMS = 2 * math.sqrt(2)
+"""Logit rms that costs 4 nats above chance. PyTorch's default layers scale by 1 / sqrt(3), and no recommended gain
+exceeds 5/3, so logits follow the scale of the input, and an input with rms 1 does not get there."""
 
-def check_loss(view: RecordView) -> list[Finding]:
+DOMINANT = 0.5
+"""Fraction of the sum of squares that makes one column the cause."""
+
+
+@numeric_check
+def check_loss(view: RecordView) -> Iterator[Finding]:
     finite = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.num_classes > 1]
     if not finite:
-        return []
+        return
     loss, trained = finite[0], view.steps_before_xray > 0
-    chance = math.log(loss.num_classes)
-    if loss.value < chance + MAX_EXCESS:
+    if loss.value < math.log(loss.num_classes) + MAX_EXCESS:
         loss, trained = finite[-1], True
-        chance = math.log(loss.num_classes)
-    excess = loss.value - chance
-    if excess < MAX_EXCESS:
-        return []
+    chance = math.log(loss.num_classes)
+    if loss.value - chance < MAX_EXCESS:
+        return
     head = _head(view, loss.num_classes)
-    place = module_ref(head) if head else "the output layer"
-    evidence: dict[str, float | str] = {"loss": loss.value, "ln V": chance, "excess": excess}
     module = view.modules.get(head)
-    if module is not None and module.output is not None:
-        evidence["logits rms"] = module.output.rms
-    title = (
-        f"the {'last' if trained else 'first'} loss is {format_short(loss.value)}; guessing among {loss.num_classes} "
-    )
-    title += f"classes gives {format_short(chance)}"
-    why = f"Uniform predictions have a loss of ln {loss.num_classes} = {format_short(chance)}. This model is confident "
-    why += "in wrong classes"
-    why += ": training has diverged." if trained else " because its logits are large."
-    fix = f"use a smaller initialization for {place}, so that the logits have an rms of at most 1: "
-    fix += "nn.init.normal_(weight, std=0.02), or zeros; if it is tied to an embedding, initialize that with std "
-    fix += "1 / sqrt(width)"
-    unscaled = None if trained else find_unscaled_input(view, head)
+    logits_rms = None if module is None or module.output is None else module.output.rms
+    evidence = {"loss": loss.value, "ln V": chance, "excess": loss.value - chance, "logits rms": logits_rms}
     if trained:
-        fix = "lower the learning rate, and check that labels and logits match"
-    elif unscaled is not None:
-        head, fix, evidence["input rms"] = unscaled.module, unscaled.fix, unscaled.rms
-        title, why = f"{title}; the input is not normalized", f"{why} {unscaled.why}"
-    return [Finding("loss-above-chance", "warning", head, title, evidence, why, fix)]
+        yield LOSS_AFTER_TRAINING.at(head, evidence, classes=loss.num_classes)
+    elif (unscaled := _find_unscaled_input(view, head)) is not None:
+        evidence["input rms"] = unscaled.rms
+        yield FIRST_LOSS_UNSCALED_INPUT.at(
+            unscaled.module,
+            evidence,
+            classes=loss.num_classes,
+            output_rms=unscaled.output_rms,
+            column=unscaled.column,
+            fix=unscaled.fix,
+        )
+    else:
+        place = module_ref(head) if head else "the output layer"
+        yield FIRST_LOSS.at(head, evidence, classes=loss.num_classes, head=place)
 
 
-def check_logits(view: RecordView) -> list[Finding]:
+@structural_check
+def check_logits(view: RecordView) -> Iterator[Finding]:
     """Find cross-entropies whose input already went through softmax or sigmoid."""
     first = {
         (loss.logits_function, loss.logits_module): loss
         for loss in reversed(view.record.losses)
         if loss.logits_function is not None
     }
-    found = []
     for (function, module), loss in reversed(first.items()):
         source = f"`{function}()` in {module_ref(module)}" if module is not None else f"`{function}()` after the model"
-        evidence: dict[str, float | str] = {"classes": loss.num_classes, "loss": loss.value}
+        evidence = {"classes": loss.num_classes, "loss": loss.value}
         if function == "log_softmax":
-            severity, title = "note", f"{source} feeds a cross-entropy, which applies log_softmax itself"
-            why = "Applying log_softmax twice gives the same result: harmless, but redundant."
-            fix = "remove it, or use F.nll_loss on its output"
+            yield REDUNDANT_LOG_SOFTMAX.at(module or "", evidence, "note", source=source)
         else:
-            min_loss = math.log(math.e + loss.num_classes - 1) - 1
-            evidence["minimum loss"] = min_loss
-            severity, title = "warning", f"the output of {source} is passed to a cross-entropy, which expects logits"
-            why = (
-                f"Cross-entropy applies softmax to its input. For inputs between 0 and 1 the result is nearly uniform: "
-                f"with {loss.num_classes} classes the loss cannot fall below {format_short(min_loss)}, and gradients "
-                "are small."
-            )
-            fix = f"pass the input of {function}() to the loss; apply {function}() only where you need probabilities"
-        found.append(Finding("probabilities-as-logits", severity, module or "", title, evidence, why, fix))
-    return found
+            evidence["minimum loss"] = math.log(math.e + loss.num_classes - 1) - 1
+            yield PROBABILITIES_AS_LOGITS.at(module or "", evidence, source=source, function=function)
 
 
 def _head(view: RecordView, classes: int) -> str:
@@ -85,3 +110,56 @@ def _head(view: RecordView, classes: int) -> str:
         if linear_weight(module) is not None and classes in shape[1:]:
             return module.name
     return ""
+
+
+@dataclass(frozen=True)
+class _UnscaledInput:
+    """An input that is too large: the layer that reads it, the rms before and after it, the column, and the fix."""
+
+    module: str
+    rms: float
+    output_rms: float
+    column: str
+    fix: str
+
+
+def _find_unscaled_input(view: RecordView, head: str) -> _UnscaledInput | None:
+    """The model's input, if its scale explains the large logits.
+
+    The first layer reads it unchanged, no norm removes its scale, the output layer reads something large, and the
+    logits would be small if the input had an rms of 1.
+    """
+    first, last = _first_layer(view), view.modules.get(head)
+    if first is None or last is None or any(module.norm is not None for module in view.ran):
+        return None
+    if first.input is None or last.input is None or last.output is None or first.output is None:
+        return None
+    rms = first.input.rms
+    if not (rms >= LARGE_RMS and last.input.rms >= LARGE_RMS and last.output.rms < LARGE_RMS * rms):
+        return None
+    words, fix = "", "normalize the input: (x - x.mean()) / x.std(); divide pixels by 255 at least"
+    column = _dominant_column(first, rms)
+    if column is not None:
+        number, own, median = column[0], format_short(column[1]), format_short(column[2])
+        words = f" Column {number} has an rms of {own}; the median column has {median}."
+        fix = f"normalize the input, especially column {number}: (x - x.mean(0)) / x.std(0), with training set "
+        fix += "statistics"
+    return _UnscaledInput(first.name, rms, first.output.rms, words, fix)
+
+
+def _first_layer(view: RecordView) -> ModuleRecord | None:
+    """The first linear layer, if it reads the model's input."""
+    root, first = view.modules.get(""), next((m for m in view.ran if linear_weight(m) is not None), None)
+    if root is None or root.input is None or first is None or first.input is None:
+        return None
+    return first if math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3) else None
+
+
+def _dominant_column(first: ModuleRecord, rms: float) -> tuple[int, float, float] | None:
+    """Index and rms of the largest column, and the median rms, if that column has most of the sum of squares."""
+    features = first.features
+    if features is None or features.count < 2 or not features.outliers:
+        return None
+    number, column_rms, _ = max(features.outliers, key=lambda outlier: outlier[1])
+    dominant = column_rms * column_rms >= DOMINANT * features.count * rms * rms
+    return (number, column_rms, features.median_rms) if dominant else None

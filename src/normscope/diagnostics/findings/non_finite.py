@@ -1,14 +1,56 @@
-"""NaN and Inf: find the module that produced the first one. Modules that only pass them on are counted."""
+"""NaN and Inf: find the module that produced the first one. Modules that only pass them on are counted.
+
+An empty batch is here too: like NaN, it leaves no statistics that other checks could use.
+"""
 
 import math
+from collections.abc import Iterator
 
-from normscope.diagnostics.findings.base import Finding
-from normscope.diagnostics.findings.record_view import RecordView, module_ref, parameter_name
+from normscope.diagnostics.findings.finding import Finding, FindingKind, blocking_check
+from normscope.diagnostics.findings.record_view import RecordView, parameter_name
 from normscope.diagnostics.record import ModuleRecord, TensorStats
-from normscope.render.formatting import format_percent
+
+NON_FINITE_INPUT = FindingKind("""
+non-finite-input: {module} was given NaN or Inf{where}
+why: No module produced these values: they come from the data or its preprocessing. {effect}
+fix: find the affected samples with ~torch.isfinite(batch): missing values, log of zero, division by a zero standard
+deviation, float16 overflow
+""")
+NON_FINITE_OUTPUT = FindingKind("""
+non-finite-output: {module} is the first to produce NaN or Inf: {fraction of output:%} of its output
+why: Its weights and input were finite (except for -Inf from a mask), so it produced the values itself: overflow,
+division by zero, sqrt or log of zero, or softmax over a fully masked row. {modules affected} modules have non-finite
+outputs.{effect}
+fix: check the forward of {module}: add an eps under the root or in the denominator, keep at least one key visible per
+row of a mask, or compute this part in float32
+""")
+NON_FINITE_WEIGHTS = FindingKind("""
+non-finite-weights: {fraction:%} of `{weight}` is NaN or Inf
+why: The weight was non-finite {when}. Everything it touches becomes non-finite too: outputs, loss and, after the next
+step, the other weights.
+fix: restore the last checkpoint with finite weights, then clip gradients with
+nn.utils.clip_grad_norm_(model.parameters(), 1.0) or lower the learning rate
+""")
+NON_FINITE_LOSS_GRADIENT = FindingKind("""
+non-finite-gradient: the loss sends a NaN or Inf gradient to {module}{skipping}
+why: {outputs}, but the gradient that enters the model is not. {outlook}
+fix: {unless}check the loss for log, sqrt or division of values that can be zero; use log_softmax, clamp or an eps
+""")
+NON_FINITE_GRADIENT = FindingKind("""
+non-finite-gradient: {module} is the first to produce a NaN or Inf gradient{skipping}
+why: {outputs}, and so is the gradient of {module}'s output, but not the gradient of its input. {outlook}
+fix: {unless}check {module}: sqrt, norm, pow and division have an infinite slope at zero; add an eps before the root, or
+apply torch.where to the input of the function, not only to its output
+""")
+EMPTY_BATCH = FindingKind("""
+empty-batch: the batch is empty: the model's {what} has no elements
+why: Without data no problem can show up.
+fix: pass a batch with at least one sample; check the filter, slice or data loader that produced this one
+""")
 
 
-def check_non_finite(view: RecordView) -> list[Finding]:
+@blocking_check
+def check_non_finite(view: RecordView) -> Iterator[Finding]:
     """Report the first producer in the forward pass; otherwise non-finite weights, the input, or the backward pass."""
     producers = [module for module in view.ran if module.produced_non_finite]
     receiver = next((module for module in view.ran if module.received_non_finite), None)
@@ -18,19 +60,15 @@ def check_non_finite(view: RecordView) -> list[Finding]:
     # A module that received such values before any module produced them got them from outside or from broken weights.
     from_outside = receiver is not None and not broken_before and (receiver.name == "" or not broken)
     if receiver is not None and from_outside and not _any_precedes(producers, receiver):
-        return [_input_finding(view, receiver)]
-    if producers:
-        # A module that produces only -Inf may be masking on purpose.
-        return [
-            _forward_finding(view, [m for m in producers if not m.only_negative_infinity] or producers, len(producers))
-        ]
-    if broken_before:
-        return [_weights_finding(broken_before[0], len(broken), "before any recorded step")]
-    if backward:
-        return [_backward_finding(view, backward[0])]
-    if broken:
-        return [_weights_finding(broken[0], len(broken), "after the optimizer step")]
-    return []
+        yield _input_finding(view, receiver)
+    elif producers:
+        yield _output_finding(view, producers)
+    elif broken_before:
+        yield _weights_finding(broken_before[0], len(broken), "before any recorded step")
+    elif backward:
+        yield _gradient_finding(view, backward[0])
+    elif broken:
+        yield _weights_finding(broken[0], len(broken), "after the optimizer step")
 
 
 def _any_precedes(producers: list[ModuleRecord], module: ModuleRecord) -> bool:
@@ -53,48 +91,33 @@ def _modules_with_non_finite_weights(view: RecordView) -> list[ModuleRecord]:
     return sorted(found, key=lambda module: view.execution_order(module.name))
 
 
+def _affected(view: RecordView) -> int:
+    return sum(1 for module in view.ran if _fraction(module.output))
+
+
 def _input_finding(view: RecordView, module: ModuleRecord) -> Finding:
-    spreads = _reaches_output(view)
     fraction = _fraction(module.input)
-    return Finding(
-        "non-finite-input",
-        "error" if spreads else "note",
-        module.name,
-        f"{module_ref(module.name)} was given NaN or Inf"
-        + (f": {format_percent(fraction)} of its input" if fraction else ", not in its first input"),
-        {"fraction of input": fraction, "modules affected": sum(1 for m in view.ran if _fraction(m.output))},
-        "No module produced these values: they come from the data or its preprocessing."
-        + (" They spread to the output, the loss or a gradient." if spreads else " They do not spread further."),
-        "find the affected samples with ~torch.isfinite(batch): missing values, log of zero, division by a zero "
-        "standard deviation, float16 overflow",
-    )
+    where = f": {100 * fraction:.3g}% of its input" if fraction else ", not in its first input"
+    evidence = {"fraction of input": fraction, "modules affected": _affected(view)}
+    if _reaches_output(view):
+        effect = "They spread to the output, the loss or a gradient."
+        return NON_FINITE_INPUT.at(module, evidence, "error", where=where, effect=effect)
+    return NON_FINITE_INPUT.at(module, evidence, "note", where=where, effect="They do not spread further.")
 
 
-def _forward_finding(view: RecordView, producers: list[ModuleRecord], count: int) -> Finding:
-    producer = producers[0]
-    fraction = _fraction(producer.output)
-    affected = [module for module in view.ran if _fraction(module.output)]
-    spreads = _reaches_output(view)
-    evidence: dict[str, float | str] = {
-        "fraction of output": fraction,
-        "modules affected": len(affected),
-        "other producers": count - 1,
+def _output_finding(view: RecordView, producers: list[ModuleRecord]) -> Finding:
+    # A module that produces only -Inf may be masking on purpose.
+    producer = next((module for module in producers if not module.only_negative_infinity), producers[0])
+    evidence = {
+        "fraction of output": _fraction(producer.output),
+        "modules affected": _affected(view),
+        "other producers": len(producers) - 1,
+        "largest input": None if producer.input is None else producer.input.abs_max,
     }
-    if producer.input is not None:
-        evidence["largest input"] = producer.input.abs_max
-    return Finding(
-        "non-finite-output",
-        "error" if spreads else "note",
-        producer.name,
-        f"{module_ref(producer.name)} is the first to produce NaN or Inf: {format_percent(fraction)} of its output",
-        evidence,
-        f"Its weights and input were finite (except for -Inf from a mask), so it produced the values itself: overflow, "
-        f"division by zero, sqrt or log of zero, or softmax over a fully masked row. {len(affected)} modules have "
-        f"non-finite outputs."
-        + ("" if spreads else " No NaN reaches the model's output, the loss or a gradient: this may be a mask."),
-        f"check the forward of {module_ref(producer.name)}: add an eps under the root or in the denominator, keep at "
-        "least one key visible per row of a mask, or compute this part in float32",
-    )
+    if _reaches_output(view):
+        return NON_FINITE_OUTPUT.at(producer, evidence, "error", effect="")
+    effect = " No NaN reaches the model's output, the loss or a gradient: this may be a mask."
+    return NON_FINITE_OUTPUT.at(producer, evidence, "note", effect=effect)
 
 
 def _reaches_output(view: RecordView) -> bool:
@@ -113,41 +136,34 @@ def _reaches_output(view: RecordView) -> bool:
 
 def _weights_finding(module: ModuleRecord, count: int, when: str) -> Finding:
     worst = max(module.parameters, key=lambda parameter: parameter.values.non_finite)
-    return Finding(
-        "non-finite-weights",
-        "error",
-        module.name,
-        f"{format_percent(worst.values.non_finite)} of `{parameter_name(module, worst)}` is NaN or Inf",
-        {"fraction": worst.values.non_finite, "modules affected": count},
-        f"The weight was non-finite {when}. Everything it touches becomes non-finite too: outputs, loss and, after the "
-        "next step, the other weights.",
-        "restore the last checkpoint with finite weights, then clip gradients with "
-        "nn.utils.clip_grad_norm_(model.parameters(), 1.0) or lower the learning rate",
-    )
+    evidence = {"fraction": worst.values.non_finite, "modules affected": count}
+    return NON_FINITE_WEIGHTS.at(module, evidence, "error", weight=parameter_name(module, worst), when=when)
 
 
-def _backward_finding(view: RecordView, module: ModuleRecord) -> Finding:
-    name = module_ref(module.name)
+def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
     affected = sum(1 for other in view.ran if _fraction(other.gradient))
-    finite = not any(_fraction(other.output) for other in view.ran)
     skipped = view.record.skipped_steps if not _modules_with_non_finite_weights(view) else 0
-    outputs = "All outputs are finite" if finite else "Some outputs are non-finite"
-    if _fraction(module.gradient) > 0:
-        title = f"the loss sends a NaN or Inf gradient to {name}"
-        why = f"{outputs}, but the gradient that enters the model is not."
-        fix = "check the loss for log, sqrt or division of values that can be zero; use log_softmax, clamp or an eps"
-    else:
-        title = f"{name} is the first to produce a NaN or Inf gradient"
-        why = f"{outputs}, and so is the gradient of {name}'s output, but not the gradient of its input."
-        fix = (
-            f"check {name}: sqrt, norm, pow and division have an infinite slope at zero; add an eps before the root, "
-            "or apply torch.where to the input of the function, not only to its output"
-        )
+    outputs = "Some outputs are non-finite" if _affected(view) else "All outputs are finite"
+    severity, skipping, unless = "error", "", ""
+    outlook = f"{affected} modules have non-finite gradients, and the next step makes their weights non-finite."
     if skipped:
-        title += f"; GradScaler skipped {'the step' if skipped == 1 else f'{skipped} steps'}"
-        why += " GradScaler starts with a large scale and halves it whenever a gradient overflows: this is expected."
-        fix = f"nothing, if it stops after a few steps; if every step is skipped, {fix}"
-    else:
-        why += f" {affected} modules have non-finite gradients, and the next step makes their weights non-finite."
-    evidence: dict[str, float | str] = {"modules affected": affected, "skipped steps": skipped}
-    return Finding("non-finite-gradient", "note" if skipped else "error", module.name, title, evidence, why, fix)
+        severity, skipping = "note", f"; GradScaler skipped {'the step' if skipped == 1 else f'{skipped} steps'}"
+        unless = "nothing, if it stops after a few steps; if every step is skipped, "
+        outlook = "GradScaler starts with a large scale and halves it whenever a gradient overflows: this is expected."
+    kind = NON_FINITE_LOSS_GRADIENT if _fraction(module.gradient) > 0 else NON_FINITE_GRADIENT
+    evidence = {"modules affected": affected, "skipped steps": skipped}
+    return kind.at(module, evidence, severity, skipping=skipping, outputs=outputs, outlook=outlook, unless=unless)
+
+
+@blocking_check
+def check_empty_batch(view: RecordView) -> Iterator[Finding]:
+    for outer in view.ran[:1]:
+        for what, shapes, stats in (
+            ("input", outer.input_shapes, outer.input),
+            ("output", outer.output_shapes, outer.output),
+        ):
+            # Later calls may have had elements.
+            has_elements = stats is not None and (stats.count or stats.non_finite)
+            if shapes and all(0 in shape for shape in shapes) and not has_elements:
+                yield EMPTY_BATCH.at(outer, {"shape": " x ".join(map(str, shapes[0]))}, what=what)
+                return

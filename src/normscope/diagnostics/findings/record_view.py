@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from functools import cached_property
 
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord, TensorStats, XrayRecord
@@ -111,12 +112,13 @@ class RecordView:
         made = self.total_steps or len(self.record.steps)
         return made > FEW_STEPS or made * (weight.update_rms or 0.0) >= CHANGED * weight.values.rms > 0
 
-    def initialization_advice(self, advice: str) -> str:
-        """Advice on initialization; for a trained model, suggest the optimizer settings first."""
+    @cached_property
+    def after_training_advice(self) -> str:
+        """What precedes advice on initialization: for a trained model, suggest the optimizer settings first."""
         if (self.total_steps or 0) <= FEW_STEPS:
-            return advice
+            return ""
         first = "if the model was healthy at initialization, lower the learning rate, clip gradients or add warmup"
-        return f"{first}; otherwise {advice}"
+        return f"{first}; otherwise "
 
     def execution_order(self, name: str) -> int:
         """Position of a module in the order of execution; modules that never ran come last."""
@@ -188,6 +190,17 @@ def parent_name(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def outermost_outside(names: Collection[str], name: str) -> str:
+    """The outermost module around this one, or itself, that is not among the names.
+
+    >>> outermost_outside({"", "blocks"}, "blocks.3.mlp.fc1")
+    'blocks.3'
+    """
+    while parent_name(name) and parent_name(name) not in names:
+        name = parent_name(name)
+    return name
+
+
 def _with_outer(name: str) -> list[str]:
     """The name and those of all modules that contain it."""
     parts = name.split(".")
@@ -222,8 +235,3 @@ def module_ref(name: str) -> str:
 def parameter_name(module: ModuleRecord, parameter: ParameterRecord) -> str:
     """Full name of a parameter, as `named_parameters` gives it."""
     return f"{module.name}.{parameter.name}" if module.name else parameter.name
-
-
-def median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from normscope.diagnostics.findings.base import Finding
+from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.report.summary import format_evidence, group_by_kind
 from normscope.render.formatting import one_line, pluralize
 from normscope.render.html_page import html_text

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from normscope.diagnostics.findings.base import SEVERITIES, Finding
+from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.finding_cards import MARKS, anchor, draw_cards, markdown_code
 from normscope.diagnostics.report.module_table import ModuleTable

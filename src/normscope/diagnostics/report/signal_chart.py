@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from normscope.diagnostics.findings.base import Finding
+from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.attention_map import AttentionColumn, attention_map_height, draw_attention_map
 from normscope.diagnostics.report.panels import (

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from normscope.diagnostics.findings.base import SEVERITIES, Finding
+from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import StepRecord, XrayRecord
 from normscope.diagnostics.report.module_tree import unused_modules
 from normscope.diagnostics.report.signal_path import innermost

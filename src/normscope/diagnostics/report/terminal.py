@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from normscope.diagnostics.findings.base import SEVERITIES, Finding
+from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold, is_unused
 from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample

@@ -1,0 +1,83 @@
+"""Parameters that no optimizer trains: unregistered, missing from the optimizer, or of a module that never ran."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from normscope.diagnostics.findings.finding import Finding, FindingKind, structural_check
+from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, outermost_outside, parent_name
+from normscope.diagnostics.record import UnregisteredParameter
+
+NOT_IN_OPTIMIZER = FindingKind("""
+not-in-optimizer: {parameters} of {module} {verb} not in any optimizer
+why: The parameters require a gradient and got one, but no optimizer that stepped holds them, so they keep their initial
+values.
+fix: pass them to the optimizer (was it created before {module} was added?): torch.optim.AdamW(model.parameters()); or
+freeze them: requires_grad_(False)
+""")
+FOREIGN_OPTIMIZER = FindingKind("""
+not-in-optimizer: an optimizer stepped, but it holds none of the model's parameters
+why: It holds parameters of the same shapes: those of a copy, or of a model that was rebuilt after the optimizer was
+created. The model itself keeps its initial values.
+fix: create the optimizer after the model, from the model that is trained: torch.optim.AdamW(model.parameters())
+""")
+UNREGISTERED_PARAMETERS = FindingKind("""
+unregistered-parameters: {module} uses {description}
+why: The weights require a gradient but are missing from parameters(): an optimizer built from it does not train them,
+state_dict() does not save them, and to(device) does not move them.
+fix: store layers in nn.ModuleList or nn.ModuleDict instead of a plain list or dict, single weights as nn.Parameter, and
+create both in __init__, not in forward; for constants, call requires_grad_(False)
+""")
+NEVER_RAN = FindingKind("""
+never-ran: {module} never ran; it has {parameters} parameters
+why: It takes up memory, in the model, in checkpoints and, if it is being optimized, in the optimizer state.
+fix: call it in forward, or remove it
+""")
+
+
+@structural_check
+def check_optimizer_coverage(view: RecordView) -> Iterator[Finding]:
+    """Find modules whose weights have gradients but are in no optimizer that stepped."""
+    steps, foreign = len(view.record.steps), view.record.foreign_optimizer_steps
+    if not steps and foreign and view.has_gradients:
+        yield FOREIGN_OPTIMIZER.at("", {"steps": foreign})
+    for module in view.modules.values() if steps else ():
+        trainable = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
+        missing = [p.name for p in trainable if p.in_optimizer is False and has_nonzero_gradient(p)]
+        if missing:
+            evidence = {"parameters": ", ".join(missing), "steps": steps}
+            yield NOT_IN_OPTIMIZER.at(module, evidence, verb="is" if len(missing) == 1 else "are")
+
+
+@structural_check
+def check_unregistered_parameters(view: RecordView) -> Iterator[Finding]:
+    """Return one finding per module that uses such weights. Weights that an optimizer has are not recorded."""
+    by_module: dict[str, list[UnregisteredParameter]] = defaultdict(list)
+    for parameter in view.record.unregistered_parameters:
+        by_module[parameter.module].append(parameter)
+    for name, found in by_module.items():
+        count, shape = sum(parameter.count for parameter in found), " x ".join(map(str, found[0].shape))
+        description = f"a weight ({shape}) that is not a registered parameter"
+        if count != 1:
+            description = f"{count} weights (the first {shape}) that are not registered parameters"
+        elements = sum(math.prod(parameter.shape) * parameter.count for parameter in found)
+        evidence = {"weights": count, "elements": elements, "first used by": found[0].function}
+        yield UNREGISTERED_PARAMETERS.at(name, evidence, description=description)
+
+
+@structural_check
+def check_unused_modules(view: RecordView) -> Iterator[Finding]:
+    """Find modules with weights that were never called, the outermost of each; nothing if no module ran."""
+    if view.record.interrupted or not view.ran:
+        return
+    counts: dict[str, int] = defaultdict(int)
+    for module in view.modules.values():
+        own = [parameter for parameter in module.parameters if parameter.alias_of is None]
+        # Some modules use another's weights without calling it; those weights still get gradients.
+        if module.order is not None or not own or any(has_nonzero_gradient(parameter) for parameter in own):
+            continue
+        holder = view.modules.get(parent_name(module.name))
+        if holder is None or holder.attention is None:  # nn.MultiheadAttention uses out_proj without calling it
+            counts[outermost_outside(view.executed_names, module.name)] += module.parameter_count
+    for name, count in counts.items():
+        yield NEVER_RAN.at(name, {"parameters": count}, "note")

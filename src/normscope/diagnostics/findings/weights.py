@@ -1,0 +1,217 @@
+"""The scale of weights: bad initializations, and weights that training has made far larger than any initialization."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median_high
+
+from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
+from normscope.diagnostics.findings.record_view import (
+    RecordView,
+    bias_of,
+    fan_in,
+    is_grouped_conv,
+    linear_weight,
+    module_ref,
+    name_pattern,
+    parent_name,
+)
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
+
+IDENTICAL_UNITS = FindingKind("""
+identical-units: all {count} {things} of {module} have the same weights
+why: All {things} produce the same output, so the layer is effectively one {thing} wide. If the next layer treats them
+alike, they also get the same gradient and stay identical.
+fix: initialize the weight of {module} at random: nn.init.kaiming_normal_(weight)
+""")
+UNCENTERED_WEIGHTS = FindingKind("""
+uncentered-weights: the weights of {module} are not centered: mean {mean}, rms {rms}
+why: All units share the mean, so they all output nearly the same value, the scaled sum of the input. It dominates the
+differences between units and grows with the width.
+fix: initialize the weight with zero mean, e.g. nn.init.kaiming_normal_(weight) (torch.rand samples from 0 to 1;
+torch.randn has zero mean)
+""")
+LARGE_GAIN = FindingKind("""
+abnormal-gain: the weights of {module} have a gain of {predicted gain}; theory asks for 1 to 1.7
+why: With a fan-in of {fan_in:.0f} and a weight rms of {weight rms}, the output is {predicted gain} times larger than
+the input. Later layers saturate or are drowned out.
+fix: initialize with std {std}, 1 / sqrt(fan_in), instead of {weight rms}{unless}
+""")
+UNEXPLAINED_GAIN = FindingKind("""
+abnormal-gain: {module} scales its input by {measured gain}; its weights predict {predicted gain}
+why: Weights scale an uncorrelated input by sqrt(fan_in) times their rms. A layer that does much more applies an extra
+factor, or its input is nearly constant.
+fix: check its forward for a scale that is applied twice, and its input for a large mean
+""")
+OUTLIER_INITIALIZATION = FindingKind("""
+outlier-weights: the rms of `{weight}` is {ratio} times that of the same weight in other blocks
+why: Its rms is {rms}; in the other blocks the median is {median of other blocks}. It was initialized differently, or
+loaded from a checkpoint that does not match.
+fix: initialize it like the others, with rms {median of other blocks}; if it was loaded, check that the checkpoint fits
+the model
+""")
+OUTLIER_AFTER_TRAINING = FindingKind("""
+outlier-weights: the rms of `{weight}` is {ratio} times that of the same weight in other blocks
+why: Its rms is {rms}; in the other blocks the median is {median of other blocks}. Training has changed this weight
+differently.
+fix: check the learning rate of its parameter group and compare its gradient with the other blocks: lower the learning
+rate or clip gradients
+""")
+EXPLODED_WEIGHTS = FindingKind("""
+exploded-weights: {after} the weights of {layer} have a gain of {predicted gain}; initializations use at most
+1.7{others}
+why: Trained weights normally reach a gain of 1 to 3. A learning rate that is too high produces such weights: each step
+pushes them further, and what they have learned is lost.
+fix: lower the learning rate, clip gradients (nn.utils.clip_grad_norm_) and add warmup; restart from an earlier
+checkpoint
+""")
+
+LARGEST_GAIN = 5 * 5 / 3
+"""Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights from N(0, 1) exceed it from
+a width of 70 on. Trained weights of that width would need an rms of 1; they have 0.02 to 0.3."""
+
+MAX_GAIN_RATIO = 10.0
+"""Measured over predicted gain, or half of sqrt(fan_in) if that is more. Weights scale an uncorrelated input by
+sqrt(fan_in) rms(w); trained weights are aligned with their input and reach 3 to 5. No matrix can exceed
+sqrt(fan_in)."""
+
+MIN_UNITS = 16
+"""Outputs needed for the measured gain: over n of them it is known to within 1 / sqrt(2 n), 18%."""
+
+OFF_CENTER = 0.5
+"""Mean of a weight over its rms. Random weights have 1 / sqrt(numel), uniform ones from 0 to 1 sqrt(3) / 2 = 0.87."""
+
+MIN_ELEMENTS = 256
+"""With fewer elements, the mean may be far from zero by chance or by training."""
+
+OUTLIER_RATIO = 10.0
+"""Ratio of a weight's rms to the median of the same weight in other blocks. Depth-dependent initializations differ by
+sqrt(depth), and training adds a factor of two or three."""
+
+MIN_PEERS = 3
+
+
+@numeric_check
+def check_initial_weights(view: RecordView) -> Iterator[Finding]:
+    yield from _outliers(view)
+    for module in view.ran:
+        weight = linear_weight(module)
+        if weight is None:
+            yield from _identical_rows(module)
+        elif weight.alias_of is None and weight.requires_grad:  # frozen weights are intended
+            checks = (_identical_units, _uncentered, _gain)
+            found = next((finding for check in checks if (finding := check(view, module, weight)) is not None), None)
+            if found is not None:
+                yield found
+
+
+def _identical_units(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
+    constant = weight.values.min == weight.values.max != 0 and weight.shape[0] > 1
+    if is_grouped_conv(module, weight) or not (weight.identical_rows or constant):
+        return None
+    return _identical(module, weight.shape[0], "unit")
+
+
+def _identical_rows(module: ModuleRecord) -> Iterator[Finding]:
+    """Identical rows of an embedding: a matrix called "weight" that is not a linear layer's."""
+    for parameter in module.parameters:
+        is_table = parameter.name == "weight" and len(parameter.shape) == 2 and parameter.requires_grad
+        if is_table and parameter.identical_rows:
+            yield _identical(module, parameter.shape[0], "row")
+
+
+def _identical(module: ModuleRecord, count: int, thing: str) -> Finding:
+    things = f"{thing}s"
+    return IDENTICAL_UNITS.at(module, {things: count}, "error", count=count, thing=thing, things=things)
+
+
+def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
+    values = weight.values
+    if values.count < MIN_ELEMENTS or is_grouped_conv(module, weight) or values.rms == 0 or view.is_trained(weight):
+        return None
+    off_center = abs(values.mean) / values.rms
+    if off_center < OFF_CENTER:
+        return None
+    evidence = {
+        "mean / rms": off_center,
+        "mean": values.mean,
+        "predicted gain": weight.predicted_gain or 0.0,
+        "measured gain": _measured_gain(module),
+    }
+    return UNCENTERED_WEIGHTS.at(module, evidence, rms=values.rms)
+
+
+def _measured_gain(module: ModuleRecord) -> float | None:
+    """Output rms, without the bias, over input rms; None if unknown."""
+    inputs, output = module.input, module.output
+    if inputs is None or output is None or inputs.rms == 0 or not output.count:
+        return None
+    bias = bias_of(module)
+    square = output.rms * output.rms - (bias.values.rms * bias.values.rms if bias is not None else 0.0)
+    return math.sqrt(square) / inputs.rms if square > 0 else None
+
+
+def _is_before_norm(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether only norms read its output, so that its scale does not matter."""
+    readers = view.readers.get(module.name, [])
+    return bool(readers) and all(reader.norm is not None for reader in readers)
+
+
+def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
+    predicted, measured, rms = weight.predicted_gain or 0.0, _measured_gain(module), weight.values.rms
+    evidence = {"predicted gain": predicted, "weight rms": rms}
+    if measured is not None:
+        evidence |= {"measured gain": measured, "measured / predicted": measured / predicted if predicted else 0.0}
+    if predicted >= LARGEST_GAIN and not _is_before_norm(view, module):
+        if view.is_trained(weight):  # check_exploded_weights reports it
+            return None
+        unless = ""
+        if view.total_steps is None:
+            unless = "; if training made the weights this large, lower the learning rate, clip gradients or add warmup"
+        std = 1 / math.sqrt(fan_in(weight))
+        return LARGE_GAIN.at(module, evidence, fan_in=fan_in(weight), std=std, unless=unless)
+    if measured is None or predicted == 0 or weight.shape[0] < MIN_UNITS or is_grouped_conv(module, weight):
+        return None
+    # A weight that starts at zero is fully aligned with its input after one step, but still small.
+    if measured >= LARGEST_GAIN and measured / predicted >= max(MAX_GAIN_RATIO, math.sqrt(fan_in(weight)) / 2):
+        return UNEXPLAINED_GAIN.at(module, evidence)
+    return None
+
+
+def _outliers(view: RecordView) -> Iterator[Finding]:
+    """Find matrices whose rms is far from the median of the same weight in other blocks.
+
+    In a sequence of sibling layers the last one is skipped: it may be the output layer, which often starts at zero.
+    """
+    peers: dict[tuple[str, tuple[int, ...]], list[tuple[ModuleRecord, ParameterRecord]]] = defaultdict(list)
+    for module, weight in view.matrices:
+        if "*" in name_pattern(module.name) and weight.values.rms > 0:
+            peers[name_pattern(f"{module.name}.{weight.name}"), weight.shape].append((module, weight))
+    for group in peers.values():
+        if len(group) <= MIN_PEERS:
+            continue
+        median = median_high(weight.values.rms for _, weight in group)
+        siblings = len({parent_name(module.name) for module, _ in group}) == 1
+        last = max((m for m, _ in group), key=lambda module: view.execution_order(module.name)) if siblings else None
+        for module, weight in group:
+            ratio = weight.values.rms / median
+            if module is not last and (ratio >= OUTLIER_RATIO or ratio <= 1 / OUTLIER_RATIO):
+                kind = OUTLIER_AFTER_TRAINING if view.is_trained(weight) else OUTLIER_INITIALIZATION
+                evidence = {"ratio": ratio, "rms": weight.values.rms, "median of other blocks": median}
+                yield kind.at(module, evidence, weight=f"{module.name}.{weight.name}")
+
+
+@numeric_check
+def check_exploded_weights(view: RecordView) -> Iterator[Finding]:
+    """Find excessive gains in trained weights. If most weights have one, report the model once."""
+    linear = [(module, weight) for module in view.ran if (weight := linear_weight(module)) is not None]
+    trained = [(m, w) for m, w in linear if w.alias_of is None and w.requires_grad and view.is_trained(w)]
+    large = [(m, w) for m, w in trained if (w.predicted_gain or 0.0) >= LARGEST_GAIN and not _is_before_norm(view, m)]
+    shared = len(large) > 1 and 2 * len(large) >= len(trained)
+    after = f"after {view.total_steps} steps" if view.total_steps else "after training"
+    for module, weight in [max(large, key=lambda found: found[1].predicted_gain or 0.0)] if shared else large:
+        count, gain = len(large) if shared else 1, weight.predicted_gain or 0.0
+        others = f"; {count - 1} other layers have exploded too" if shared else ""
+        evidence = {"predicted gain": gain, "weight rms": weight.values.rms, "weights": count}
+        place = "" if shared else module.name
+        yield EXPLODED_WEIGHTS.at(place, evidence, after=after, layer=module_ref(module.name), others=others)
