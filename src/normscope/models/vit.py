@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig, final_norm
@@ -104,5 +103,5 @@ class ViT(BaseModule):
         """Split images (n, c, h, w) into patches (n, patches, c * patch * patch), in row-major order."""
         c, size, p = self.config.channels, self.config.image_size, self.config.patch
         check_images(images, c, size)
-        grid = images.unfold(2, p, p).unfold(3, p, p)  # n c rows columns p p
-        return torch.flatten(grid.permute(0, 2, 3, 1, 4, 5).flatten(1, 2), 2)
+        grid = images.reshape(images.shape[0], c, size // p, p, size // p, p)
+        return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
