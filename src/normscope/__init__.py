@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from normscope.errors import NormscopeError as NormscopeError
     from normscope.errors import ScopeError as ScopeError
     from normscope.generate.chat import Conversation as Conversation
-    from normscope.generate.sampling import SamplingConfig as SamplingConfig
+    from normscope.generate.config import GenerationConfig as GenerationConfig
     from normscope.generate.text import generate_text as generate_text
     from normscope.generate.tokens import generate_tokens as generate_tokens
     from normscope.interop.fuse import fuse as fuse
@@ -92,7 +92,7 @@ _HOMES = {
     "normscope.learning.explain": "explanation",
     "normscope.generate.chat": "Conversation",
     "normscope.generate.tokens": "generate_tokens",
-    "normscope.generate.sampling": "SamplingConfig",
+    "normscope.generate.config": "GenerationConfig",
     "normscope.generate.text": "generate_text",
     "normscope.interop.fuse": "fuse",
     "normscope.interop.huggingface": "load_huggingface",

@@ -1,6 +1,7 @@
 """Argument checks that do not need torch."""
 
 import dataclasses
+import difflib
 import errno
 import math
 import numbers
@@ -46,6 +47,21 @@ def check_fields(whose: str, settings: Iterable[str], kind: type) -> None:
     if unknown or missing:
         problems = [f"has the unknown setting {name!r}" for name in unknown] + [f"lacks {name!r}" for name in missing]
         raise ConfigError(f"{whose} config {' and '.join(problems)}\nfix: use the normscope that wrote it")
+
+
+def check_setting_names(owner: str, names: Iterable[str], kind: type) -> None:
+    """Check keyword arguments against the fields of a dataclass; the error for an unknown name suggests a similar one.
+
+    >>> check_setting_names("a run", ["tmie"], dataclasses.make_dataclass("Config", ["time"]))
+    Traceback (most recent call last):
+    normscope.errors.ConfigError: a run has no setting 'tmie'; did you mean 'time'?
+    """
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
+            raise ConfigError(f"{owner} has no setting {name!r}; {hint}")
 
 
 MAX_SIZE = 2**53

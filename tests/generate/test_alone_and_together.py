@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from normscope.generate.config import GenerationConfig
 from normscope.generate.model_runner import ModelRunner
-from normscope.generate.sampling import SamplingConfig
 from normscope.generate.sequence import TokenSequence
 from normscope.generate.tokens import Generation, generate_tokens
 from normscope.models.gpt import GPT
@@ -33,12 +33,12 @@ def prompts_for(count: int, seed: int = 0) -> list[list[int]]:
 @every_preset
 def test_in_any_batch(name: str) -> None:
     model, prompts = flat(name), prompts_for(14)
-    sampling = SamplingConfig(temperature=1.1, repetition_penalty=1.1)
-    alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, sampling=sampling)[0].tokens for prompt in prompts]
+    sampling = GenerationConfig(temperature=1.1, repetition_penalty=1.1)
+    alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, config=sampling)[0].tokens for prompt in prompts]
     assert len({token for text in alone for token in text}) == VOCABULARY
     for batch_size, count in ((3, 5), (8, 14)):
         together = generate_tokens(
-            model, prompts[:count], max_new_tokens=LENGTH, sampling=sampling, batch_size=batch_size
+            model, prompts[:count], max_new_tokens=LENGTH, config=sampling, batch_size=batch_size
         )
         assert [text.tokens for text in together] == alone[:count]
 

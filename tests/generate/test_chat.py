@@ -7,19 +7,18 @@ import pytest
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.chat import Conversation
-from normscope.generate.sampling import SamplingConfig
-from normscope.generate.text import TextSettings, generate_text
+from normscope.generate.config import GenerationConfig
+from normscope.generate.text import generate_text
 from tests.data.tokenizers.examples import like_llama
 from tests.generate.test_text import parrot
 from tests.generate.writers import BYTES, LETTERS, always, writer
 from tests.support import every_refusal
 
 MODEL = writer(context=64)
-GREEDY = SamplingConfig(temperature=0.0)
 
 
 def talk(**settings: Any) -> Conversation:
-    return Conversation(MODEL, LETTERS, TextSettings(**{"max_new_tokens": 6, "seed": 3, **settings}))
+    return Conversation(MODEL, LETTERS, **{"max_new_tokens": 6, "seed": 3, **settings})
 
 
 def test_an_answer_continues_all_that_was_said() -> None:
@@ -90,7 +89,7 @@ def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> N
     """Llama's tokenizer puts a space before whatever it is given, also before what only goes on."""
     tokenizer = HuggingFaceTokenizer(like_llama())
     model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
-    conversation = Conversation(model, tokenizer, TextSettings(stop=stop, max_new_tokens=4))
+    conversation = Conversation(model, tokenizer, stop=stop, max_new_tokens=4)
     for prompt in ("cat", " at"):
         answer = conversation.send(prompt)
         if not stop:
@@ -114,7 +113,7 @@ def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
 def test_settings_may_change_between_turns() -> None:
     conversation = talk()
     list(conversation.send("one "))
-    conversation.settings = TextSettings(sampling=SamplingConfig(temperature=0), max_new_tokens=2)
+    conversation.config = GenerationConfig(temperature=0, max_new_tokens=2, samples=3)
     answer = "".join(conversation.send("two "))
     assert len(answer) <= 2
 
@@ -129,7 +128,7 @@ def test_what_cannot_be_said_changes_nothing() -> None:
 @every_refusal(
     ("undo", ConfigError, r"nothing to undo.*\nfix: send", lambda: talk().undo()),
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
-    ("settings", ConfigError, "made from a TextSettings", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
+    ("settings", ConfigError, "made from a GenerationConfig", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
     ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
     ("text", DtypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )
@@ -141,6 +140,6 @@ def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: 
 def test_half_a_character_is_not_remembered() -> None:
     """The model would see it before the next words, of which the user knows nothing."""
     text = "a€".encode()[:-1]
-    conversation = Conversation(parrot(text), BYTES, TextSettings(max_new_tokens=3, sampling=GREEDY))
+    conversation = Conversation(parrot(text), BYTES, GenerationConfig(max_new_tokens=3, temperature=0))
     assert "".join(conversation.send("")) == "a"
     assert conversation.messages[0].tokens == (ord("a"),)

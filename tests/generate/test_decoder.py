@@ -13,8 +13,8 @@ from normscope.blocks.mlp import ACTIVATIONS
 from normscope.blocks.norm.spec import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
+from normscope.generate.config import GenerationConfig
 from normscope.generate.decoder import Decoder, WeightFormat
-from normscope.generate.sampling import SamplingConfig
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of, whole_passes
@@ -143,9 +143,9 @@ def test_a_model_that_has_learnt_something_writes_it_in_any_format() -> None:
         optimiser.zero_grad()
         model.loss(numbers[:, :-1], numbers[:, 1:]).backward()
         optimiser.step()
-    prompts, sampling = [[5, 8], [20, 23, 26, 0], [1]], SamplingConfig(temperature=0)
+    prompts, sampling = [[5, 8], [20, 23, 26, 0], [1]], GenerationConfig(temperature=0)
     for weights in FORMATS:
-        found = generate_tokens(model, prompts, max_new_tokens=12, sampling=sampling, weights=weights)
+        found = generate_tokens(model, prompts, max_new_tokens=12, config=sampling, weights=weights)
         for prompt, text in zip(prompts, found, strict=True):
             wanted = [(prompt[-1] + 3 * i) % VOCABULARY for i in range(1, 13)]
             assert sum(map(int.__eq__, text.tokens, wanted)) >= 11

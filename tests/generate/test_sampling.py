@@ -1,5 +1,6 @@
 """Sampling against the definitions, told in loops; and frequencies against probabilities."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from normscope.checks import SEED_LIMIT
 from normscope.errors import ConfigError, NonFiniteError, NormscopeError
-from normscope.generate.counter_rng import uniform
-from normscope.generate.sampling import SamplingConfig, probabilities, sample_index, sample_token
+from normscope.generate.config import GenerationConfig
+from normscope.generate.sampling import probabilities, sample_index, sample_token, uniform
 from tests.support import every_refusal
 
 # Few different values, so that many tokens are equally likely, and some that never come.
@@ -18,7 +20,7 @@ logit_lists = st.lists(
     st.sampled_from([-math.inf, -3.0, -1.0, -0.5, 0.0, 0.25, 1.0, 4.0]), min_size=1, max_size=9
 ).filter(lambda logits: max(logits) > -math.inf)
 configs = st.builds(
-    SamplingConfig,
+    GenerationConfig,
     temperature=st.sampled_from([0.3, 1.0, 2.5]),
     top_k=st.none() | st.integers(1, 10),
     top_p=st.none() | st.sampled_from([0.05, 0.31, 0.57, 0.93]),
@@ -26,7 +28,7 @@ configs = st.builds(
 )
 
 
-def by_definition(logits: list[float], config: SamplingConfig) -> list[float]:
+def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:
     """The probability of each token: temperature, then top_k, top_p and min_p, one after the other, by the book."""
     left = {i: math.exp(logit / config.temperature) for i, logit in enumerate(logits)}
     ranked = sorted(left, key=lambda i: (-left[i], i))
@@ -48,9 +50,9 @@ def by_definition(logits: list[float], config: SamplingConfig) -> list[float]:
 
 @settings(max_examples=400, derandomize=True)
 @given(logits=logit_lists, config=configs)
-@example(logits=[0.0, 0.0, 0.0], config=SamplingConfig(top_k=2))  # of equals the first are kept
-@example(logits=[0.0, 1.0, 1.0, 0.0], config=SamplingConfig(top_k=3))
-def test_what_is_left_is_what_the_definitions_leave(logits: list[float], config: SamplingConfig) -> None:
+@example(logits=[0.0, 0.0, 0.0], config=GenerationConfig(top_k=2))  # of equals the first are kept
+@example(logits=[0.0, 1.0, 1.0, 0.0], config=GenerationConfig(top_k=3))
+def test_what_is_left_is_what_the_definitions_leave(logits: list[float], config: GenerationConfig) -> None:
     found = probabilities(np.array(logits), config)
     np.testing.assert_allclose(found, by_definition(logits, config), rtol=1e-12, atol=0)
 
@@ -72,16 +74,16 @@ def test_a_draw_walks_the_tokens_by_id_and_never_takes_an_impossible_one(weights
 @pytest.mark.parametrize(
     "config",
     [
-        SamplingConfig(),
-        SamplingConfig(temperature=0.5),
-        SamplingConfig(temperature=1.7, top_k=5),
-        SamplingConfig(top_p=0.8),
-        SamplingConfig(min_p=0.3),
-        SamplingConfig(temperature=2.0, top_k=7, top_p=0.9, min_p=0.1),
+        GenerationConfig(),
+        GenerationConfig(temperature=0.5),
+        GenerationConfig(temperature=1.7, top_k=5),
+        GenerationConfig(top_p=0.8),
+        GenerationConfig(min_p=0.3),
+        GenerationConfig(temperature=2.0, top_k=7, top_p=0.9, min_p=0.1),
     ],
     ids=repr,
 )
-def test_tokens_come_as_often_as_they_are_probable(config: SamplingConfig) -> None:
+def test_tokens_come_as_often_as_they_are_probable(config: GenerationConfig) -> None:
     """Chi-square: below the value that chance alone passes one time in a thousand (Wilson and Hilferty's formula)."""
     logits, count = np.linspace(-1.5, 1.0, 9)[[4, 0, 7, 2, 8, 1, 6, 3, 5]], 5000
     wanted = probabilities(logits, config) * count
@@ -95,14 +97,14 @@ def test_tokens_come_as_often_as_they_are_probable(config: SamplingConfig) -> No
 
 @given(logits=logit_lists, u=st.floats(0, 1, exclude_max=True))
 def test_at_temperature_zero_the_first_of_the_likeliest_is_taken(logits: list[float], u: float) -> None:
-    for config in (SamplingConfig(temperature=0), SamplingConfig(temperature=0.0, top_k=3, top_p=0.5, min_p=0.9)):
+    for config in (GenerationConfig(temperature=0), GenerationConfig(temperature=0.0, top_k=3, top_p=0.5, min_p=0.9)):
         assert sample_token(np.array(logits), config, u) == logits.index(max(logits))
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
 def test_a_tiny_temperature_is_nearly_zero_and_no_accident(temperature: float) -> None:
     logits = np.array([-1e30, 3.0, 5.0, 1e-9, -math.inf])
-    assert sample_token(logits, SamplingConfig(temperature=temperature, top_p=0.9), 0.5) == 2
+    assert sample_token(logits, GenerationConfig(temperature=temperature, top_p=0.9), 0.5) == 2
 
 
 @given(logits=logit_lists, seen=st.sets(st.integers(0, 8)), penalty=st.sampled_from([0.5, 1.0, 1.3, 2.0]))
@@ -114,24 +116,24 @@ def test_the_penalty_is_as_it_is_usually_defined(logits: list[float], seen: set[
     given_logits = np.array(logits)
     for u in (0.1, 0.5, 0.9):
         found = sample_token(
-            given_logits, SamplingConfig(repetition_penalty=penalty), u, np.array(sorted(seen), dtype=int)
+            given_logits, GenerationConfig(repetition_penalty=penalty), u, np.array(sorted(seen), dtype=int)
         )
-        assert found == sample_token(np.array(changed), SamplingConfig(), u)
+        assert found == sample_token(np.array(changed), GenerationConfig(), u)
     assert given_logits.tolist() == logits  # the caller's numbers are the caller's
 
 
 def test_the_penalty_comes_before_the_choice_of_the_likeliest() -> None:
-    logits, greedy = np.array([1.0, 1.5]), SamplingConfig(temperature=0, repetition_penalty=2.0)
+    logits, greedy = np.array([1.0, 1.5]), GenerationConfig(temperature=0, repetition_penalty=2.0)
     assert sample_token(logits, greedy, 0.0, np.array([1])) == 0
     assert sample_token(logits, greedy, 0.0) == 1
 
 
 def make(**settings: Any) -> Any:
-    return lambda: SamplingConfig(**settings)
+    return lambda: GenerationConfig(**settings)
 
 
 def of(*logits: float, **settings: Any) -> Any:
-    return lambda: sample_token(np.array(logits), SamplingConfig(**settings), 0.5, np.array([0]))
+    return lambda: sample_token(np.array(logits), GenerationConfig(**settings), 0.5, np.array([0]))
 
 
 @every_refusal(
@@ -154,3 +156,34 @@ def of(*logits: float, **settings: Any) -> Any:
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
+
+
+whole = st.integers(0, SEED_LIMIT - 1)
+
+
+@given(seed=whole, sample=whole, position=whole)
+def test_uniform_is_in_range_and_deterministic(seed: int, sample: int, position: int) -> None:
+    u = uniform(seed, sample, position)
+    assert 0 <= u < 1
+    assert u == uniform(seed, sample, position)
+
+
+def test_uniform_is_numpys_philox() -> None:
+    """The first number of numpy's own stream from this key and counter."""
+    key, counter = np.array([3, 5], dtype=np.uint64), np.array([7, 0, 0, 0], dtype=np.uint64)
+    assert uniform(3, 5, 7) == np.random.Generator(np.random.Philox(key=key, counter=counter)).random()
+
+
+def test_uniform_gives_distinct_numbers() -> None:
+    found = {uniform(*which) for which in itertools.product(range(12), range(12), range(12))}
+    assert len(found) == 12**3
+
+
+@pytest.mark.parametrize("axis", ["seed", "sample", "position"])
+def test_uniform_is_even_along_each_axis(axis: str) -> None:
+    """Chi-square over 20 bins: below 43.8 but for one time in a thousand."""
+    arguments = {"seed": 1, "sample": 2, "position": 3}
+    found = [uniform(**{**arguments, axis: i}) for i in range(4000)]
+    counts, _ = np.histogram(found, bins=20, range=(0, 1))
+    assert ((counts - 200) ** 2 / 200).sum() < 43.8
+    assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.06

@@ -7,7 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError
-from normscope.generate.stop_strings import StopFinder, check_stops
+from normscope.generate.config import GenerationConfig
+from normscope.generate.stop_strings import StopFinder
 from tests.support import every_refusal
 
 words = st.text("ab", min_size=1, max_size=4)
@@ -53,9 +54,9 @@ def test_without_stop_strings_text_goes_straight_through() -> None:
 
 
 @every_refusal(
-    ("empty", ConfigError, "a stop string is empty.*\nfix: remove it", lambda: check_stops(("a", ""))),
-    ("empty-alone", ConfigError, "a stop string is empty", lambda: check_stops("")),
-    ("number", DtypeError, "a stop string must be a str, but got 3", lambda: check_stops((3,))),
+    ("empty", ConfigError, "a stop string is empty.*\nfix: remove it", lambda: GenerationConfig(stop=("a", ""))),
+    ("empty-alone", ConfigError, "a stop string is empty", lambda: GenerationConfig(stop="")),
+    ("number", DtypeError, "a stop string must be a str, but got 3", lambda: GenerationConfig(stop=(3,))),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
-from normscope.generate.sampling import SamplingConfig
-from normscope.generate.text import GeneratedText, TextSettings, generate_text
+from normscope.generate.config import GenerationConfig
+from normscope.generate.text import GeneratedText, generate_text
 from normscope.models.gpt import GPT
 from tests.data.tokenizers.examples import like_llama
 from tests.generate.writers import BYTES, LETTERS, always, every_preset, slow_continuation, writer
@@ -41,7 +41,7 @@ def test_the_text_is_that_of_the_tokens(name: str) -> None:
     for i, text in enumerate(found):
         assert text.text == pieces[i] == LETTERS.decode(text.tokens)
         wanted = slow_continuation(
-            model.eval(), LETTERS.encode(text.prompt).tolist(), 30, SamplingConfig(), seed=3, sample=i % 2
+            model.eval(), LETTERS.encode(text.prompt).tolist(), 30, GenerationConfig(), seed=3, sample=i % 2
         )
         ended = LETTERS.eos_token_id in wanted
         assert text.finish_reason == ("stop_token" if ended else "length")
@@ -164,7 +164,7 @@ def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
 
 def test_an_empty_prompt_begins_after_an_end() -> None:
     (text,) = generate_text(MODEL, LETTERS, "", max_new_tokens=10, temperature=0.0)
-    wanted = slow_continuation(MODEL.eval(), [LETTERS.eos_token_id], 10, SamplingConfig(temperature=0))
+    wanted = slow_continuation(MODEL.eval(), [LETTERS.eos_token_id], 10, GenerationConfig(temperature=0))
     assert text.prompt == ""
     assert text.tokens == wanted[: len(text.tokens)]
 
@@ -236,8 +236,7 @@ def ask(prompts: Any = "hello", model: Any = None, tokenizer: Any = LETTERS, **o
     ("temperature", ConfigError, "temperature=-1 must be", ask(temperature=-1)),
     ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
     ("length", ConfigError, "max_new_tokens=-1 must be", ask(max_new_tokens=-1)),
-    ("seed", ConfigError, "seed=0.5 must be", lambda: TextSettings(seed=0.5)),  # type: ignore[arg-type]
-    ("sampling", ConfigError, "made from a SamplingConfig", lambda: TextSettings(sampling=0.8)),  # type: ignore[arg-type]
+    ("seed", ConfigError, "seed=0.5 must be", lambda: GenerationConfig(seed=0.5)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
-from normscope.generate.sampling import SamplingConfig
+from normscope.generate.config import GenerationConfig
 from normscope.generate.tokens import Generation, TokenEvent, generate_tokens
 from tests.generate.writers import CONTEXT, VOCABULARY, every_form, slow_continuation, writer
 from tests.support import every_refusal
 
-GREEDY = SamplingConfig(temperature=0)
+GREEDY = GenerationConfig(temperature=0)
 SAMPLINGS = {
     "greedy": GREEDY,
-    "plain": SamplingConfig(),
-    "all": SamplingConfig(temperature=1.3, top_k=20, top_p=0.95, min_p=0.01, repetition_penalty=1.2),
+    "plain": GenerationConfig(),
+    "all": GenerationConfig(temperature=1.3, top_k=20, top_p=0.95, min_p=0.01, repetition_penalty=1.2),
 }
 PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 
@@ -28,7 +28,7 @@ PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
     """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
     model = writer(form).eval()
-    found = generate_tokens(model, PROMPTS, max_new_tokens=24, sampling=SAMPLINGS[sampling], seed=11)
+    found = generate_tokens(model, PROMPTS, max_new_tokens=24, config=SAMPLINGS[sampling], seed=11)
     for prompt, text in zip(PROMPTS, found, strict=True):
         assert text.tokens == slow_continuation(model, prompt, 24, SAMPLINGS[sampling], seed=11)
         assert text.finish_reason == "length"
@@ -36,7 +36,7 @@ def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
 
 def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
     model, tokens = writer("gpt2").eval(), [1, 2, 3]
-    (text,) = generate_tokens(model, [tokens], max_new_tokens=CONTEXT - 3, sampling=GREEDY)
+    (text,) = generate_tokens(model, [tokens], max_new_tokens=CONTEXT - 3, config=GREEDY)
     with torch.no_grad():
         logits = model(torch.tensor([tokens + text.tokens]))[0]
     assert text.tokens == logits[2:-1].argmax(dim=-1).tolist()
@@ -45,7 +45,7 @@ def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 2 * CONTEXT), min_size=1, max_size=4), batch_size=st.integers(1, 5))
 def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], batch_size: int) -> None:
-    model, sampling = writer("nanochat").eval(), SamplingConfig()
+    model, sampling = writer("nanochat").eval(), GenerationConfig()
     prompts = [[(7 * i + length) % VOCABULARY for i in range(length)] for length in lengths]
     found = generate_tokens(model, prompts, max_new_tokens=12, batch_size=batch_size)
     for prompt, text in zip(prompts, found, strict=True):
@@ -179,7 +179,11 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
     ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
     ("batch-size", ConfigError, "batch_size=0 must be", ask(batch_size=0)),
     ("seed", ConfigError, "seed=-3 must be", ask(seed=-3)),
-    ("sampling", ConfigError, "made from a SamplingConfig, but got", ask(sampling={"temperature": 1})),
+    ("config", ConfigError, "made from a GenerationConfig, but got", ask(config={"temperature": 1})),
+    ("typo", ConfigError, "no setting 'tempreature'; did you mean 'temperature'", ask(tempreature=1)),
+    ("other-setting", ConfigError, "no setting 'sampling'; the settings are: max_new_tokens, ", ask(sampling=1)),
+    ("weights", ConfigError, "invalid weights='int4'\nfix: use one of float32, bfloat16, int8", ask(weights="int4")),
+    ("stop-string", ConfigError, "fix: use generate_text", lambda: generate_tokens(writer(), [[1]], stop=["end"])),
     ("vocabulary", ConfigError, "vocabulary=30 exceeds vocab_size=29", ask(vocabulary=30)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer
-from normscope.generate.counter_rng import uniform
-from normscope.generate.sampling import SamplingConfig, sample_token
+from normscope.generate.config import GenerationConfig
+from normscope.generate.sampling import sample_token, uniform
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.support import scramble
@@ -59,7 +59,7 @@ def always(vocab_size: int, token: int, or_else: int | None = None) -> GPT:
 
 
 def slow_continuation(
-    model: GPT, prompt: Sequence[int], count: int, sampling: SamplingConfig, seed: int = 0, sample: int = 0
+    model: GPT, prompt: Sequence[int], count: int, sampling: GenerationConfig, seed: int = 0, sample: int = 0
 ) -> list[int]:
     """What a prompt goes on with: the whole window is read for every token, as the definition says."""
     context, tokens = model.config.context, list(prompt)

@@ -13,7 +13,7 @@ from normscope.cli.generation_options import GenerationOptions, StreamDisplay, p
 from normscope.cli.options import read_arguments
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.chat import Conversation
-from normscope.generate.text import TextSettings
+from normscope.generate.config import GenerationConfig
 
 GREETING = "Type /help for commands, /quit or Ctrl-D to exit."
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     model, tokenizer = command.load()
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # invalid UTF-8 becomes '?', not a traceback
-    conversation = Conversation(model, tokenizer, command.settings())
+    conversation = Conversation(model, tokenizer, command.config())
     print(GREETING)
     while True:
         try:
@@ -73,8 +73,8 @@ def _run_command(conversation: Conversation, command: str, value: str) -> None:
     if command in SETTINGS:
         setting = SETTINGS[command]
         if value:
-            conversation.settings = setting.changed(conversation.settings, value)
-        print(f"{setting.name} {setting.value(conversation.settings)}")
+            conversation.config = setting.changed(conversation.config, value)
+        print(f"{setting.name} {setting.value(conversation.config)}")
         return
     if command not in _COMMANDS:
         raise ConfigError(f"unrecognized command {command!r}\nfix: type /help for a list")
@@ -92,7 +92,7 @@ def _show_text(conversation: Conversation) -> None:
 
 
 def _help(conversation: Conversation) -> None:
-    print(help_text(conversation.settings))
+    print(help_text(conversation.config))
 
 
 _COMMANDS: dict[str, Callable[[Conversation], None]] = {
@@ -103,13 +103,13 @@ _COMMANDS: dict[str, Callable[[Conversation], None]] = {
 }
 
 
-def help_text(settings: TextSettings) -> str:
+def help_text(config: GenerationConfig) -> str:
     """List the commands and the current settings."""
     lines = [
         ("/undo", "remove the last message and its reply"),
         ("/reset", "start a new conversation"),
         ("/text", "show the whole conversation"),
-        *((f"{name} {one.metavar}", f"{one.help} (now {one.value(settings)})") for name, one in SETTINGS.items()),
+        *((f"{name} {one.metavar}", f"{one.help} (now {one.value(config)})") for name, one in SETTINGS.items()),
         ("/help", "show this help"),
         ("/quit", "exit (or Ctrl-D)"),
     ]

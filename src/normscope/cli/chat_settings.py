@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from normscope.errors import ConfigError
-from normscope.generate.text import TextSettings
+from normscope.generate.config import GenerationConfig
 
 OFF = "off"
 
@@ -13,7 +13,7 @@ class ChatSetting:
     """A generation setting.
 
     Args:
-        name: field of `SamplingConfig` or `TextSettings`.
+        name: field of `GenerationConfig`.
         help: help text.
         kind: int or float.
         optional: whether it can be turned off.
@@ -28,22 +28,19 @@ class ChatSetting:
     def metavar(self) -> str:
         return "N" if self.kind is int else "X"
 
-    def value(self, settings: TextSettings) -> str:
+    def value(self, config: GenerationConfig) -> str:
         """Format the current value."""
-        value = getattr(settings if hasattr(settings, self.name) else settings.sampling, self.name)
+        value = getattr(config, self.name)
         return OFF if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
-    def changed(self, settings: TextSettings, text: str) -> TextSettings:
-        """Return the settings with a new value, parsed from text.
+    def changed(self, config: GenerationConfig, text: str) -> GenerationConfig:
+        """Return the config with a new value, parsed from text.
 
         >>> temperature = ChatSetting("temperature", "")
-        >>> temperature.value(temperature.changed(TextSettings(), "0.5"))
+        >>> temperature.value(temperature.changed(GenerationConfig(), "0.5"))
         '0.5'
         """
-        value = {self.name: self._read(text)}
-        if hasattr(settings, self.name):
-            return replace(settings, **value)  # type: ignore[arg-type]
-        return replace(settings, sampling=replace(settings.sampling, **value))  # type: ignore[arg-type]
+        return replace(config, **{self.name: self._read(text)})  # type: ignore[arg-type]
 
     def _read(self, text: str) -> float | None:
         if self.optional and text == OFF:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +11,8 @@ import tyro
 from normscope.checks import check_positive_int
 from normscope.cli.options import OptionalFloat, OptionalInt
 from normscope.data.tokenizers import Tokenizer
+from normscope.generate.config import GenerationConfig
 from normscope.generate.decoder import WeightFormat
-from normscope.generate.sampling import SamplingConfig
-from normscope.generate.text import TextSettings
 from normscope.models.gpt import GPT
 from normscope.render.formatting import printable
 from normscope.render.word_wrap import WordWrap
@@ -59,21 +58,12 @@ class GenerationOptions:
     weights: WeightFormat = "float32"
     """Weight format: bfloat16 and int8 decode large models faster, from rounded weights."""
 
-    def settings(self) -> TextSettings:
+    def config(self) -> GenerationConfig:
         check_positive_int(tokens=self.tokens)
-        return TextSettings(
-            sampling=SamplingConfig(
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                min_p=self.min_p,
-                repetition_penalty=self.repetition_penalty,
-            ),
-            max_new_tokens=self.tokens,
-            stop=tuple(text.replace("\\n", "\n") for text in self.stop),
-            seed=self.seed,
-            weights=self.weights,
-        )
+        same = {field.name for field in fields(GenerationConfig)} & {field.name for field in fields(self)}
+        settings = {name: getattr(self, name) for name in same}
+        stop = tuple(text.replace("\\n", "\n") for text in self.stop)
+        return GenerationConfig(**{**settings, "max_new_tokens": self.tokens, "stop": stop})
 
     def load(self) -> tuple[GPT, Tokenizer]:
         warn_unfinished_checkpoint(Run.open(self.run))

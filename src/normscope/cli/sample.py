@@ -39,10 +39,10 @@ class Sample(GenerationOptions):
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Sample, "sample", arguments)
     prompts = command.prompt or ("",)
-    settings = command.settings()
+    config = command.config()
     model, tokenizer = command.load()
     encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
-    generation = TextGeneration(model, tokenizer, encoded, settings, samples=command.samples)
+    generation = TextGeneration(model, tokenizer, encoded, config)
     sequences = generation.generation.sequences
     if command.json:
         _print_json(prompts, generation)

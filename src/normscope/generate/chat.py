@@ -1,13 +1,14 @@
 """A conversation with a model, as data. The user interface is in `normscope.cli.chat`."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from normscope.blocks.checks import check_config
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
+from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.sequence import FinishReason
-from normscope.generate.text import TextGeneration, TextSettings, check_tokenizer_matches
+from normscope.generate.text import TextGeneration, check_tokenizer_matches
 from normscope.models.gpt import GPT
 
 
@@ -37,7 +38,7 @@ class Conversation:
     >>> from normscope.models.presets import llama
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
     >>> model = GPT(llama(vocab_size=tokenizer.vocab_size, context=32, depth=2, width=64, heads=4))
-    >>> conversation = Conversation(model, tokenizer, TextSettings(max_new_tokens=4))
+    >>> conversation = Conversation(model, tokenizer, max_new_tokens=4)
     >>> reply = "".join(conversation.send("hello "))
     >>> conversation.text == "hello " + reply
     True
@@ -47,14 +48,16 @@ class Conversation:
     Args:
         model: a GPT, in train or eval mode; the mode is left unchanged.
         tokenizer: the tokenizer that the model was trained with.
-        settings: generation settings; None for the defaults. They may be replaced between messages.
+        config: generation settings; `config` may be replaced between messages.
+        settings: fields of `GenerationConfig` to replace, for instance temperature=0.8.
     """
 
-    def __init__(self, model: GPT, tokenizer: Tokenizer, settings: TextSettings | None = None) -> None:
+    def __init__(
+        self, model: GPT, tokenizer: Tokenizer, config: GenerationConfig | None = None, **settings: Any
+    ) -> None:
         check_tokenizer_matches(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
-        self.settings = TextSettings() if settings is None else settings
-        check_config(self.settings, TextSettings, "a conversation")
+        self.config = make_config(config, settings)
         self.messages: list[Message] = []
 
     @property
@@ -70,7 +73,8 @@ class Conversation:
         """
         history = [token for message in self.messages for token in message.tokens]
         prompt = self._encode_after(history, text)
-        generation = TextGeneration(self.model, self.tokenizer, [history + prompt], self.settings)
+        config = replace(self.config, samples=1)
+        generation = TextGeneration(self.model, self.tokenizer, [history + prompt], config)
         reply = self._stream_reply(text, prompt, generation)
         next(reply)  # start the generator: one that has not started does not run its `finally` when closed
         return reply

@@ -1,70 +1,39 @@
-"""Sample a token from the logits of the next position.
+"""Sample a token from the logits of the next position: repetition penalty, temperature, top-k, top-p and min-p.
 
 All computation is in float64 and in a fixed order: by token id wherever probabilities are summed or tie. The same
 logits and the same random number give the same token on every machine.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import check_positive_int, check_positive_number, is_number
-from normscope.errors import ConfigError, NonFiniteError
+from normscope.errors import NonFiniteError
+from normscope.generate.config import GenerationConfig
 
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
-    """How to sample the next token.
+def uniform(seed: int, sample: int, position: int) -> float:
+    """Return a uniform random number in [0, 1) with 53 random bits: a pure function of (seed, sample, position).
 
-    The steps are applied in the order repetition penalty, temperature, top-k, top-p, min-p.
+    Philox maps (seed, sample, position) to the bits. There is no state, so the numbers of one sequence never depend on
+    which other sequences are generated with it.
 
-    Args:
-        repetition_penalty: divide positive and multiply negative logits of tokens that already occur by this value; 1
-            disables it. (Keskar et al. 2019, "CTRL")
-        temperature: divide the logits by this value; lower values make likely tokens more likely. 0 is greedy decoding
-            (ties go to the lowest token id), and the steps below do nothing.
-        top_k: keep only the k most likely tokens. (Fan et al. 2018, "Hierarchical Neural Story Generation")
-        top_p: keep the smallest set of most likely tokens whose total probability is at least this value. (Holtzman et
-            al. 2020, "The Curious Case of Neural Text Degeneration")
-        min_p: keep tokens whose probability is at least this fraction of the most likely token's. (Nguyen et al. 2024,
-            "Turning Up the Heat: Min-p Sampling")
-
-    >>> SamplingConfig(temperature=0.8, top_k=50).top_p is None
+    >>> uniform(0, sample=0, position=5) == uniform(0, sample=0, position=5)
     True
-    >>> SamplingConfig(top_p=1.5)
-    Traceback (most recent call last):
-    normscope.errors.ConfigError: top_p=1.5 must be above 0 and at most 1
-    fix: use a value such as top_p=0.95, or omit it to disable the filter
+    >>> uniform(0, sample=0, position=5) == uniform(0, sample=1, position=5)
+    False
+
+    Paper:
+        Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3".
     """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
-            raise ConfigError(
-                f"temperature={self.temperature!r} must be a finite number, 0 or above\n"
-                f"fix: use 1.0 for the probabilities of the model, or 0 for greedy decoding"
-            )
-        if self.top_k is not None:
-            check_positive_int(top_k=self.top_k)
-        for name, example in (("top_p", 0.95), ("min_p", 0.05)):
-            share = getattr(self, name)
-            if share is not None and not (is_number(share) and 0 < share <= 1):
-                raise ConfigError(
-                    f"{name}={share!r} must be above 0 and at most 1\n"
-                    f"fix: use a value such as {name}={example}, or omit it to disable the filter"
-                )
-        check_positive_number(repetition_penalty=self.repetition_penalty)
+    key = np.array([seed, sample], dtype=np.uint64)
+    counter = np.array([position, 0, 0, 0], dtype=np.uint64)
+    bits = int(np.random.Philox(counter=counter, key=key).random_raw())
+    return (bits >> 11) * 2.0**-53
 
 
-def sample_token(logits: FloatArray, config: SamplingConfig, u: float, seen: NDArray[np.intp] | None = None) -> int:
+def sample_token(logits: FloatArray, config: GenerationConfig, u: float, seen: NDArray[np.intp] | None = None) -> int:
     """Sample a token id.
 
     Args:
@@ -74,9 +43,9 @@ def sample_token(logits: FloatArray, config: SamplingConfig, u: float, seen: NDA
         seen: distinct tokens that already occur, for the repetition penalty.
 
     >>> logits = np.log([0.1, 0.2, 0.3, 0.4])
-    >>> [sample_token(logits, SamplingConfig(), u) for u in (0.0, 0.25, 0.55, 0.99)]
+    >>> [sample_token(logits, GenerationConfig(), u) for u in (0.0, 0.25, 0.55, 0.99)]
     [0, 1, 2, 3]
-    >>> [sample_token(logits, SamplingConfig(top_k=2), u) for u in (0.0, 0.25, 0.55, 0.99)]
+    >>> [sample_token(logits, GenerationConfig(top_k=2), u) for u in (0.0, 0.25, 0.55, 0.99)]
     [2, 2, 3, 3]
     """
     logits = _check_finite(_apply_repetition_penalty(logits, seen, config.repetition_penalty))
@@ -85,14 +54,14 @@ def sample_token(logits: FloatArray, config: SamplingConfig, u: float, seen: NDA
     return sample_index(_unnormalized_probabilities(logits, config), u)
 
 
-def probabilities(logits: FloatArray, config: SamplingConfig) -> FloatArray:
+def probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
     """Return the probability of each token after temperature, top_k, top_p and min_p."""
     weights = _unnormalized_probabilities(logits, config)
     result: FloatArray = weights / np.cumsum(weights)[-1]
     return result
 
 
-def _unnormalized_probabilities(logits: FloatArray, config: SamplingConfig) -> FloatArray:
+def _unnormalized_probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
     """Probabilities up to a constant factor; the most likely token has 1. Sampling needs no normalization."""
     # A large difference divided by a small temperature overflows float64, and is a probability of zero.
     with np.errstate(over="ignore"):

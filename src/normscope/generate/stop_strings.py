@@ -1,11 +1,6 @@
 """Stop strings: the text ends before the first match, and no part of a stop string is ever emitted."""
 
-from collections.abc import Iterable, Sequence
-
-from torch import Tensor
-
-from normscope.checks import short_repr
-from normscope.errors import ConfigError, DtypeError
+from collections.abc import Sequence
 
 
 class StopFinder:
@@ -52,16 +47,3 @@ class StopFinder:
             if any(stop.startswith(self._held[-count:]) for stop in self._stops):
                 return count
         return 0
-
-
-def check_stops(stops: object) -> tuple[str, ...]:
-    """Validate stop strings and return them as a tuple; a single string is accepted."""
-    if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']")
-    checked = (stops,) if isinstance(stops, str) else tuple(stops)
-    for stop in checked:
-        if not isinstance(stop, str):
-            raise DtypeError(f"a stop string must be a str, but got {stop!r:.80}\nfix: stop=['\\n\\n']")
-        if not stop:
-            raise ConfigError("a stop string is empty and would end every text immediately\nfix: remove it")
-    return checked

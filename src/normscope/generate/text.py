@@ -1,21 +1,17 @@
 """Text-level generation: prompts in, streamed text out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-from normscope.blocks.checks import check_config
-from normscope.checks import check_flags, check_positive_int, check_seed, short_repr
+from normscope.checks import check_flags, short_repr
 from normscope.data.tokenizers import TokenIds, Tokenizer
 from normscope.errors import ConfigError, DtypeError
-from normscope.generate.decoder import WeightFormat
-from normscope.generate.sampling import SamplingConfig
+from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.sequence import FinishReason
-from normscope.generate.stop_strings import StopFinder, check_stops
-from normscope.generate.tokens import BATCH_SIZE, Generation, check_model
+from normscope.generate.stop_strings import StopFinder
+from normscope.generate.tokens import Generation, check_model
 from normscope.models.gpt import GPT
-
-MAX_NEW_TOKENS = 256
-"""Default limit of generated tokens per text."""
 
 
 @dataclass(frozen=True)
@@ -38,34 +34,6 @@ class GeneratedText:
     notices: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """Settings of a text generation.
-
-    Args:
-        sampling: how tokens are sampled.
-        max_new_tokens: maximum number of generated tokens.
-        stop: stop strings; the text ends before the first match.
-        seed: random seed for sampling.
-        weights: weight format, see `Generation`.
-
-    >>> TextSettings(stop="END").stop
-    ('END',)
-    """
-
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    max_new_tokens: int = MAX_NEW_TOKENS
-    stop: Sequence[str] = ()
-    seed: int = 0
-    weights: WeightFormat = "float32"
-
-    def __post_init__(self) -> None:
-        check_config(self.sampling, SamplingConfig, "a text")
-        check_positive_int(max_new_tokens=self.max_new_tokens)
-        check_seed(seed=self.seed)
-        object.__setattr__(self, "stop", check_stops(self.stop))
-
-
 class TextGeneration:
     """A streaming text generation: iterate to receive (sequence index, piece of text).
 
@@ -76,37 +44,21 @@ class TextGeneration:
         model: a GPT.
         tokenizer: the tokenizer that the model was trained with.
         prompts: token ids of each prompt; an empty one starts at the beginning of a document.
-        settings: generation settings.
-        samples: number of samples per prompt.
-        batch_size: number of sequences generated at the same time.
+        config: generation settings.
     """
 
-    def __init__(
-        self,
-        model: GPT,
-        tokenizer: Tokenizer,
-        prompts: Sequence[TokenIds],
-        settings: TextSettings,
-        *,
-        samples: int = 1,
-        batch_size: int = BATCH_SIZE,
-    ) -> None:
+    def __init__(self, model: GPT, tokenizer: Tokenizer, prompts: Sequence[TokenIds], config: GenerationConfig) -> None:
         self.generation = Generation(
             model,
             [prompt if len(prompt) else [tokenizer.eos_token_id] for prompt in prompts],
-            max_new_tokens=settings.max_new_tokens,
-            sampling=settings.sampling,
-            seed=settings.seed,
-            samples=samples,
+            config,
             stop_tokens=(tokenizer.eos_token_id,),
-            batch_size=batch_size,
-            weights=settings.weights,
             vocabulary=tokenizer.vocab_size,  # the model's may be padded to a larger one
         )
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]
-        self._finders = [StopFinder(settings.stop) for _ in sequences]
+        self._finders = [StopFinder(config.stop) for _ in sequences]
         self._pieces = self._generate()
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -130,20 +82,11 @@ def generate_text(
     model: GPT,
     tokenizer: Tokenizer,
     prompts: str | Sequence[str],
+    config: GenerationConfig | None = None,
     *,
-    samples: int = 1,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    seed: int = 0,
-    stop: Sequence[str] | str = (),
     allow_special: bool = False,
-    weights: WeightFormat = "float32",
     stream: Callable[[int, str], None] | None = None,
-    batch_size: int = BATCH_SIZE,
+    **settings: Any,
 ) -> list[GeneratedText]:
     """Generate text from prompts: all samples of the first prompt, then of the second, and so on.
 
@@ -154,15 +97,10 @@ def generate_text(
         model: a GPT, in train or eval mode; the mode is left unchanged.
         tokenizer: the tokenizer that the model was trained with.
         prompts: one prompt or a list of prompts.
-        samples: number of samples per prompt.
-        max_new_tokens: maximum number of generated tokens per text.
-        temperature, top_k, top_p, min_p, repetition_penalty: see `SamplingConfig`.
-        seed: random seed for sampling.
-        stop: stop strings; the text ends before the first match.
+        config: generation settings.
         allow_special: parse special tokens such as <|endoftext|> in prompts: see `Tokenizer.encode`.
-        weights: "bfloat16" and "int8" decode from rounded copies, in half or a quarter of the memory traffic (CPU).
         stream: callback for each piece of text as it is generated: stream(index, piece).
-        batch_size: number of texts generated at the same time.
+        settings: fields of `GenerationConfig` to replace: temperature, top_p, max_new_tokens, stop, samples, seed, ...
 
     >>> from normscope.data.tokenizers import CharacterTokenizer
     >>> from normscope.models.presets import llama
@@ -174,22 +112,14 @@ def generate_text(
     >>> texts[3] == generate_text(model, tokenizer, "world", samples=2, max_new_tokens=8, stop=["ll"])[1]
     True
     """
-    settings = TextSettings(
-        sampling=SamplingConfig(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
-        ),
-        max_new_tokens=max_new_tokens,
-        stop=check_stops(stop),
-        seed=seed,
-        weights=weights,
-    )
+    config = make_config(config, settings)
     if stream is not None and not callable(stream):
         raise DtypeError(f"stream must be callable as stream(index, piece), but got {short_repr(stream)}")
     prompts = _check_prompts(prompts)
     check_tokenizer_matches(model, tokenizer)
     check_flags(allow_special=allow_special)
     encoded = tokenizer.encode_many(prompts, allow_special=allow_special)
-    generation = TextGeneration(model, tokenizer, encoded, settings, samples=samples, batch_size=batch_size)
+    generation = TextGeneration(model, tokenizer, encoded, config)
     for index, piece in generation:
         if stream is not None:
             stream(index, piece)

@@ -2,24 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_config
-from normscope.checks import check_positive_int, check_seed, is_integer, short_repr
+from normscope.checks import check_positive_int, is_integer, short_repr
 from normscope.data.tokenizers import TokenIds
 from normscope.errors import ConfigError, DtypeError, TokenError
-from normscope.generate.counter_rng import uniform
-from normscope.generate.decoder import WeightFormat
+from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.model_runner import ModelRunner
-from normscope.generate.sampling import FloatArray, SamplingConfig, sample_token
+from normscope.generate.sampling import FloatArray, sample_token, uniform
 from normscope.generate.sequence import FinishReason, TokenSequence
 from normscope.models.gpt import GPT, GPTConfig
-
-BATCH_SIZE = 16
-"""Default batch size. Each sequence has its own KV cache."""
 
 MAX_SEQUENCES = 1_000_000
 """Limit per call: every sequence takes some memory up front."""
@@ -82,47 +77,32 @@ class Generation:
     Args:
         model: a GPT.
         prompts: token ids of each prompt, at least one token each.
-        max_new_tokens: maximum number of tokens to generate per sequence.
-        sampling: sampling settings; None samples from the probabilities of the model.
-        seed: random seed for sampling.
-        samples: number of samples per prompt.
+        config: generation settings; its stop strings are left to the caller.
         stop_tokens: tokens that finish a sequence.
-        batch_size: number of sequences generated at the same time.
         vocabulary: sample only from the first so many token ids; None for all of the model.
-        weights: "bfloat16" and "int8" decode from rounded copies, in half or a quarter of the memory traffic (CPU).
+        settings: fields of `GenerationConfig` to replace, for instance temperature=0.8.
     """
 
     def __init__(
         self,
         model: GPT,
         prompts: Sequence[TokenIds | Tensor],
+        config: GenerationConfig | None = None,
         *,
-        max_new_tokens: int,
-        sampling: SamplingConfig | None = None,
-        seed: int = 0,
-        samples: int = 1,
         stop_tokens: Sequence[int] = (),
-        batch_size: int = BATCH_SIZE,
         vocabulary: int | None = None,
-        weights: WeightFormat = "float32",
+        **settings: Any,
     ) -> None:
-        config = check_model(model)
-        if weights not in get_args(WeightFormat):
-            raise ConfigError(f"invalid weights={weights!r}\nfix: use one of {', '.join(get_args(WeightFormat))}")
-        vocabulary = config.vocab_size if vocabulary is None else vocabulary
-        check_positive_int(max_new_tokens=max_new_tokens, samples=samples, batch_size=batch_size, vocabulary=vocabulary)
-        check_seed(seed=seed)
-        if vocabulary > config.vocab_size:
-            raise ConfigError(f"vocabulary={vocabulary} exceeds vocab_size={config.vocab_size} of the model")
-        sampling = SamplingConfig() if sampling is None else sampling
-        check_config(sampling, SamplingConfig, "a generation")
-        self._model, self._sampling, self._seed = model, sampling, int(seed)
-        self._max_new_tokens, self._batch_size = max_new_tokens, batch_size
-        self._context, self._vocabulary, self._weights = config.context, vocabulary, weights
-        self._stop_tokens = frozenset(_check_tokens(stop_tokens, config.vocab_size))
+        size = check_model(model)
+        self._model, self._config, self._context = model, make_config(config, settings), size.context
+        self._vocabulary = size.vocab_size if vocabulary is None else vocabulary
+        check_positive_int(vocabulary=self._vocabulary)
+        if self._vocabulary > size.vocab_size:
+            raise ConfigError(f"vocabulary={vocabulary} exceeds vocab_size={size.vocab_size} of the model")
+        self._stop_tokens = frozenset(_check_tokens(stop_tokens, size.vocab_size))
         if not _is_list_of_prompts(prompts):
             raise DtypeError(f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]")
-        checked = [_check_prompt(prompt, config.vocab_size) for prompt in prompts]
+        checked, samples = [_check_prompt(prompt, size.vocab_size) for prompt in prompts], self._config.samples
         if len(checked) * samples > MAX_SEQUENCES:
             raise ConfigError(
                 f"samples={samples} for {len(checked)} prompts exceeds the limit of {MAX_SEQUENCES:,} sequences\n"
@@ -133,8 +113,8 @@ class Generation:
                 tokens,
                 prompt=prompt,
                 sample=sample,
-                context=config.context,
-                vocabulary=vocabulary,
+                context=self._context,
+                vocabulary=self._vocabulary,
                 stop_tokens=self._stop_tokens,
             )
             for prompt, tokens in enumerate(checked)
@@ -150,8 +130,9 @@ class Generation:
         self.sequences[sequence].finish_reason = "stop"
 
     def _generate_all(self) -> Iterator[TokenEvent]:
-        for first in range(0, len(self.sequences), self._batch_size):
-            indices = range(first, min(first + self._batch_size, len(self.sequences)))
+        size = self._config.batch_size
+        for first in range(0, len(self.sequences), size):
+            indices = range(first, min(first + size, len(self.sequences)))
             active = [i for i in indices if self.sequences[i].finish_reason is None]  # the caller may have stopped some
             if active:
                 yield from self._generate_batch(active)
@@ -162,8 +143,8 @@ class Generation:
         prompts = list(dict.fromkeys(sequence.prompt for sequence in batch.values()))
         firsts = [next(sequence for sequence in batch.values() if sequence.prompt == prompt) for prompt in prompts]
         longest = max(len(sequence.window) for sequence in firsts)
-        capacity = min(self._context, longest + self._max_new_tokens)
-        runner = ModelRunner(self._model, len(firsts), capacity, self._weights)
+        capacity = min(self._context, longest + self._config.max_new_tokens)
+        runner = ModelRunner(self._model, len(firsts), capacity, self._config.weights)
         # Prefill each prompt once, then copy its cache for each of its samples.
         prompt_logits = runner.next_logits(firsts)
         copies = [prompts.index(sequence.prompt) for sequence in batch.values()]
@@ -180,14 +161,14 @@ class Generation:
             logits = runner.next_logits(list(batch.values()))
 
     def _sample(self, index: int, sequence: TokenSequence, logits: FloatArray) -> TokenEvent:
-        u = uniform(self._seed, sequence.sample, len(sequence.tokens))
-        seen = None if self._sampling.repetition_penalty == 1 else sequence.seen
-        token = sample_token(logits[: self._vocabulary], self._sampling, u, seen)
+        u = uniform(self._config.seed, sequence.sample, len(sequence.tokens))
+        seen = None if self._config.repetition_penalty == 1 else sequence.seen
+        token = sample_token(logits[: self._vocabulary], self._config, u, seen)
         if token in self._stop_tokens:
             sequence.finish_reason = "stop_token"
             return TokenEvent(index, None, "stop_token")
         sequence.append(token)
-        if sequence.num_generated == self._max_new_tokens:
+        if sequence.num_generated == self._config.max_new_tokens:
             sequence.finish_reason = "length"
         return TokenEvent(index, token, sequence.finish_reason)
 
@@ -195,19 +176,15 @@ class Generation:
 def generate_tokens(
     model: GPT,
     prompts: Sequence[TokenIds | Tensor],
+    config: GenerationConfig | None = None,
     *,
-    max_new_tokens: int,
-    sampling: SamplingConfig | None = None,
-    seed: int = 0,
-    samples: int = 1,
     stop_tokens: Sequence[int] = (),
-    batch_size: int = BATCH_SIZE,
     vocabulary: int | None = None,
-    weights: WeightFormat = "float32",
+    **settings: Any,
 ) -> list[Continuation]:
     """Generate continuations of token prompts: all samples of the first prompt, then of the second, and so on.
 
-    Takes the arguments of `Generation`, which streams the tokens.
+    Takes the arguments of `Generation`, which streams the tokens: `settings` are fields of `GenerationConfig`.
 
     >>> from normscope.models.presets import llama
     >>> model = GPT(llama(vocab_size=65, context=32, depth=2, width=64, heads=4))
@@ -215,18 +192,10 @@ def generate_tokens(
     >>> [(one.prompt, one.sample, len(one.tokens), one.finish_reason) for one in outputs]
     [(0, 0, 5, 'length'), (0, 1, 5, 'length'), (1, 0, 5, 'length'), (1, 1, 5, 'length')]
     """
-    generation = Generation(
-        model,
-        prompts,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling,
-        seed=seed,
-        samples=samples,
-        stop_tokens=stop_tokens,
-        batch_size=batch_size,
-        vocabulary=vocabulary,
-        weights=weights,
-    )
+    config = make_config(config, settings)
+    if config.stop:
+        raise ConfigError("stop strings need a tokenizer\nfix: use generate_text(), or stop_tokens=...")
+    generation = Generation(model, prompts, config, stop_tokens=stop_tokens, vocabulary=vocabulary)
     for _ in generation:
         pass
     return [

@@ -1,14 +1,12 @@
 """Preset configs: the GPTs of nanoGPT, nanochat and Llama. Override any field: `gpt2(depth=4, width=128)`."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from normscope.blocks.checks import lookup
 from normscope.blocks.norm.spec import NormSpec, as_norm
-from normscope.checks import check_positive_int
-from normscope.errors import ConfigError
+from normscope.checks import check_positive_int, check_setting_names
 from normscope.models.gpt import GPTConfig
 
 
@@ -104,12 +102,7 @@ def preset(name: str, **overrides: Any) -> GPTConfig:
 
 
 def _preset(overrides: Mapping[str, Any], **defaults: Any) -> GPTConfig:
-    known = [field.name for field in dataclasses.fields(GPTConfig)]
-    for name in overrides:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
-            raise ConfigError(f"a GPT has no setting {name!r}; {hint}")
+    check_setting_names("a GPT", overrides, GPTConfig)
     return GPTConfig(**{**defaults, **overrides})
 
 

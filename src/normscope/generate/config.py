@@ -1,0 +1,112 @@
+"""The settings of a generation: how tokens are sampled, and when a text ends."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from torch import Tensor
+
+from normscope.blocks.checks import check_config
+from normscope.checks import (
+    check_positive_int,
+    check_positive_number,
+    check_seed,
+    check_setting_names,
+    is_number,
+    short_repr,
+)
+from normscope.errors import ConfigError, DtypeError
+from normscope.generate.decoder import WeightFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig:
+    """Settings of a generation.
+
+    Sampling applies the repetition penalty, temperature, top-k, top-p and min-p in this order (see `sampling`).
+
+    Args:
+        max_new_tokens: maximum number of generated tokens per text.
+        temperature: divide the logits by this value; lower values make likely tokens more likely. 0 is greedy decoding
+            (ties go to the lowest token id), for which top-k, top-p and min-p do nothing.
+        top_k: keep only the k most likely tokens. (Fan et al. 2018, "Hierarchical Neural Story Generation")
+        top_p: keep the smallest set of most likely tokens whose total probability is at least this value. (Holtzman et
+            al. 2020, "The Curious Case of Neural Text Degeneration")
+        min_p: keep tokens whose probability is at least this fraction of the most likely token's. (Nguyen et al. 2024,
+            "Turning Up the Heat: Min-p Sampling")
+        repetition_penalty: divide positive and multiply negative logits of tokens that already occur by this value; 1
+            disables it. (Keskar et al. 2019, "CTRL")
+        stop: stop strings; the text ends before the first match.
+        seed: random seed for sampling.
+        samples: number of samples per prompt.
+        batch_size: number of sequences generated at the same time. Each has its own KV cache.
+        weights: "bfloat16" and "int8" decode from rounded copies, in half or a quarter of the memory traffic (CPU).
+
+    >>> GenerationConfig(temperature=0.8, top_k=50, stop="END").stop
+    ('END',)
+    >>> GenerationConfig(top_p=1.5)
+    Traceback (most recent call last):
+    normscope.errors.ConfigError: top_p=1.5 must be above 0 and at most 1
+    fix: use a value such as top_p=0.95, or omit it to disable the filter
+    """
+
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
+    stop: Sequence[str] | str = ()
+    seed: int = 0
+    samples: int = 1
+    batch_size: int = 16
+    weights: WeightFormat = "float32"
+
+    def __post_init__(self) -> None:
+        check_positive_int(max_new_tokens=self.max_new_tokens, samples=self.samples, batch_size=self.batch_size)
+        check_seed(seed=self.seed)
+        if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
+            raise ConfigError(
+                f"temperature={self.temperature!r} must be a finite number, 0 or above\n"
+                f"fix: use 1.0 for the probabilities of the model, or 0 for greedy decoding"
+            )
+        if self.top_k is not None:
+            check_positive_int(top_k=self.top_k)
+        for name, example in (("top_p", 0.95), ("min_p", 0.05)):
+            share = getattr(self, name)
+            if share is not None and not (is_number(share) and 0 < share <= 1):
+                raise ConfigError(
+                    f"{name}={share!r} must be above 0 and at most 1\n"
+                    f"fix: use a value such as {name}={example}, or omit it to disable the filter"
+                )
+        check_positive_number(repetition_penalty=self.repetition_penalty)
+        object.__setattr__(self, "stop", _check_stops(self.stop))
+        if self.weights not in get_args(WeightFormat):
+            raise ConfigError(f"invalid weights={self.weights!r}\nfix: use one of {', '.join(get_args(WeightFormat))}")
+
+
+def make_config(config: GenerationConfig | None, settings: dict[str, Any]) -> GenerationConfig:
+    """Return the config (default: `GenerationConfig()`) with these settings replaced.
+
+    >>> make_config(None, {"temprature": 0.5})
+    Traceback (most recent call last):
+    normscope.errors.ConfigError: a generation has no setting 'temprature'; did you mean 'temperature'?
+    """
+    config = GenerationConfig() if config is None else config
+    check_config(config, GenerationConfig, "a generation")
+    check_setting_names("a generation", settings, GenerationConfig)
+    return dataclasses.replace(config, **settings) if settings else config
+
+
+def _check_stops(stops: object) -> tuple[str, ...]:
+    """Validate stop strings and return them as a tuple; a single string is accepted."""
+    if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
+        raise DtypeError(f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']")
+    checked = (stops,) if isinstance(stops, str) else tuple(stops)
+    for stop in checked:
+        if not isinstance(stop, str):
+            raise DtypeError(f"a stop string must be a str, but got {stop!r:.80}\nfix: stop=['\\n\\n']")
+        if not stop:
+            raise ConfigError("a stop string is empty and would end every text immediately\nfix: remove it")
+    return checked
