@@ -85,21 +85,6 @@ def test_a_layer_loads_torch_when_it_is_first_used() -> None:
     assert in_a_new_process(code).strip() == "True"
 
 
-def test_every_public_name_is_there_for_people_and_for_type_checkers() -> None:
-    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
-    typed = {
-        alias.asname: node.module
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If)
-        for node in branch.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert typed == normscope._HOME_OF
-    for name in normscope.__all__:
-        assert getattr(normscope, name) is not None
-
-
 def test_a_package_is_an_attribute_without_importing_it_first() -> None:
     code = "import normscope; print(normscope.errors.ShapeError.__name__, normscope.scope.Plan.__name__)"
     assert in_a_new_process(code).split() == ["ShapeError", "Plan"]
@@ -107,4 +92,4 @@ def test_a_package_is_an_attribute_without_importing_it_first() -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'BatchNorm4d'"):
-        normscope.BatchNorm4d  # noqa: B018
+        normscope.BatchNorm4d  # type: ignore[attr-defined]  # noqa: B018
