@@ -55,7 +55,11 @@ CORE: dict[str, list[str]] = {
     "training/trainer": ["training/test_trainer", "training/test_loop"],
     "training/schedule": ["training/test_schedule", "training/test_trainer"],
     "generate/sampling": ["generate/test_sampling", "generate/test_tokens"],
-    "lab/statistics": ["lab/test_statistics", "lab/test_verdict", "lab/test_study"],
+    "lab/results/statistics": [
+        "lab/results/test_statistics",
+        "lab/results/test_verdict",
+        "lab/running/test_run_claims",
+    ],
     "diagnostics/figures": ["diagnostics/test_figures", "diagnostics/test_calibration"],
 }
 """The files that are broken, and the tests of each, the quickest to notice first."""

@@ -13,8 +13,8 @@ import pytest
 from normscope.cli import main
 from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims, choose_claims
-from normscope.lab.outcome import load_outcome, outcome_path, save_outcome
-from normscope.lab.study import FIRST_SEED
+from normscope.lab.results.outcome import load_outcome, outcome_path, save_outcome
+from normscope.lab.running.run_claims import FIRST_SEED
 from tests.cli.running import entered, refused
 from tests.lab.made import changed_claim
 

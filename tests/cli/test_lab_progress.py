@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from normscope.cli.lab_progress import lab_progress
-from normscope.lab.scheduler import StudyObserver
-from normscope.lab.trial import LabTrial, TrialResult
+from normscope.lab.running.scheduler import StudyObserver
+from normscope.lab.running.trial import LabTrial, TrialResult
 
 
 def tell(watch: StudyObserver, *cached: bool) -> None:

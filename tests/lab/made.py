@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from normscope.lab.budget import Budget
+from normscope.lab.charts import categories
 from normscope.lab.claim import Claim, Experiment, LRTuning
-from normscope.lab.outcome import Outcome
-from normscope.lab.report.charts import categories
+from normscope.lab.results.outcome import Outcome
+from normscope.lab.results.variant_runs import VariantRuns
+from normscope.lab.results.verdict import Answer, BySeed, Question, answer, verdict_of
 from normscope.lab.trials.text_sources import STORIES
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import Answer, BySeed, Question, answer, verdict_of
 
 SEEDS = (100, 101, 102, 103)
 VARIANTS = {norm: {"norm": norm, "steps": 100, "shape": (2, 3), "text": STORIES} for norm in ("layer", "rms")}

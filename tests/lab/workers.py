@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from pathlib import Path
 
-from normscope.lab.trial import LabTrial, TrialResult, run_trial
+from normscope.lab.running.trial import LabTrial, TrialResult, run_trial
 
 
 class Here:

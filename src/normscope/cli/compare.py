@@ -14,21 +14,19 @@ from normscope.cli.lab_progress import lab_progress
 from normscope.cli.options import Flag, OptionalInt, read_arguments
 from normscope.errors import ConfigError
 from normscope.lab.budget import check_max_seeds
-from normscope.lab.compare.estimate import check_time_budget
+from normscope.lab.compare.comparison import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
 from normscope.lab.compare.page import comparison_page
 from normscope.lab.compare.ranking import ranking, too_few_seeds
-from normscope.lab.compare.study import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
 from normscope.lab.compare.summary import summarize
 from normscope.lab.compare.table import heading, notices, table, timing
-from normscope.lab.compare.time_budget import TimeBudgetError, measure_run_cost
 from normscope.lab.compare.variants import check_buildable, combinations
 from normscope.lab.report.terminal import paragraph
-from normscope.lab.run_claims import WorkerConfig
-from normscope.lab.scheduler import StudyObserver, TrialScheduler
-from normscope.lab.store import Store
-from normscope.lab.trial import LabTrial, TrialResult, function_path
+from normscope.lab.running.scheduler import StudyObserver, TrialScheduler
+from normscope.lab.running.store import Store
+from normscope.lab.running.time_estimates import TimeBudgetError, check_time_budget, measure_run_cost
+from normscope.lab.running.trial import LabTrial, TrialResult, function_path
+from normscope.lab.running.workers import WorkerConfig, cores
 from normscope.lab.trials.text_sources import STORIES, non_utf8_notice, store_text
-from normscope.lab.workers import cores
 from normscope.render.formatting import format_duration
 from normscope.storage.files import make_folder, write_atomically
 

@@ -16,12 +16,12 @@ from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
 from normscope.lab.report.describe import ClaimReport
 from normscope.lab.report.terminal import format_claims, format_outcomes, paragraph
-from normscope.lab.run_claims import WorkerConfig, run_claims
-from normscope.lab.study import trial_count
-from normscope.lab.time_left import claim_work
+from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
+from normscope.lab.running.run_claims import run_claims, trial_count
+from normscope.lab.running.time_estimates import claim_work
+from normscope.lab.running.workers import WorkerConfig
 from normscope.lab.trials.text_sources import non_utf8_notice
 from normscope.render.formatting import pluralize
 from normscope.storage.files import make_folder, write_atomically

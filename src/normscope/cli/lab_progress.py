@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from normscope.lab.scheduler import StudyObserver
-from normscope.lab.time_left import TimeLeft, work_of
-from normscope.lab.trial import LabTrial, TrialResult
+from normscope.lab.running.scheduler import StudyObserver
+from normscope.lab.running.time_estimates import TimeLeft, work_of
+from normscope.lab.running.trial import LabTrial, TrialResult
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_duration
 

@@ -1,18 +1,12 @@
 """The lab: claims from the literature, each tested by a rule that was fixed before the run.
 
-claims/         one file per claim: statement, source, variants, metrics, questions
-toolkit         everything a claim file needs
-trials/         what can be run: training on text and on images, and the data for it
-catalog         all claims, by name
-budget          how much work: quick or full
-trial, store    one run with one seed, and the cache of its metrics
-code_version    the code and libraries that metrics depend on
-workers         processes on this machine, or Ray
-tuning, study   from a claim to its trials: learning rates first, then every variant with every seed
-scheduler       runs the trials of many studies in parallel; `run_claims` puts it all together
-statistics      confidence intervals of paired differences
-verdict         questions and answers: supported, contradicted, inconclusive
-variant_runs, outcome   all metrics of a claim, and its result as JSON
-report/         HTML, Markdown and terminal reports
-compare/        the same for your own models and text: `normscope compare`
+claims/     the claims by topic: NAME.toml says what is claimed and the rule, NAME.py what is run and asked
+toolkit     everything a claim file needs; `charts` draws variants
+trials/     what can be run: training on text and on images, and the data for it
+claim       what a claim consists of; `catalog` has all claims by name
+budget      how much work: quick or full
+running/    from a claim to its metrics: trials and their cache, workers, scheduler, tuning, time estimates
+results/    confidence intervals, verdicts, and the outcome of a claim as JSON
+report/     HTML, Markdown and terminal reports
+compare/    the same for your own models and text: `normscope compare`
 """

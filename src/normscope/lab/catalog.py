@@ -1,28 +1,71 @@
-"""All claims, by name and number."""
+"""All claims, by name and number: NAME.py has the experiment of a claim, NAME.toml its texts."""
 
 import difflib
 import importlib
-import pkgutil
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from normscope.errors import ConfigError
-from normscope.lab import claims
-from normscope.lab.claim import Claim
+from normscope.lab import claims, toolkit
+from normscope.lab.claim import Claim, Experiment
+from normscope.storage.json_files import StrictStruct, convert
+
+FOLDER = Path(claims.__file__).parent
+_ClaimTexts = msgspec.defstruct(
+    "_ClaimTexts",
+    [
+        (one.name, one.type) if one.default is MISSING else (one.name, one.type, one.default)
+        for one in fields(Claim)
+        if one.name not in ("name", "experiment")
+    ],
+    bases=(StrictStruct,),
+)
+"""What a TOML file contains: all other fields of a claim."""
 
 
 @cache
 def all_claims() -> tuple[Claim, ...]:
-    """Return all claims by number. Each is the `CLAIM` of a file in `claims`."""
-    modules = [name for _, name, _ in pkgutil.iter_modules(claims.__path__)]
-    return tuple(sorted(map(_claim_in, modules), key=lambda claim: claim.number))
+    """Return all claims by number."""
+    files = [path for path in FOLDER.rglob("*.*") if path.suffix in (".py", ".toml") and path.stem != "__init__"]
+    return tuple(sorted(map(_load, {path.with_suffix("") for path in files}), key=lambda claim: claim.number))
 
 
-def _claim_in(name: str) -> Claim:
-    claim = getattr(importlib.import_module(f"{claims.__name__}.{name}"), "CLAIM", None)
-    if not isinstance(claim, Claim):
-        raise ConfigError(f"lab/claims/{name}.py has no CLAIM\nfix: define CLAIM = Claim(...), or move the file")
-    return claim
+def _load(path: Path) -> Claim:
+    """Load the claim of two files; `path` is without the suffix."""
+    module = f"{claims.__name__}.{'.'.join(path.relative_to(FOLDER).parts)}"
+    constants = {**vars(toolkit), **vars(importlib.import_module(module))}
+    experiment = constants.get("EXPERIMENT")
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(f"{path}.py has no EXPERIMENT\nfix: define EXPERIMENT = Experiment(...), or move the file")
+    name = path.name.replace("_", "-")
+    return Claim(name, experiment, **read_texts(path.with_suffix(".toml"), constants))
+
+
+def read_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the texts of a claim, without their line breaks.
+
+    Args:
+        path: the TOML file.
+        constants: values of the placeholders, such as {TOLERANCE:.0%}: those of the claim's module and of the toolkit.
+    """
+    fix = "see another claim's file for the fields and placeholders"
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        filled = {
+            name: " ".join(value.split()).format_map(constants) if isinstance(value, str) else value
+            for name, value in content.items()
+        }
+    except KeyError as error:
+        raise ConfigError(f"{path} has an unknown placeholder {{{error.args[0]}}}\nfix: {fix}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} is not valid: {error}\nfix: {fix}") from None
+    return msgspec.structs.asdict(convert(filled, _ClaimTexts, name=str(path), fix=fix, error=ConfigError))
 
 
 def choose_claims(names: Sequence[str]) -> list[Claim]:

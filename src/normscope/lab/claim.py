@@ -1,14 +1,14 @@
 """A claim: a falsifiable statement and the experiment that tests it, both written before the run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
 from normscope.lab.budget import Budget
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import Metrics, Question, Verdict
+from normscope.lab.results.variant_runs import VariantRuns
+from normscope.lab.results.verdict import Metrics, Question, Verdict
 from normscope.render.chart import Chart
 
 Kind = Literal["exact", "measured", "trained"]
@@ -67,18 +67,18 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim from the literature. Line breaks and indentation in its texts are collapsed.
+    """A claim from the literature: the fields of its TOML file, and its experiment.
 
     Args:
+        name: what commands call it; the name of its two files.
+        experiment: what is run.
         number: position in the list of claims.
-        name: what commands call it.
         kind: exact, an identity that must hold for every seed; measured, a ratio of times or sizes, whose runs have the
             machine to themselves; trained, subject to seed noise.
         statement: what is claimed.
         source: who claims it.
         design: how it is tested, and on what data.
         rule: the decision rule in words; the questions state the same in numbers.
-        experiment: what is run.
         supported, contradicted, inconclusive: what each verdict means for someone who builds a model.
         remark: further context, for instance about a source that cannot be found.
         withdrawn: why the verdict does not stand until the claim is redone; metrics are still shown.
@@ -86,14 +86,14 @@ class Claim:
         first_verdict: the verdict of that first run, if it differed.
     """
 
-    number: int
     name: str
+    experiment: Experiment
+    number: int
     kind: Kind
     statement: str
     source: str
     design: str
     rule: str
-    experiment: Experiment
     supported: str
     contradicted: str
     inconclusive: str
@@ -101,11 +101,6 @@ class Claim:
     withdrawn: str = ""
     revised: str = ""
     first_verdict: Verdict | None = None
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            if isinstance(text := getattr(self, one.name), str):
-                object.__setattr__(self, one.name, " ".join(text.split()))
 
     def meaning(self, verdict: Verdict) -> str:
         """What a verdict means in practice."""

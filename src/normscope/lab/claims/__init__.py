@@ -1,1 +1,1 @@
-"""One file per claim; each defines CLAIM."""
+"""The claims by topic, two files each: NAME.toml has the texts, NAME.py the EXPERIMENT."""

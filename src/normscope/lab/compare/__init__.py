@@ -1,9 +1,7 @@
 """Compare variants of a GPT on your own text within a time budget, ranked with confidence intervals.
 
 variants      every combination of the options to compare
-estimate      refuses a comparison that cannot fit into the time, before anything runs
-time_budget   how many steps the time allows
-study         timing, learning rates, then every variant with every seed
+comparison    timing, learning rates, then every variant with every seed
 ranking       which is better than which, by how much, with intervals
 summary, table, page   the result for people
 """

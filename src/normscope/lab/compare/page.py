@@ -2,11 +2,11 @@
 
 import json
 
+from normscope.lab.charts import categories, curves
+from normscope.lab.compare.comparison import Comparison
 from normscope.lab.compare.ranking import Ranking, ranking
-from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.summary import UNIT, summarize
 from normscope.lab.compare.table import BEHIND, columns, heading, notices, rows_of, timing
-from normscope.lab.report.charts import categories, curves
 from normscope.lab.report.page import lab_style
 from normscope.lab.report.tables import common_range, forest_plot, html_table
 from normscope.render.chart import Chart, draw_chart

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.lab.statistics import Interval, confidence_interval, standard_errors
-from normscope.lab.variant_runs import VariantRuns
-from normscope.lab.verdict import bonferroni_confidence
+from normscope.lab.results.statistics import Interval, confidence_interval, standard_errors
+from normscope.lab.results.variant_runs import VariantRuns
+from normscope.lab.results.verdict import bonferroni_confidence
 
 FEWEST_SEEDS = 2
 """An interval needs two seeds."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from normscope.lab.compare.ranking import Ranked, RankedPair, Ranking
 from normscope.lab.report.describe import format_range
-from normscope.lab.statistics import Interval
+from normscope.lab.results.statistics import Interval
 from normscope.render.formatting import format_number, pluralize
 
 UNIT = "nats per byte"

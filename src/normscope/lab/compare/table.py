@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
+from normscope.lab.compare.comparison import Comparison
 from normscope.lab.compare.ranking import Ranked, Ranking
-from normscope.lab.compare.study import Comparison
 from normscope.lab.compare.summary import UNIT
 from normscope.lab.compare.variants import leaks_future
 from normscope.lab.report.describe import BUILT_IN, format_range
-from normscope.lab.tuning import best_lr_at_edge
+from normscope.lab.running.tuning import best_lr_at_edge
 from normscope.render.formatting import format_count, format_number
 
 MAX_COST_RATIO = 1.5

@@ -5,20 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from normscope.blocks.norm.spec import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
-from normscope.lab.trials.text import SMALL_GPT, build_gpt
-from normscope.lab.trials.text_sources import ByteCorpus
-from normscope.models.gpt import GPT
+from normscope.lab.trials.text import SMALL_GPT, build_on_meta
 
 MAX_VARIANTS = 24
 """With more, each would get too little time, and the intervals of so many pairs would be too wide."""
-PLACEHOLDER_CORPUS = ByteCorpus(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
-"""Used before the text is read: a model only needs its vocabulary size."""
 
 
 def combinations(choices: Mapping[str, Sequence[Any]], base: Mapping[str, Any], text: Any) -> dict[str, Settings]:
@@ -82,9 +75,3 @@ def check_buildable(variants: Mapping[str, Settings]) -> None:
             build_on_meta(settings)
         except ValueError as error:
             raise ConfigError(f"{name}: {error}") from error
-
-
-def build_on_meta(settings: Settings) -> GPT:
-    """Build the model of a variant on the meta device."""
-    with torch.device("meta"):
-        return build_gpt({**settings, "init_scale": 1.0}, PLACEHOLDER_CORPUS, seed=0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome
+from normscope.lab.results.outcome import Outcome
 from normscope.render.formatting import format_number, pluralize
 
 TOKENS_PER_PARAMETER = 20

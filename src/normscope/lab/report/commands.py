@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from normscope.lab.budget import get_budget
-from normscope.lab.outcome import Outcome, out_option
+from normscope.lab.results.outcome import Outcome, out_option
 from normscope.lab.trials.text_sources import STORIES
 
 

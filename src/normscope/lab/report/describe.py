@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from normscope.lab.charts import OF_EACH
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import Outcome, is_outdated
-from normscope.lab.report.charts import OF_EACH
-from normscope.lab.statistics import Interval
+from normscope.lab.results.outcome import Outcome, is_outdated
+from normscope.lab.results.statistics import Interval
+from normscope.lab.results.verdict import CONFIDENCE, LOG2_RATIO, Answer, Verdict
+from normscope.lab.running.tuning import best_lr_at_edge
 from normscope.lab.trials.text_sources import STORIES
-from normscope.lab.tuning import best_lr_at_edge
-from normscope.lab.verdict import CONFIDENCE, LOG2_RATIO, Answer, Verdict
 from normscope.render.axis_scale import tick_label
 from normscope.render.chart import Chart
 from normscope.render.formatting import format_number

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, out_option
 from normscope.lab.report.caveats import caveats
 from normscope.lab.report.commands import commands
 from normscope.lab.report.describe import (
@@ -21,6 +20,7 @@ from normscope.lab.report.describe import (
     notices,
 )
 from normscope.lab.report.method import METHOD
+from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, out_option
 from normscope.render.chart_svg_file import chart_file
 
 

@@ -1,8 +1,8 @@
 """How verdicts are reached: shown on the page and in the README."""
 
-from normscope.lab.study import FIRST_SEED
-from normscope.lab.tuning import FIRST_TUNING_SEED
-from normscope.lab.verdict import CONFIDENCE
+from normscope.lab.results.verdict import CONFIDENCE
+from normscope.lab.running.run_claims import FIRST_SEED
+from normscope.lab.running.tuning import FIRST_TUNING_SEED
 
 METHOD = {
     "Verdicts": """A claim is supported if the whole interval of every effect lies on the claimed side of its threshold,

@@ -6,7 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from normscope.lab.claim import Claim
-from normscope.lab.outcome import DEFAULT_FOLDER, Outcome, out_option
 from normscope.lab.report.caveats import caveats
 from normscope.lab.report.describe import (
     OUTDATED,
@@ -23,7 +22,8 @@ from normscope.lab.report.describe import (
 )
 from normscope.lab.report.method import METHOD
 from normscope.lab.report.tables import common_range, forest_plot, html_table
-from normscope.lab.verdict import VERDICTS, Answer
+from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, out_option
+from normscope.lab.results.verdict import VERDICTS, Answer
 from normscope.render.chart import draw_chart
 from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.formatting import format_count, format_number, pluralize

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from normscope.lab.report.describe import format_interval
-from normscope.lab.statistics import Interval
+from normscope.lab.results.statistics import Interval
 from normscope.render.html_page import html_text
 
 WIDTH, HEIGHT = 180, 18

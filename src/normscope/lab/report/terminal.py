@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from normscope.errors import FileError
 from normscope.lab.claim import Claim, Kind
-from normscope.lab.outcome import Outcome
 from normscope.lab.report.describe import (
     BUILT_IN,
     OUTDATED,
@@ -15,6 +14,7 @@ from normscope.lab.report.describe import (
     format_answer,
     notices,
 )
+from normscope.lab.results.outcome import Outcome
 from normscope.render.formatting import one_line, pluralize
 
 WIDTH = 80

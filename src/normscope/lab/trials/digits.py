@@ -13,11 +13,6 @@ HELD_OUT = 397
 CLASSES, SIZE = 10, 8
 SPLIT = 0
 """Seed of the fixed train/test split."""
-FIXED_SPLIT = (
-    "All seeds train on the same 1,400 images and hold out the same 397: seeds change initialization and data order, "
-    "and intervals describe that variation, on these images."
-)
-"""Part of the design of all claims on the digits."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,6 @@ from normscope.models.vit import ViT, ViTConfig
 from normscope.training.schedule import LRSchedule
 
 UNIFORM_LOSS = math.log(CLASSES)
-IMAGE_MARGIN = 0.05
-"""Nats: smaller differences in loss on the digits do not matter in practice. It is a fiftieth of ln 10, and about the
-cost of one more wrong image in a hundred. All claims on the digits share this margin, so that none is fitted."""
 
 
 class HeldOutMetrics(NamedTuple):

@@ -1,0 +1,1 @@
+"""Claims about residuals, activations, attention and biases."""

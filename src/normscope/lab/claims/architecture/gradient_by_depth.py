@@ -1,0 +1,122 @@
+"""How much of the gradient reaches the first block, with and without residuals and norms."""
+
+from collections.abc import Mapping
+
+import torch
+
+from normscope.blocks.block import Block, BlockConfig, final_norm
+from normscope.lab import toolkit as lab
+
+MLP_GAIN = 0.4 * 0.5 * 1.6
+"""The factor of an MLP of four times the width on a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by
+the ReLU, Glorot's 2 4d/(d + 4d) down. Attention to a single token is two square maps, with a factor of one."""
+STACKS: Mapping[str, tuple[str, str, float]] = {
+    "no residual": ("none", "none", MLP_GAIN),
+    "one residual": ("single", "none", 1 + MLP_GAIN),
+    "two residuals": ("pre", "none", (1 + 1) * (1 + MLP_GAIN)),
+    # With a norm before each branch, a branch's share of the gradient is its share of the residual stream: the stream's
+    # variance v grows to v + gain, the gradient's by 1 + gain/v, and the last norm divides by the growth of the stream.
+    "norm, no residual": ("none", "rms", 1.0),
+    "norm, two residuals": ("pre", "rms", 1.0),
+}
+"""Stacks of blocks: wiring, norm, and the theoretical factor per block on the variance of the gradient."""
+TWICE = 2.0
+"""Allowed factor between a norm and its theory, at any depth. Theory is for wide blocks; these are off by some percent
+per block, which accumulates; where it explains the effect of residuals, the norms differ by thousands."""
+VANISHED = 1e-3
+SEQUENCE = 32
+"""Tokens that attend to each other, for which the theory of single tokens does not hold."""
+
+
+def variants(budget: lab.Budget) -> lab.Variants:
+    width, depths = budget.pick(quick=(128, [1, 4, 14]), full=(256, [1, 2, 4, 8, 16, 32]))
+    common = {"width": width, "heads": 4, "vectors": 64, "depths": depths}
+    return {name: {**common, "wiring": wiring, "norm": norm} for name, (wiring, norm, _) in STACKS.items()}
+
+
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Send random vectors through stacks of blocks and a random gradient back; return the share that arrives."""
+    torch.manual_seed(seed)
+    config = BlockConfig(
+        width=settings["width"],
+        heads=settings["heads"],
+        activation="relu",
+        norm=settings["norm"],
+        wiring=settings["wiring"],
+        init="glorot-corrected",
+    )
+    last = final_norm(config)
+    blocks = [Block(config) for _ in range(max(settings["depths"]))]
+    for weight in (weight for block in blocks for weight in block.parameters()):
+        weight.requires_grad_(False)
+
+    def arriving(tokens: int) -> list[tuple[int, float]]:
+        x = start = torch.randn(settings["vectors"] // tokens, tokens, settings["width"], requires_grad=True)
+        shares = []
+        for depth, block in enumerate(blocks, start=1):
+            x = block(x)
+            if depth in settings["depths"]:  # the last norm and back, from this depth
+                y = last(x)
+                gradient = torch.randn_like(y)
+                (found,) = torch.autograd.grad(y, start, gradient, retain_graph=True)
+                shares.append((depth, (found.norm() / gradient.norm()).item()))
+        return shares
+
+    return {"arrives": arriving(1), "in_company": arriving(SEQUENCE) if settings["norm"] != "none" else []}
+
+
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def theory(name: str) -> lab.Question:
+        factor = STACKS[name][2] ** 0.5
+        text = f"{name}: at every depth the gradient norm is {factor:.3g}^depth, within a factor of {TWICE:g}"
+        return lab.largest(
+            text,
+            lambda run: max(_factor_between(got, factor**depth) for depth, got in run["arrives"]),
+            TWICE,
+            [name],
+            unit="times",
+        )
+
+    def unchanged(run: lab.Metrics) -> float:
+        norms = [float(norm) for _, norm in run["in_company"]]
+        return max(_factor_between(norm, norms[0]) for norm in norms)
+
+    vanishes = "no residual, no norm: less than a thousandth arrives from the deepest stack"
+    constant = f"norm, two residuals, {SEQUENCE} tokens: at every depth it is that of one block, within a factor of 2"
+    return [
+        *(theory(name) for name in STACKS),
+        lab.largest(vanishes, lambda run: run["arrives"][-1][1], VANISHED, ["no residual"]),
+        lab.largest(constant, unchanged, TWICE, ["norm, two residuals"], unit="times"),
+    ]
+
+
+def _factor_between(one: float, other: float) -> float:
+    return max(one / other, other / one)
+
+
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    def theory(factor: float) -> list[tuple[float, float]]:
+        return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
+
+    def dots(name: str, metric: str, label: str, color: str, offset: float = 0.0) -> lab.ChartLine:
+        return lab.seed_band(label, runs, name, metric, color, connected=False, offset=offset)
+
+    single: list[lab.ChartLine] = []
+    sequence: list[lab.ChartLine] = []
+    for (name, (_, norm, factor)), color in zip(STACKS.items(), lab.COLORS, strict=False):
+        if norm == "none" or name == "norm, two residuals":
+            single.append(dots(name, "arrives", name, color))
+            single.append(lab.ChartLine(f"{name}, theory", theory(factor), color, dashed=True))
+        if norm != "none":
+            label = name.removeprefix("norm, ")
+            i = len(sequence)  # side by side
+            sequence.append(dots(name, "arrives", f"{label}, single token", color, 6.0 * i - 9))
+            sequence.append(dots(name, "in_company", f"{label}, {SEQUENCE} tokens", "ab"[i // 2], 6.0 * i - 3))
+    sequence.append(lab.ChartLine("theory, single token", theory(1.0), "h", dashed=True))
+    return [
+        lab.Chart("Gradient norm at the first block", "blocks", "first / last", single, log_y=True),
+        lab.Chart("The same with norms", "blocks", "first / last", sequence, y_from_zero=True),
+    ]
+
+
+EXPERIMENT = lab.Experiment(variants, measure, questions, charts)

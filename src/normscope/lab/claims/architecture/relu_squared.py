@@ -1,0 +1,98 @@
+"""ReLU² is better than ReLU and as good as GELU and SwiGLU, at equal parameters, by steps and by time."""
+
+import statistics
+import time
+
+from normscope.data.batches import Batches
+from normscope.lab import toolkit as lab
+from normscope.lab.trials.text import SMALL_GPT, build_gpt, train_text, training_config
+from normscope.lab.trials.text_sources import load_text
+from normscope.training.trainer import Trainer
+
+REFERENCE = "relu2"
+OTHERS = {"relu": "ReLU", "gelu": "GELU", "swiglu": "SwiGLU"}
+MARGINS = {"relu": 0.0, "gelu": lab.TEXT_MARGIN, "swiglu": lab.TEXT_MARGIN}
+EQUAL = ("steps", "time")
+TIMED_STEPS = 30
+"""Timed steps of each of two models."""
+
+
+def variants(budget: lab.Budget) -> lab.Variants:
+    def settings(activation: str, equal: str) -> lab.Settings:
+        model = {**SMALL_GPT["model"], "activation": activation}  # a gated MLP has 2/3 of the hidden units by default
+        return {**SMALL_GPT, "model": model, "steps": budget.pick(quick=230, full=3000), "equal": equal}
+
+    return {
+        REFERENCE: settings(REFERENCE, "steps"),  # its time is the budget of the others
+        **{f"{other}, equal {equal}": settings(other, equal) for equal in EQUAL for other in OTHERS},
+    }
+
+
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    shared = {f"{other}, equal time": f"{other}, equal steps" for other in OTHERS}
+    return lab.LRTuning((3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3), shared=shared)
+
+
+def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
+    """Train for a number of steps, or for as many as fit into the reference's time for that number."""
+    if settings["equal"] == "steps":
+        return train_text(settings, seed)
+    slower = relative_time(settings, seed)
+    return {**train_text({**settings, "steps": round(settings["steps"] / slower)}, seed), "relative_time": slower}
+
+
+def relative_time(settings: lab.Settings, seed: int) -> float:
+    """The time of a step relative to the reference's; both alternate, so that other load slows both."""
+    reference = {**settings, "model": {**settings["model"], "activation": REFERENCE}}
+    own, other = _trainer(settings, seed), _trainer(reference, seed)
+    ratios = []
+    for turn in range(TIMED_STEPS):
+        if turn % 2:  # alternate which goes first
+            against = _seconds(other)
+            ratios.append(_seconds(own) / against)
+        else:
+            ratios.append(_seconds(own) / _seconds(other))
+    # Consecutive steps see the machine in the same state, and the median ignores the few during which it changes.
+    return statistics.median(ratios)
+
+
+def _seconds(trainer: Trainer) -> float:
+    start = time.process_time()  # CPU time, so that waiting for other processes does not count
+    trainer.step()
+    return time.process_time() - start
+
+
+def _trainer(settings: lab.Settings, seed: int) -> Trainer:
+    text = load_text(settings["text"])
+    model = build_gpt(settings, text, seed)
+    config = training_config({**settings, "lr": 1e-4}, TIMED_STEPS, seed)  # small enough to stay finite
+    return Trainer(model, config, Batches(text.train, model.config.context, settings["batch"], seed))
+
+
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def excess(other: str, equal: str) -> lab.Question:
+        where = "below" if other == "relu" else f"at most {lab.TEXT_MARGIN} nats above"
+        text = f"at equal {equal} ReLU²'s loss is {where} {OTHERS[other]}'s"
+        return lab.difference(text, REFERENCE, f"{other}, equal {equal}", threshold=MARGINS[other], side="below")
+
+    return [excess(other, equal) for equal in EQUAL for other in OTHERS]
+
+
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    others, unit = list(OTHERS.values()), "nats per byte"
+    names = ["ReLU²", *others]
+    lines = {f"equal {equal}": [f"{other}, equal {equal}" for other in OTHERS] for equal in EQUAL}
+    pairs = {label: [(REFERENCE, variant) for variant in variants] for label, variants in lines.items()}
+    every = {label: [REFERENCE, *variants] for label, variants in lines.items()}
+    times = [runs.values(f"{other}, equal time", "relative_time") for other in OTHERS]
+    title, thresholds = "ReLU²'s loss minus the other's, paired by seed", ("threshold", list(MARGINS.values()))
+    return [
+        lab.differences(title, "other", unit, runs, "loss", pairs, others, questions, category_lines=thresholds),
+        lab.categories("Loss on held-out text", "activation", unit, runs, "loss", every, names),
+        lab.interval_categories(
+            "Time per step", "activation", "ratio", {"measured": [[], *times]}, names, reference_lines=[("ReLU²", 1.0)]
+        ),
+    ]
+
+
+EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning, equal="parameters")

@@ -1,0 +1,45 @@
+"""RMSNorm is as good as LayerNorm in a GPT, whatever the activation."""
+
+from normscope.lab import toolkit as lab
+from normscope.lab.trials.text import SMALL_GPT, train_text
+
+ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
+NORMS = ("layer", "rms")
+
+
+def variants(budget: lab.Budget) -> lab.Variants:
+    return {
+        f"{norm} {activation}": {
+            **SMALL_GPT,
+            "model": {**SMALL_GPT["model"], "norm": norm, "activation": activation},
+            "steps": budget.pick(quick=170, full=2000),
+        }
+        for activation in ACTIVATIONS
+        for norm in NORMS
+    }
+
+
+def tuning(budget: lab.Budget) -> lab.LRTuning:
+    return lab.LRTuning((3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3))
+
+
+def questions(budget: lab.Budget) -> list[lab.Question]:
+    def excess(activation: str) -> lab.Question:
+        text = f"with {activation} RMSNorm's loss is at most {lab.TEXT_MARGIN} nats above LayerNorm's"
+        return lab.difference(text, f"rms {activation}", f"layer {activation}", threshold=lab.TEXT_MARGIN, side="below")
+
+    return [excess(activation) for activation in ACTIVATIONS]
+
+
+def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
+    axes = "activation", "nats per byte"
+    pairs = {"difference": [(f"rms {activation}", f"layer {activation}") for activation in ACTIVATIONS]}
+    lines = {norm: [f"{norm} {activation}" for activation in ACTIVATIONS] for norm in NORMS}
+    title, margin = "RMSNorm's loss minus LayerNorm's, paired by seed", [("the margin", lab.TEXT_MARGIN)]
+    return [
+        lab.differences(title, *axes, runs, "loss", pairs, ACTIVATIONS, questions, reference_lines=margin),
+        lab.categories("Loss on held-out text", *axes, runs, "loss", lines, ACTIVATIONS),
+    ]
+
+
+EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

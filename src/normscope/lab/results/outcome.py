@@ -1,0 +1,134 @@
+"""The result of a claim's study: the metrics of every run, and the verdict, as one JSON file."""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from normscope._version import __version__
+from normscope.errors import FileError
+from normscope.lab.budget import Budget
+from normscope.lab.claim import Claim, Settings
+from normscope.lab.results.variant_runs import VariantRuns
+from normscope.lab.results.verdict import Answer, Question, Verdict
+from normscope.lab.running.code_version import versions
+from normscope.lab.running.tuning import tuned_variants
+from normscope.lab.trials.text_sources import STORIES
+from normscope.storage.files import make_folder, with_checksum, write_atomically
+from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_checksummed_json
+
+VERSION = 2
+"""Version of the file format."""
+DEFAULT_FOLDER = Path("lab")
+"""Default of --out."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict and its evidence.
+
+    Args:
+        claim: name of the claim.
+        verdict: on the whole claim.
+        answers: one per question.
+        runs: all metrics.
+        settings: of each variant, with its tuned learning rate.
+        tuned: loss of each variant by learning rate, from tuning.
+        budget: of the run.
+        seconds: CPU time of one core.
+        rule: the decision rule, as it was before the run.
+        normscope, torch: versions.
+    """
+
+    claim: str
+    verdict: Verdict
+    answers: tuple[Answer, ...]
+    runs: VariantRuns
+    settings: Mapping[str, Settings]
+    tuned: Mapping[str, Mapping[float, float]]
+    budget: Budget
+    seconds: float
+    rule: str
+    normscope: str = __version__
+    torch: str = dataclasses.field(default_factory=lambda: versions()["torch"])
+
+
+def out_option(folder: str | Path) -> str:
+    """Return the --out option for a folder, empty for the default.
+
+    >>> out_option("lab"), out_option("my lab")
+    ('', " --out 'my lab'")
+    """
+    return "" if Path(folder) == DEFAULT_FOLDER else f" --out {shlex.quote(str(folder))}"
+
+
+def outcome_path(folder: str | Path, claim: str) -> Path:
+    return Path(folder) / "claims" / f"{claim}.json"
+
+
+def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
+    path = outcome_path(folder, outcome.claim)
+    make_folder(path.parent)
+    content = {"version": VERSION, **dataclasses.asdict(outcome)}
+    content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # JSON keys are strings
+    write_atomically(path, json.dumps(with_checksum(_finite(content)), indent=1) + "\n")
+    return path
+
+
+def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
+    """Load the outcome of a claim; None if there is none."""
+    path, fix = outcome_path(folder, claim), f"normscope lab run {claim}{out_option(folder)}"
+    if not path.exists():
+        return None
+    content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
+    if content.pop("version", None) != VERSION or content.get("claim") != claim:
+        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}")
+    try:
+        content["tuned"] = {name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()}
+        for answer in content["answers"]:
+            answer["interval"] = {name: float(value) for name, value in answer["interval"].items()}
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}") from None
+    return convert(content, Outcome, name=str(path), fix=fix)
+
+
+def is_outdated(outcome: Outcome, claim: Claim) -> bool:
+    """Whether the claim has changed since the run: its rule, questions, variants or learning rates."""
+    if outcome.rule != claim.rule:
+        return True
+    experiment = claim.experiment
+    tuning = experiment.tuning(outcome.budget) if experiment.tuning else None
+    variants = experiment.variants(outcome.budget)
+    setting = tuning.setting if tuning else None
+    tried = {name: list(tuning.lrs) for name in tuned_variants(list(variants), tuning)} if tuning else {}
+    asked = (_asked(experiment.questions(outcome.budget)), _compared(variants, setting), tried)
+    was_tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
+    return asked != (_asked(outcome.answers), _compared(outcome.settings, setting), was_tried)
+
+
+def _asked(questions: Sequence[Question | Answer]) -> list[tuple[Any, ...]]:
+    return [(one.text, one.threshold, one.side, one.unit, one.every_seed) for one in questions]
+
+
+def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:
+    """Settings as JSON values, without what depends on the run: the tuned learning rate and the text."""
+    texts = {name: {"text": STORIES} if "text" in settings else {} for name, settings in variants.items()}
+    own = {
+        name: {key: value for key, value in {**settings, **texts[name]}.items() if key != setting}
+        for name, settings in variants.items()
+    }
+    return json.loads(json.dumps(own))
+
+
+def _finite(value: Any) -> Any:
+    """Write infinities as strings, which float() reads: JSON has none. Intervals from one seed have them."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value

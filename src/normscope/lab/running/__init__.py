@@ -1,0 +1,1 @@
+"""Runs trials in parallel: keys and cache, workers, scheduler, tuning, time estimates; `run_claims` uses all of it."""

@@ -1,0 +1,50 @@
+"""Charts of differences: their bars are those that decide."""
+
+import math
+
+import pytest
+
+from normscope.lab.budget import get_budget
+from normscope.lab.catalog import all_claims
+from normscope.lab.charts import OF_EACH, differences
+from normscope.lab.claim import Claim
+from normscope.lab.report.describe import ClaimReport
+from normscope.lab.results.outcome import load_outcome
+from tests.lab.made import made_outcome, made_runs, questions
+from tests.lab.test_claims import RESULTS
+
+PAIR = {"difference": [("rms", "layer")]}
+
+
+def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
+    asked = questions(get_budget("quick"))
+    chance = [question for question in asked if not question.every_seed]
+    (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], lambda budget: asked).lines
+    (twice,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], lambda budget: [*asked, *chance]).lines
+    assert alone.interval_label == "95% interval of each difference, as used for the verdict"
+    assert twice.interval_label == "97.5% interval of each difference, as used for the verdict"
+    decided = made_outcome().answers[0].interval  # of two, as `made_outcome` has it
+    assert twice.interval[0][1:] == pytest.approx((decided.low, decided.high))
+    assert alone.interval[0][1] > twice.interval[0][1]
+
+
+@pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
+def test_claims_draw_the_intervals_of_their_answers(claim: Claim) -> None:
+    """Whatever is drawn as used for the verdict is among the answers, and every bar says what it is."""
+    outcome = load_outcome(RESULTS, claim.name)
+    assert outcome is not None
+    for chart in ClaimReport(claim, outcome).charts:
+        for line in chart.lines:
+            assert not line.interval or line.interval_label, chart.title
+            if line.interval and "as used for the verdict" in line.interval_label:
+                widths = {answer.interval.width for answer in outcome.answers}
+                for _, low, high in line.interval:
+                    assert any(math.isclose(high - low, width) for width in widths), chart.title
+
+
+def test_there_are_both_kinds_of_bars() -> None:
+    """Or the test above would look at nothing."""
+    found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
+    said = {line.interval_label for one in found for chart in ClaimReport(*one).charts for line in chart.lines}
+    assert OF_EACH in said
+    assert any("as used for the verdict" in words for words in said)

@@ -1,0 +1,218 @@
+"""Studies run side by side, go on where they were, and do not fall with each other."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normscope.errors import ConfigError, FileError
+from normscope.lab.running.code_version import code_digest
+from normscope.lab.running.scheduler import Study, StudyObserver, TrialScheduler
+from normscope.lab.running.store import Store
+from normscope.lab.running.trial import LabTrial, TrialResult, run_trial
+from normscope.lab.running.workers import Workers
+from normscope.runs.lock import locked
+from tests.lab.workers import Here, Silent
+
+MEASURE = "normscope.lab.claims.initialization.variance_by_depth:measure"
+
+
+def schedule_in(folder: Path, workers: Workers, watch: StudyObserver | None = None) -> TrialScheduler[list[float]]:
+    return TrialScheduler(Store(folder), workers, watch or Silent())
+
+
+def trial(seed: int, alone: bool = False, **settings: Any) -> LabTrial:
+    return LabTrial(MEASURE, {"gain": 1.0, "layers": 2, "samples": 8, **settings}, seed, alone)
+
+
+def one_after_the_other(*batches: Sequence[LabTrial]) -> Study[list[float]]:
+    """Asks for each batch after the one before; gives all worst figures."""
+    found = []
+    for batch in batches:
+        found += [float(done.metrics["worst"]) for done in (yield batch)]
+    return found
+
+
+def test_every_study_is_given_what_it_asked_for_in_its_order(tmp_path: Path) -> None:
+    schedule = schedule_in(tmp_path, Here())
+    seeds = [5, 3, 9, 1]
+    found = schedule.run({"all": one_after_the_other([trial(s) for s in seeds]), "none": one_after_the_other([])})
+    expected = [Here().start(trial(seed)).result().metrics["worst"] for seed in seeds]
+    assert found == {"all": expected, "none": []}
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    def studies() -> dict[str, Study[list[float]]]:
+        return {"a": one_after_the_other([trial(0), trial(1)], [trial(2)]), "b": one_after_the_other([trial(3)])}
+
+    broken = Here(count=1, stop_after=2)
+    with pytest.raises(KeyboardInterrupt):
+        schedule_in(tmp_path, broken).run(studies())
+    rest, watch = Here(), Silent()
+    found = schedule_in(tmp_path, rest, watch).run(studies())
+    assert {t.seed for t in broken.started}.isdisjoint({t.seed for t in rest.started})
+    assert len(broken.started) + len(rest.started) == 4
+    assert found == schedule_in(tmp_path / "new", Here()).run(studies())
+    assert sum(cached for _, cached in watch.trials) == 2
+
+
+def test_a_study_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    def refused() -> Study[list[float]]:
+        yield [trial(7)]
+        raise ConfigError("not equal")
+
+    watch = Silent()
+    schedule = schedule_in(tmp_path, Here(), watch)
+    bad = one_after_the_other([trial(0, layers=0), trial(1)])  # a stack of no layers cannot be measured
+    found = schedule.run({"bad": bad, "refused": refused(), "good": one_after_the_other([trial(2)])})
+    assert list(found) == ["good"]
+    assert set(schedule.errors) == {"bad", "refused"}
+    assert watch.studies["good"] is None
+    assert str(watch.studies["refused"]) == "not equal"
+
+
+def test_what_a_trial_raises_says_which_trial_it_was(tmp_path: Path) -> None:
+    schedule = schedule_in(tmp_path, Here())
+    schedule.run({"bad": one_after_the_other([trial(4, samples=0)])})
+    error = schedule.errors["bad"]
+    said = "\n".join([str(error), *getattr(error, "__notes__", [])])
+    assert f"seed 4 of {MEASURE}" in said
+    assert '"samples": 0' in said
+
+
+@pytest.mark.parametrize("error", [ConfigError("too wide\nfix: 64"), KeyError("depth"), OSError(28, "full")])
+def test_an_error_keeps_its_kind_and_its_words(tmp_path: Path, error: Exception) -> None:
+    class Raises(Here):
+        def start(self, trial: LabTrial) -> "Future[TrialResult]":
+            future: Future[TrialResult] = Future()
+            future.set_exception(error)
+            return future
+
+    words = str(error)
+    schedule = schedule_in(tmp_path, Raises())
+    schedule.run({"bad": one_after_the_other([trial(4)])})
+    assert schedule.errors["bad"] is error
+    assert str(error).startswith(words)
+    assert "seed 4 of" in "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def test_figures_of_edited_code_fail_their_study_and_no_other(tmp_path: Path) -> None:
+    class Edited(Here):
+        def start(self, trial: LabTrial) -> "Future[TrialResult]":
+            future: Future[TrialResult] = super().start(trial)
+            if trial.seed == 1:
+                future, done = Future(), future.result()
+                future.set_result(TrialResult(done.metrics, done.seconds, "of an edited file"))
+            return future
+
+    schedule = schedule_in(tmp_path, Edited())
+    found = schedule.run({"edited": one_after_the_other([trial(0), trial(1)]), "good": one_after_the_other([trial(2)])})
+    assert list(found) == ["good"]
+    assert "other code" in str(schedule.errors["edited"])
+    assert Store(tmp_path).load(trial(1)) is None
+    assert Store(tmp_path).load(trial(0)) is not None
+
+
+def test_nobody_else_works_in_the_folder_meanwhile(tmp_path: Path) -> None:
+    schedule = schedule_in(tmp_path, Here())
+
+    def inside() -> Study[list[float]]:
+        with pytest.raises(FileError, match=r"another process is using .*\nfix: wait"):
+            schedule_in(tmp_path, Here()).run({"too": one_after_the_other([trial(1)])})
+        yield [trial(0)]
+        return [1.0]
+
+    assert schedule.run({"first": inside()}) == {"first": [1.0]}
+    with locked(tmp_path), pytest.raises(FileError, match="another process"):
+        schedule_in(tmp_path, Here()).run({"again": one_after_the_other([trial(0)])})
+    assert list(schedule_in(tmp_path, Here()).run({"later": one_after_the_other([trial(0)])})) == ["later"]
+
+
+class Slow:
+    """Workers whose trials end when asked for, so that what runs at once can be seen."""
+
+    count = 3
+
+    def __init__(self) -> None:
+        self.running: list[tuple[LabTrial, Future[TrialResult]]] = []
+        self.together: list[set[int]] = []
+        self.alone: list[int] = []
+
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
+        future: Future[TrialResult] = Future()
+        self.running = [(t, f) for t, f in self.running if not f.done()] + [(trial, future)]
+        self.together.append({t.seed for t, _ in self.running})
+        if trial.alone:
+            self.alone.append(trial.seed)
+        # The first that was started ends as soon as all hands are full, or nothing else could start.
+        if len(self.running) == self.count or trial.alone or trial.seed == 3:
+            for _, waiting in self.running:
+                waiting.set_result(TrialResult({"worst": 0.0}, 1.0, code_digest(trial.module)))
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_measures_time_runs_when_nothing_else_does(tmp_path: Path) -> None:
+    workers = Slow()
+    alone = one_after_the_other([trial(seed, alone=True) for seed in (10, 11)])
+    side_by_side = one_after_the_other([trial(seed) for seed in range(4)])
+    schedule_in(tmp_path, workers).run({"alone": alone, "many": side_by_side})
+    assert workers.alone == [10, 11]
+    assert max(map(len, workers.together)) == 3
+    assert all(len(seeds) == 1 for seeds in workers.together if seeds & {10, 11})
+
+
+class Mortal(Here):
+    """Two at once, who are lost together when one of them is killed, as the processes of a pool are.
+
+    Args:
+        kills: how often the process that runs a seed is killed.
+    """
+
+    def __init__(self, kills: dict[int, int]) -> None:
+        super().__init__(count=2)
+        self.kills = kills
+        self.together: list[list[int]] = []
+        self._running: list[tuple[LabTrial, Future[TrialResult]]] = []
+
+    def start(self, trial: LabTrial) -> "Future[TrialResult]":
+        once_more = trial in self.started
+        self.started.append(trial)
+        self._running.append((trial, Future()))
+        future = self._running[-1][1]
+        if once_more or len(self._running) == self.count:
+            self._end()
+        return future
+
+    def _end(self) -> None:
+        running, self._running = self._running, []
+        self.together.append([trial.seed for trial, _ in running])
+        killed = any(self.kills.get(trial.seed, 0) for trial, _ in running)
+        for trial, future in running:
+            self.kills[trial.seed] = max(0, self.kills.get(trial.seed, 0) - 1)
+            if killed:
+                future.set_exception(BrokenProcessPool("a process was killed"))
+            else:
+                future.set_result(run_trial(trial))
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_what_lost_its_process_is_run_once_more_by_itself(tmp_path: Path, kills: int) -> None:
+    workers = Mortal({0: kills})
+    schedule = schedule_in(tmp_path, workers)
+    found = schedule.run(
+        {
+            "deadly": one_after_the_other([trial(0)]),
+            "innocent": one_after_the_other([trial(seed) for seed in (1, 2, 3)]),
+        }
+    )
+    assert workers.together == [[0, 1], [2, 3], [0], [1]]
+    assert list(found) == (["deadly", "innocent"] if kills == 1 else ["innocent"])
+    if kills == 2:
+        assert f"seed 0 of {MEASURE}" in str(schedule.errors["deadly"])
+        assert "memory" in str(schedule.errors["deadly"])
