@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from normscope.lab.budget import Budget
-from normscope.lab.report.commands import commands
 from normscope.lab.report.markdown import lab_markdown
+from normscope.lab.report.overview import commands
 from tests.lab.made import made_claim, made_outcome
 
 LAB = Path("lab")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from normscope.errors import FileError
-from normscope.lab.report.caveats import caveats
 from normscope.lab.report.describe import (
     OUTDATED,
     WITHDRAWN,
@@ -20,6 +19,7 @@ from normscope.lab.report.describe import (
     notices,
 )
 from normscope.lab.report.markdown import lab_markdown
+from normscope.lab.report.overview import caveats
 from normscope.lab.report.page import lab_page
 from normscope.lab.report.terminal import format_claims, format_outcomes
 from normscope.lab.results.outcome import Outcome

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from markupsafe import Markup
+
 from normscope.lab.charts import OF_EACH
 from normscope.lab.claim import Claim
 from normscope.lab.results.outcome import Outcome, is_outdated
@@ -16,7 +18,7 @@ from normscope.lab.running.tuning import best_lr_at_edge
 from normscope.lab.trials.text_sources import STORIES
 from normscope.render.axis_scale import tick_label
 from normscope.render.chart import Chart
-from normscope.render.formatting import format_number
+from normscope.render.formatting import format_number, pluralize
 from normscope.render.html_page import html_text
 
 Status = Verdict | Literal["withdrawn"]
@@ -59,6 +61,24 @@ class ClaimReport:
     def verdict(self) -> str:
         """The status and, unless it is withdrawn, how many parts hold."""
         return WITHDRAWN if self.claim.withdrawn else f"{self.outcome.verdict}, {self.parts}"
+
+    @property
+    def headline(self) -> str:
+        """The status in words."""
+        return WITHDRAWN if self.claim.withdrawn else self.status
+
+    @cached_property
+    def deciding(self) -> Answer:
+        return deciding_answer(self.outcome)
+
+    @property
+    def facts(self) -> str:
+        """Kind, budget, seeds, text, number of variants, time and version of torch."""
+        outcome, text = self.outcome, describe_text(self.outcome)
+        facts = [self.claim.kind, f"{outcome.budget.name} budget", format_seeds(outcome)]
+        facts += [f"trained on {text}"] if text else []
+        facts += [pluralize(len(outcome.runs.variants), "variant"), f"{format_number(outcome.seconds)} s of one core"]
+        return ", ".join([*facts, f"torch {outcome.torch}"])
 
     @property
     def reason_withdrawn(self) -> str:
@@ -124,13 +144,13 @@ def notices(outcome: Outcome) -> list[str]:
     return found
 
 
-def prose_html(text: str) -> str:
+def prose_html(text: str) -> Markup:
     """Convert text to HTML, with code in backticks.
 
     >>> prose_html("a < b, as `norm` does")
-    'a &lt; b, as <code>norm</code> does'
+    Markup('a &lt; b, as <code>norm</code> does')
     """
-    return re.sub("`([^`]+)`", r"<code>\1</code>", html_text(text))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", html_text(text)))
 
 
 def format_interval(interval: Interval, unit: str = "", label: str = "") -> str:

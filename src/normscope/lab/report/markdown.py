@@ -5,13 +5,10 @@ from pathlib import Path
 
 from normscope.lab.catalog import all_claims
 from normscope.lab.claim import Claim
-from normscope.lab.report.caveats import caveats
-from normscope.lab.report.commands import commands
 from normscope.lab.report.describe import (
     OUTDATED,
     WITHDRAWN,
     ClaimReport,
-    deciding_answer,
     describe_text,
     format_answer,
     format_effect,
@@ -19,7 +16,7 @@ from normscope.lab.report.describe import (
     format_threshold,
     notices,
 )
-from normscope.lab.report.method import METHOD
+from normscope.lab.report.overview import METHOD, caveats, commands
 from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, out_option
 from normscope.render.chart_svg_file import chart_file
 
@@ -66,7 +63,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _row(report: ClaimReport) -> Sequence[str]:
-    claim, answer = report.claim, deciding_answer(report.outcome)
+    claim, answer = report.claim, report.deciding
     link = f"[{claim.statement}](#{claim.number}-{claim.name})"
     verdict = f"{report.mark} {report.verdict}{f' ({OUTDATED})' if report.outdated else ''}"
     return str(claim.number), link, verdict, report.reason_withdrawn or f"{answer.text}: {format_answer(answer)}"

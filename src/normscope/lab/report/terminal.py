@@ -9,7 +9,6 @@ from normscope.lab.report.describe import (
     BUILT_IN,
     OUTDATED,
     ClaimReport,
-    deciding_answer,
     describe_text,
     format_answer,
     notices,
@@ -59,7 +58,7 @@ def format_outcomes(found: Sequence[tuple[Claim, Outcome | Exception]]) -> str:
 
 def _summary(report: ClaimReport) -> list[str]:
     claim, outcome = report.claim, report.outcome
-    decisive, text = deciding_answer(outcome), describe_text(outcome)
+    decisive, text = report.deciding, describe_text(outcome)
     parts = "" if len(outcome.answers) == 1 else f"{report.parts}; "
     texts = [f"{parts}{decisive.text}", format_answer(decisive)]
     if claim.withdrawn:
