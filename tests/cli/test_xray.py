@@ -150,7 +150,7 @@ def test_an_x_ray_that_cannot_begin_says_why(
     def fail(*_: object) -> None:
         raise RuntimeError("no room for hooks")
 
-    monkeypatch.setattr("normscope.diagnostics.collect.modules.ModuleHooks.start", fail)
+    monkeypatch.setattr("normscope.tracing.tracer.Tracer.watch_modules", fail)
     with pytest.raises(RuntimeError, match="no room for hooks"):
         entered(["xray", "mine.py:good"], capsys)
 

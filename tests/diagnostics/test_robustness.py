@@ -15,8 +15,8 @@ from torch._subclasses import FakeTensorMode
 
 import normscope
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
-from normscope.diagnostics.collect.functions import FunctionTracer
-from normscope.diagnostics.collect.modules import ModuleHooks
+from normscope.diagnostics.collect.functions import FunctionObserver
+from normscope.diagnostics.collect.modules import XrayObserver
 from tests.diagnostics.networks import mlp
 
 WEIGHT = torch.randn(4, 3, 2, 2)
@@ -87,11 +87,11 @@ def test_weights_of_eight_bits_and_of_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("place", "method"),
     [
-        (ModuleHooks, "_count"),
-        (ModuleHooks, "_take_inputs"),
-        (ModuleHooks, "_take_outputs"),
-        (FunctionTracer, "_find_join"),
-        (FunctionTracer, "_observe"),
+        (XrayObserver, "_count"),
+        (XrayObserver, "_take_inputs"),
+        (XrayObserver, "_take_outputs"),
+        (FunctionObserver, "_find_join"),
+        (FunctionObserver, "_observe"),
     ],
 )
 def test_an_error_of_the_x_rays_own_is_told_and_not_raised(

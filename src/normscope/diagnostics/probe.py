@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.diagnostics.collect.functions import FunctionTracer
-from normscope.diagnostics.collect.modules import COMPILED, ModuleHooks
+from normscope.diagnostics.collect.modules import COMPILED, XrayObserver
 from normscope.diagnostics.collect.norms import compare_running_stats
 from normscope.diagnostics.collect.parameters import ParameterTracker
 from normscope.diagnostics.collect.session import XraySession
@@ -22,6 +21,7 @@ from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import save_record
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
+from normscope.tracing.tracer import Tracer
 
 
 class Xray:
@@ -52,10 +52,12 @@ class Xray:
                 f"fix: with xray(model): ..., and call the model inside the block"
             )
         self._model, self._label, self._submodules = model, label, submodules
-        self._session = XraySession()
-        self._modules = ModuleHooks(_unwrap(model, self._session), self._session)
-        self._unregistered = UnregisteredParameters(_unwrap(model, self._session))
-        self._parameters = ParameterTracker(_unwrap(model, self._session), self._session, self._unregistered)
+        self._session = session = XraySession()
+        inner = _unwrap(model, session)
+        self._unregistered = UnregisteredParameters(inner)
+        self._observer = XrayObserver(inner, session, self._unregistered)
+        self._tracer = Tracer(inner, self._observer)
+        self._parameters = ParameterTracker(inner, session, self._unregistered)
         self._stack: ExitStack | None = None
         self._record: XrayRecord | None = None
 
@@ -70,11 +72,16 @@ class Xray:
                 if _is_compiled(self._model):
                     self._session.notice(COMPILED)
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            self._modules.start(self._submodules)
+            stack.enter_context(self._tracer)
+            modules = list(self._tracer.names) if self._submodules else [self._tracer.model]
+            hookable = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+            if len(hookable) < len(modules):
+                self._session.notice("scripted and traced modules take no hooks and were not recorded")
+            self._tracer.watch_modules(hookable)
             self._parameters.start()
             if self._submodules:
-                stack.enter_context(FunctionTracer(self._session, self._unregistered))
-            self._session.is_active = True
+                self._tracer.watch_functions()
+            self._session.start()
             self._stack = stack.pop_all()
         return self
 
@@ -90,7 +97,6 @@ class Xray:
 
     def _stop(self) -> None:
         self._session.stop()
-        self._modules.stop()
         self._parameters.stop()
 
     @property
@@ -126,10 +132,10 @@ class Xray:
             )
 
     def _finish(self) -> XrayRecord:
-        session, names, batches = self._session, self._modules.names, self._modules.batches
+        session, batches = self._session, self._observer.batches
         if batches and not session.batches:
             session.notice("only parts of the model were called: the part with the fewest calls counts the batches")
-        by_name = {name: module for module, name in names.items()}
+        by_name = {name: module for module, name in self._tracer.names.items()}
         finished = []
         for name, accumulator in list(session.accumulators.items()):
             if accumulator.is_function:
@@ -141,7 +147,7 @@ class Xray:
             finished.append(accumulator.finish(batches, parameters))
             finished += [session.accumulators[own].finish(batches, ()) for own in session.functions.get(name, [])]
         return XrayRecord(
-            model=type(_unwrap(self._model, session)).__name__,
+            model=type(self._tracer.model).__name__,
             modules=tuple(finished),
             batches=batches,
             backward_passes=self._parameters.backward_passes,

@@ -1,10 +1,8 @@
 """Install hooks and remove them again. Copying or saving a hooked model does not take the hooks along."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
-
-from torch import nn
 
 
 def noop(*_: Any) -> None:
@@ -36,9 +34,10 @@ class Hook:
 class HookHandles:
     """Handles of installed hooks. Handles of tensors that no longer exist are dropped.
 
-    >>> layer = nn.Linear(2, 2)
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 2)
     >>> with HookHandles() as handles:
-    ...     handles.add_module_hooks([layer], noop, noop)
+    ...     handles.add(layer.register_forward_hook(Hook(noop)))
     ...     len(layer._forward_hooks)
     1
     >>> len(layer._forward_hooks)
@@ -54,23 +53,6 @@ class HookHandles:
         if len(self._handles) > self._max_handles:
             self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
             self._max_handles = max(1024, 2 * len(self._handles))
-
-    def add_module_hooks(
-        self,
-        modules: Iterable[nn.Module],
-        before: Callable[..., None],
-        after: Callable[..., None],
-        *,
-        prepend: bool = False,
-    ) -> None:
-        """Call `before(module, args, kwargs)` and `after(module, args, kwargs, output)` around each forward call.
-
-        `after` also runs when the call raises. With `prepend`, `before` runs before all other pre-hooks.
-        """
-        before, after = Hook(before), Hook(after)
-        for module in modules:
-            self.add(module.register_forward_pre_hook(before, with_kwargs=True, prepend=prepend))
-            self.add(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
     def remove(self) -> None:
         for handle in self._handles:

@@ -1,11 +1,11 @@
 """Follow tensors through a running model: what each one was computed from, by torch function."""
 
-import weakref
 from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
 from normscope.tracing.function_kinds import Role
+from normscope.tracing.tensor_table import TensorTable
 
 _MAX_OPS = 1 << 14
 """Older ops are forgotten, so that a long run does not fill the memory."""
@@ -24,30 +24,29 @@ class TensorLineage:
     """
 
     def __init__(self) -> None:
-        self._ids: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}  # with the version of the tensor
+        self._ids = TensorTable[int](lambda tensor: 0 if tensor.is_inference() else tensor._version)
         self._ops: dict[int, tuple[list[int], Role]] = {}
-        self._next_id = 0
+        self._last_id = 0
 
     def id_of(self, tensor: Tensor) -> int:
         """Return the id of a tensor. A tensor that was changed in place has a new id."""
-        known = self._known(tensor)
-        return self._assign(tensor, self._new_id()) if known is None else known
+        known = self._ids.get(tensor)
+        return self._new_id(tensor) if known is None else known
 
     def is_known(self, tensor: Tensor) -> bool:
-        return self._known(tensor) is not None
+        return self._ids.get(tensor) is not None
 
     def record(self, inputs: Iterable[int], outputs: Iterable[Tensor], role: Role) -> None:
         """Record that a function computed the outputs from the inputs."""
-        inputs = list(inputs)
+        op = (list(inputs), role)
         for tensor in outputs:
-            new_id = self._assign(tensor, self._new_id())
-            self._ops[new_id] = (inputs, role)
+            self._ops[self._new_id(tensor)] = op
         while len(self._ops) > _MAX_OPS:
             del self._ops[next(iter(self._ops))]
 
     def alias(self, tensor: Tensor, tensor_id: int) -> None:
         """Give a tensor the id of another one with the same values."""
-        self._assign(tensor, tensor_id)
+        self._ids.put(tensor, tensor_id)
 
     def inputs_of(self, tensor: int) -> Sequence[int]:
         """Return the ids of the tensors that a tensor was computed from; empty if unknown."""
@@ -61,19 +60,6 @@ class TensorLineage:
         self._ids.clear()
         self._ops.clear()
 
-    def _known(self, tensor: Tensor) -> int | None:
-        entry = self._ids.get(id(tensor))
-        return entry[2] if entry is not None and entry[0]() is tensor and entry[1] == _version(tensor) else None
-
-    def _new_id(self) -> int:
-        self._next_id += 1
-        return self._next_id
-
-    def _assign(self, tensor: Tensor, tensor_id: int) -> int:
-        key, ids = id(tensor), self._ids
-        ids[key] = (weakref.ref(tensor, lambda _: ids.pop(key, None)), _version(tensor), tensor_id)
-        return tensor_id
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+    def _new_id(self, tensor: Tensor) -> int:
+        self._last_id += 1
+        return self._ids.put(tensor, self._last_id)

@@ -1,4 +1,4 @@
-"""Trace one forward pass of a model: hooks record its module calls, a torch function mode records its functions.
+"""Trace one forward pass of a model: record its module calls, its torch functions, and the origin of each tensor.
 
 The pass runs on fake tensors, which have a shape but no values, so tracing a large model costs no memory and no time.
 A model whose control flow depends on values (`if x.max() > 0`) runs on real tensors instead.
@@ -8,25 +8,25 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
-from torch.utils.weak import WeakIdKeyDictionary
 
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY, decomposed, function_name
-from normscope.tracing.hooks import HookHandles
+from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY
 from normscope.tracing.module_kinds import head_count
 from normscope.tracing.nested_tensors import outermost_tensors, tensors_in
 from normscope.tracing.preserve_state import preserve_module_state, preserve_plain_tensors
-from normscope.tracing.trace import ModelTrace, ModuleCall, Op, Shape, TensorRef
+from normscope.tracing.tensor_table import TensorTable
+from normscope.tracing.trace import ModelTrace, ModuleCall, Op, TensorRef
+from normscope.tracing.tracer import FunctionCall, TraceObserver, Tracer
 
 _IN_PLACE = ("setitem", "copy", "add", "mul", "div", "sub", "fill", "zero")
 
@@ -101,14 +101,14 @@ def _run(
             stack.enter_context(fake_mode)
         recorder = TraceRecorder(model, parameters)
         recorder.register_inputs(args, kwargs)
-        handles = stack.enter_context(HookHandles())
-        handles.add_module_hooks(model.modules(), recorder.enter_module, recorder.leave_module, prepend=True)
-        stack.enter_context(recorder)
+        tracer = stack.enter_context(Tracer(model, recorder))
+        tracer.watch_modules(prepend=True)
+        tracer.watch_functions()
         result = torch.func.functional_call(model, {**parameters, **buffers}, args, kwargs)
     return recorder.trace(result)
 
 
-class TraceRecorder(TorchFunctionMode):
+class TraceRecorder(TraceObserver):
     """Record every torch function with the module call it belongs to.
 
     Args:
@@ -117,20 +117,17 @@ class TraceRecorder(TorchFunctionMode):
     """
 
     def __init__(self, model: nn.Module, parameters: Mapping[str, Tensor]) -> None:
-        super().__init__()
         self._model = model
         self._parameter_sizes = {name: parameter.numel() for name, parameter in parameters.items()}
-        self._origins: Any = WeakIdKeyDictionary()  # the origin of every tensor that is alive
-        self._names = {id(module): name for name, module in model.named_modules()}
+        self._origins = TensorTable[TensorRef]()
         parameter_names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._parameters_of = {
-            id(module): frozenset(parameter_names[id(parameter)] for parameter in module.parameters())
+            module: frozenset(parameter_names[id(parameter)] for parameter in module.parameters())
             for module in model.modules()
         }
         for name, parameter in parameters.items():
-            self._origins[parameter] = TensorRef(tuple(parameter.shape), parameter=name)
+            self._origins.put(parameter, TensorRef(tuple(parameter.shape), parameter=name))
         self._calls: list[ModuleCall] = []
-        self._call_stack: list[int] = []
         self._ops: list[Op] = []
         self._inputs: list[TensorRef] = []
 
@@ -141,59 +138,46 @@ class TraceRecorder(TorchFunctionMode):
         names = [known[i] if i < len(known) else f"input {i + 1}" for i in range(len(positional))]
         for name, tensor in (*zip(names, positional, strict=True), *named):
             ref = TensorRef(tuple(tensor.shape), argument=name)
-            self._origins[tensor] = ref
+            self._origins.put(tensor, ref)
             self._inputs.append(ref)
 
-    def enter_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def enter_module(self, module: nn.Module, name: str | None, args: Any, kwargs: Any, frames: Sequence[int]) -> int:
+        """Return the index of the call as its frame."""
         call = ModuleCall(
             index=len(self._calls),
-            path=self._names.get(id(module), ""),
+            path=name or "",
             class_name=type(module).__name__,
-            parent=self._call_stack[-1] if self._call_stack else None,
-            is_leaf=bool(self._call_stack) and not any(True for _ in module.children()),
-            parameters=self._parameters_of.get(id(module), frozenset()),
+            parent=frames[-1] if frames else None,
+            is_leaf=bool(frames) and not any(True for _ in module.children()),
+            parameters=self._parameters_of.get(module, frozenset()),
             extra_repr=module.extra_repr(),
             heads=head_count(module),
         )
         self._calls.append(call)
-        self._call_stack.append(call.index)
+        return call.index
 
-    def leave_module(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._call_stack.pop()
+    def decompose(self, function: Any) -> Callable[..., Any] | None:
+        """Show also what the activations of normscope are made of."""
+        return _reference_activation if function is activate else super().decompose(function)
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is activate:  # one of ours, which has a reference implementation
-            with self:
-                return REFERENCE_ACTIVATIONS[args[0]](*(tensor for tensor in args[1:] if tensor is not None))
-        composite = decomposed(func)
-        if composite is not None:
-            with self:
-                return composite(*args, **kwargs)
-        tensors = list(tensors_in((args, kwargs)))
+    def call_function(self, call: FunctionCall) -> Any:
+        tensors = list(tensors_in((call.args, call.kwargs)))
         before = [(self._ref(tensor), tensor._version) for tensor in tensors]
-        result = func(*args, **kwargs)
-        if not self._call_stack:  # before the model's own call
+        result = call.run()
+        if not call.frames:  # before the model's own call
             return result
         changed = [tensor for tensor, (_, version) in zip(tensors, before, strict=True) if tensor._version != version]
         # A returned input was not computed: contiguous() of a contiguous tensor, dropout in eval mode.
         made = [tensor for tensor in tensors_in(result) if not any(tensor is other for other in tensors)]
         if made or changed:
-            self._record_op(function_name(func), args, kwargs, [ref for ref, _ in before], [*made, *changed])
+            self._record_op(call, [ref for ref, _ in before], [*made, *changed])
         return result
 
     def _ref(self, tensor: Tensor) -> TensorRef:
-        origin = self._origins.get(tensor)
-        shape: Shape = tuple(tensor.shape)
-        if origin is None:
-            return TensorRef(shape)
-        return TensorRef(shape, origin.op, origin.argument, origin.parameter)
+        return replace(self._origins.get(tensor) or TensorRef(()), shape=tuple(tensor.shape))
 
-    def _record_op(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[TensorRef], outputs: list[Tensor]
-    ) -> None:
+    def _record_op(self, call: FunctionCall, inputs: list[TensorRef], outputs: list[Tensor]) -> None:
+        name, args, kwargs = call.name, call.args, call.kwargs
         if name in SHAPE_ONLY:
             inputs = []
         mask = kwargs.get("attn_mask", args[3] if name in ATTENTION_FUNCTIONS and len(args) > 3 else None)
@@ -205,7 +189,7 @@ class TraceRecorder(TorchFunctionMode):
             function=_effective_name(name, kwargs),
             inputs=tuple(inputs),
             shape=tuple(outputs[0].shape),
-            call=self._call_stack[-1],
+            call=call.frames[-1],
             scalar_args=tuple(float(a) if is_number(a) else None for a in args[:5]),
             is_causal=bool(kwargs.get("is_causal", kwargs.get("causal", False))),
             window=kwargs.get("window"),
@@ -213,10 +197,10 @@ class TraceRecorder(TorchFunctionMode):
         )
         self._ops.append(op)
         for tensor in outputs:
-            self._origins[tensor] = TensorRef(tuple(tensor.shape), op=op.index)
+            self._origins.put(tensor, TensorRef(tuple(tensor.shape), op=op.index))
             base = tensor._base
             if base is not None and name in _IN_PLACE:  # written to through a view
-                self._origins[base] = TensorRef(tuple(base.shape), op=op.index)
+                self._origins.put(base, TensorRef(tuple(base.shape), op=op.index))
 
     def trace(self, result: Any) -> ModelTrace:
         """Return the trace of a pass with this result. Its outermost tensors are the outputs."""
@@ -233,6 +217,10 @@ class TraceRecorder(TorchFunctionMode):
             tuple(self._ref(tensor) for tensor in outputs),
             self._parameter_sizes,
         )
+
+
+def _reference_activation(name: str, *tensors: Tensor | None) -> Tensor:
+    return REFERENCE_ACTIVATIONS[name](*(tensor for tensor in tensors if tensor is not None))
 
 
 def _effective_name(name: str, kwargs: Mapping[str, Any]) -> str:

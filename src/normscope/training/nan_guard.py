@@ -1,7 +1,6 @@
 """Find the origin of a NaN or Inf: the first module whose output is not finite although its input is."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +22,8 @@ from normscope.runtime.precision import Precision, choose_precision
 from normscope.runtime.rng import rng_state, set_rng_state
 from normscope.storage.json_files import StrictStruct
 from normscope.storage.safe_folder import SafeFolder
+from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.tracer import TraceObserver, Tracer
 from normscope.training.running_statistics import restore_statistics, running_statistics
 
 
@@ -78,7 +79,13 @@ def find_nonfinite(
 
 
 def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFiniteOrigin | None:
-    with _watch(model) as origins:
+    watched = [module for name, module in model.named_modules() if name and not isinstance(module, nn.ModuleList)]
+    observer = _NonFiniteObserver()
+    origins = observer.origins
+    with Tracer(model, observer) as tracer:
+        tracer.watch_modules(watched)
+        # Token ids have no gradient; that of the embedding's weight is checked below.
+        tracer.watch_backward([module for module in watched if not isinstance(module, nn.Embedding)])
         loss = model.loss(inputs, targets)
         if not origins and not _finite(loss):
             return NonFiniteOrigin("the loss", "forward", _nan_or_inf(loss))
@@ -92,30 +99,27 @@ def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFini
     return None
 
 
-@contextmanager
-def _watch(model: nn.Module) -> Iterator[list[NonFiniteOrigin]]:
-    origins: list[NonFiniteOrigin] = []
+class _NonFiniteObserver(TraceObserver):
+    """Find modules whose output or gradient is not finite although what they were given is."""
 
-    def forward(name: str, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if not all(map(_finite, _tensors(outputs))) and all(map(_finite, _tensors(inputs))):
-            origins.append(NonFiniteOrigin(name, "forward", _nan_or_inf(*_tensors(outputs))))
+    def __init__(self) -> None:
+        self.origins: list[NonFiniteOrigin] = []
 
-    def backward(name: str, module: nn.Module, grad_inputs: Any, grad_outputs: Any) -> None:
-        own = [weight.grad for weight in module.parameters(recurse=False) if weight.grad is not None]
-        if not all(map(_finite, [*_tensors(grad_inputs), *own])) and all(map(_finite, _tensors(grad_outputs))):
-            origins.append(NonFiniteOrigin(name, "backward", _nan_or_inf(*_tensors(grad_inputs), *own)))
+    def enter_module(self, module: nn.Module, name: str | None, args: Any, kwargs: Any, frames: Any) -> Any:
+        return name, args
 
-    handles = []
-    for name, module in model.named_modules():
-        if name and not isinstance(module, nn.ModuleList):
-            handles.append(module.register_forward_hook(lambda *args, name=name: forward(name, *args)))
-            if not isinstance(module, nn.Embedding):  # token ids have no gradient; the table's is checked afterwards
-                handles.append(module.register_full_backward_hook(lambda *args, name=name: backward(name, *args)))
-    try:
-        yield origins
-    finally:
-        for handle in handles:
-            handle.remove()
+    def exit_module(self, frame: Any, output: Any) -> None:
+        name, inputs = frame
+        self._check(name, "forward", inputs, output)
+
+    def exit_backward(self, name: str, module: nn.Module, grad_inputs: Any, grad_outputs: Any) -> None:
+        own = [weight.grad for weight in module.parameters(recurse=False)]
+        self._check(name, "backward", grad_outputs, (grad_inputs, own))
+
+    def _check(self, name: str, when: Literal["forward", "backward"], given: Any, made: Any) -> None:
+        before, after = ([t for t in tensors_in(value) if t.is_floating_point()] for value in (given, made))
+        if all(map(_finite, before)) and not all(map(_finite, after)):
+            self.origins.append(NonFiniteOrigin(name, when, _nan_or_inf(*after)))
 
 
 class _BundleState(StrictStruct):
@@ -199,15 +203,6 @@ def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]
 
 def origin_to_json(origin: NonFiniteOrigin | None) -> dict[str, str] | None:
     return None if origin is None else asdict(origin)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    """All floating-point tensors in the inputs or outputs of a module."""
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in _tensors(part)]
-    return []
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -1,7 +1,8 @@
 """Accumulate the statistics of a module or function over calls and batches, and turn them into a `ModuleRecord`."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -145,39 +146,23 @@ class ModuleAccumulator:
         each = max(1, batches)
         count = 0 if self.output is None else self.output.count + self.output.non_finite
         calls_per_batch = -(-self.calls // each)
-        return record.ModuleRecord(
-            name=self.name,
-            kind=self.kind,
-            is_function=self.is_function,
-            order=self.order,
-            calls=self.calls,
-            alias_of=self.alias_of,
-            input_shapes=self.input_shapes,
-            output_shapes=self.output_shapes,
-            dtype=self.dtype,
-            training=self.training,
-            flops=None if self.uncounted else self.flops // each,
-            output_bytes=self.output_bytes // each,
-            input=tensor_stats(self.input),
-            output=tensor_stats(self.output),
-            gradient=tensor_stats(self.gradient),
-            saturated=None if self.saturated is None else self.saturated / max(1, count),
-            produced_non_finite=self.produced_non_finite,
-            produced_non_finite_gradient=self.produced_non_finite_gradient,
-            received_non_finite=self.received_non_finite,
-            only_negative_infinity=self.only_negative_infinity,
-            fed_by=tuple(self.fed_by),
-            units=None if self.units is None else self.units.finish(),
-            features=None if self.features is None else self.features.finish(),
-            norm=None if self.norm is None else self.norm.finish(),
-            attention=None if self.attention is None else self.attention.finish(),
-            joins=tuple(join.finish() for join in self.joins),
-            parameters=parameters,
-            rms_by_call=tuple(self.rms_by_call[:calls_per_batch]) if calls_per_batch > 1 else (),
-            fingerprint=self.fingerprint.finish(),
-            gradient_fingerprint=self.gradient_fingerprint.finish(),
-            input_fingerprint=self.input_fingerprint.finish(),
-        )
+        same = [item.name for item in fields(record.ModuleRecord) if hasattr(self, item.name)]
+        finished = {name: _finish(getattr(self, name)) for name in same} | {
+            "flops": None if self.uncounted else self.flops // each,
+            "output_bytes": self.output_bytes // each,
+            "saturated": None if self.saturated is None else self.saturated / max(1, count),
+            "rms_by_call": tuple(self.rms_by_call[:calls_per_batch]) if calls_per_batch > 1 else (),
+        }
+        return record.ModuleRecord(**finished, parameters=parameters)
+
+
+def _finish(value: Any) -> Any:
+    """Return an accumulated value as the record holds it."""
+    if isinstance(value, Moments):
+        return tensor_stats(value)
+    if isinstance(value, list | dict):
+        return tuple(map(_finish, value))
+    return value.finish() if hasattr(value, "finish") else value
 
 
 def tensor_stats(moments: Moments | None) -> record.TensorStats | None:

@@ -82,10 +82,10 @@ def add_queries(
     q: Tensor,
     k: Tensor,
     *,
-    mask: Tensor | None,
-    causal: bool,
-    window: int | None,
-    scale: float | None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
 ) -> None:
     """Add a sample of the queries, (b, h, s, e), with all keys, (b, kv heads, t, e)."""
     q, k = q.detach()[:_MAX_SEQUENCES], k.detach()[:_MAX_SEQUENCES]

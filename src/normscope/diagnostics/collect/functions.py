@@ -1,12 +1,11 @@
 """Record the torch functions that modules call: activations, residual additions, attention, losses, products."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, UnitsBySource, is_saturated
 from normscope.diagnostics.collect.attention import AttentionAccumulator, add_queries, add_softmax
@@ -18,18 +17,11 @@ from normscope.diagnostics.collect.tensors import is_measurable, shape_of
 from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.ops.activations import activate
 from normscope.ops.attention import attend
-from normscope.tracing.function_kinds import (
-    ACTIVATIONS,
-    BOUNDED_ACTIVATIONS,
-    DROPOUTS,
-    SAME_VALUES,
-    decomposed,
-    function_name,
-    role_of,
-)
+from normscope.tracing.function_kinds import ACTIVATIONS, BOUNDED_ACTIVATIONS, DROPOUTS, SAME_VALUES, role_of
 from normscope.tracing.module_kinds import activation_name, head_count, is_attention
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.projection_shortcuts import find_projection_shortcut
+from normscope.tracing.tracer import FunctionCall, TraceObserver
 
 _SDPA_ARGS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _SCALINGS = {"mul", "div"}
@@ -41,88 +33,71 @@ _DATA: Any = torch._C.TensorBase.data
 _Sides = tuple[TensorEntry, TensorEntry]
 
 
-class FunctionTracer(TorchFunctionMode):
-    """Observe every torch function called on a tensor, and normscope's own kernels."""
+class FunctionObserver(TraceObserver):
+    """Collect statistics of the torch functions called on tensors, and of normscope's own kernels."""
 
     def __init__(self, session: XraySession, unregistered: UnregisteredParameters) -> None:
-        super().__init__()
         self._session, self._unregistered = session, unregistered
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        session = self._session
-        if session.is_paused or session.is_skipping or in_backward():
-            return func(*args, **kwargs)
-        composite = decomposed(func)
-        if composite is not None:
-            with self:
-                return composite(*args, **kwargs)
-        name = function_name(func)
+    def is_recording(self, frames: Sequence[CallFrame]) -> bool:
+        is_recomputing = bool(frames) and frames[-1].skipped
+        return not (self._session.is_paused or is_recomputing or in_backward())
+
+    def call_function(self, call: FunctionCall) -> Any:
+        session, name, frames = self._session, call.name, call.frames
         where = f"`{name}()`"
-        inputs = session.guarded(where, self._lineage_inputs, args, kwargs) if session.stack else None
-        join = session.guarded(where, self._find_join, args) if name == "add" else None
-        is_scaling = session.stack and (name in _SCALINGS or name in DROPOUTS)
-        scaled_from = session.guarded(where, self._find_scaled, name, args) if is_scaling else None
-        result = func(*args, **kwargs)
-        if session.stack:
-            session.guarded(where, self._observe, func, name, args, kwargs, result, join, scaled_from)
+        inputs = session.guarded(where, self._lineage_inputs, call) if frames else None
+        join = session.guarded(where, self._find_join, call.args) if frames and name == "add" else None
+        is_scaling = frames and (name in _SCALINGS or name in DROPOUTS)
+        scaled_from = session.guarded(where, self._find_scaled, call) if is_scaling else None
+        result = call.run()
+        if frames:
+            session.guarded(where, self._observe, call, result, join, scaled_from)
             session.guarded(where, self._record_lineage, name, inputs or [], result)
         elif name == "cross_entropy":
-            session.guarded(where, record_loss, session, func, args, kwargs, result)
+            session.guarded(where, record_loss, session, call, result)
         elif name == "amp_update_scale":
-            session.guarded("a GradScaler", self._count_skipped_steps, args)
+            session.guarded("a GradScaler", self._count_skipped_steps, call.args)
         if name in PROBABILITY_FUNCTIONS or (name in PASS_THROUGH and session.probabilities):
-            module = session.stack[-1].accumulator.name if session.stack else None
-            session.guarded(where, session.probabilities.follow, name, args, result, module)
-        if getattr(func, "__self__", None) is _DATA:
-            session.guarded("`.data`", self._mark_for_remeasuring, args)
+            session.guarded(where, session.probabilities.follow, call, result)
+        if getattr(call.function, "__self__", None) is _DATA:
+            session.guarded("`.data`", self._mark_for_remeasuring, call.args)
         return result
 
-    def _observe(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        join: _Sides | None,
-        scaled_from: TensorEntry | None,
-    ) -> None:
-        frame = self._session.stack[-1]
-        self._count_flops(flops_of(name, args, kwargs, result))
-        self._unregistered.check_call(frame.accumulator.name, name, args, kwargs, self._session.registry)
+    def _observe(self, call: FunctionCall, result: Any, join: _Sides | None, scaled_from: TensorEntry | None) -> None:
+        frame, name, args, kwargs = call.frames[-1], call.name, call.args, call.kwargs
+        self._count_flops(call.frames, flops_of(name, args, kwargs, result))
+        self._unregistered.check_call(frame.accumulator.name, call, self._session.registry)
         if name in SAME_VALUES:
             self._share_entry(args, result)
         elif join is not None and isinstance(result, Tensor):
             self._record_join(frame, join, result)
         elif scaled_from is not None and isinstance(result, Tensor):
             self._pass_on(scaled_from, result)
-        elif func is activate:
+        elif call.function is activate:
             self._record_activation(frame, args[0], args[1:], result)
         elif name in ACTIVATIONS:
             if activation_name(frame.module) is None:
                 self._record_activation(frame, name, (*args, *kwargs.values()), result)
-        elif func is attend:
+        elif call.function is attend:
             q, k = args[:2]
-            causal, window = kwargs["causal"], kwargs["window"]
-            self._record_attention(frame, q.transpose(1, 2), k.transpose(1, 2), None, causal, window, None)
-            self._count_flops(4 * (q.numel() // q.shape[-1]) * k.shape[1] * q.shape[-1])
+            masks = {"causal": kwargs["causal"], "window": kwargs["window"]}
+            self._record_attention(frame, q.transpose(1, 2), k.transpose(1, 2), **masks)
+            self._count_flops(call.frames, 4 * (q.numel() // q.shape[-1]) * k.shape[1] * q.shape[-1])
         elif name == "scaled_dot_product_attention":
             named = dict(zip(_SDPA_ARGS, args, strict=False)) | kwargs
-            q, k, mask, causal = named["query"], named["key"], named.get("attn_mask"), bool(named.get("is_causal"))
-            self._record_attention(frame, q, k, mask, causal, None, named.get("scale"))
+            masks = {"mask": named.get("attn_mask"), "causal": bool(named.get("is_causal"))}
+            self._record_attention(frame, named["query"], named["key"], **masks, scale=named.get("scale"))
         elif name == "softmax" and isinstance(result, Tensor):
             self._record_softmax(frame, args, kwargs, result)
         elif name == "cross_entropy":
-            record_loss(self._session, func, args, kwargs, result)
+            record_loss(self._session, call, result)
 
-    def _count_flops(self, flops: int | None) -> None:
+    def _count_flops(self, frames: Sequence[CallFrame], flops: int | None) -> None:
         """Add to all running modules, each once even if it runs inside itself."""
         if flops == 0:
             return
-        for accumulator in {outer.accumulator.name: outer.accumulator for outer in self._session.stack}.values():
+        for accumulator in {outer.accumulator.name: outer.accumulator for outer in frames}.values():
             accumulator.flops += flops or 0
             accumulator.uncounted = accumulator.uncounted or flops is None
 
@@ -135,9 +110,9 @@ class FunctionTracer(TorchFunctionMode):
         if args and isinstance(args[0], Tensor) and is_measurable(args[0]):
             self._session.registry.of(args[0]).needs_remeasure = True
 
-    def _lineage_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    def _lineage_inputs(self, call: FunctionCall) -> list[int]:
         """Return the lineage ids of a function's inputs. The function may change them in place, so call it before."""
-        tensors = tensors_in((args, tuple(kwargs.values())), _MAX_ARG_DEPTH)
+        tensors = tensors_in((call.args, tuple(call.kwargs.values())), _MAX_ARG_DEPTH)
         return [self._session.lineage.id_of(tensor) for tensor in tensors if is_measurable(tensor)]
 
     def _record_lineage(self, name: str, inputs: list[int], result: Any) -> None:
@@ -152,13 +127,13 @@ class FunctionTracer(TorchFunctionMode):
         else:
             lineage.record(inputs, outputs, role)
 
-    def _find_scaled(self, name: str, args: tuple[Any, ...]) -> TensorEntry | None:
+    def _find_scaled(self, call: FunctionCall) -> TensorEntry | None:
         """Return the entry of a tensor that is multiplied by a factor, or of which some values are dropped.
 
         A factor has fewer elements than the tensor: one for all, or one for each feature or sequence. A tensor with as
         many elements is a gate.
         """
-        tensors = [x for x in args[: 1 if name in DROPOUTS else 2] if isinstance(x, Tensor)]
+        tensors = [x for x in call.args[: 1 if call.name in DROPOUTS else 2] if isinstance(x, Tensor)]
         large = max(tensors, key=Tensor.numel, default=None)
         if large is None or not is_measurable(large):
             return None
@@ -189,7 +164,7 @@ class FunctionTracer(TorchFunctionMode):
 
         The stream is the side that a module read before the other side was made, or a projection shortcut.
         """
-        if not self._session.stack or len(args) < 2:
+        if len(args) < 2:
             return None
         a, b = args[:2]
         if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a is b or a.shape != b.shape or a.dim() < 2:
@@ -273,22 +248,12 @@ class FunctionTracer(TorchFunctionMode):
             accumulator.dtype = str(result.dtype).removeprefix("torch.")
         accumulator.output_bytes += result.nbytes
 
-    def _record_attention(
-        self,
-        frame: CallFrame,
-        q: Tensor,
-        k: Tensor,
-        mask: Tensor | None,
-        causal: bool,
-        window: int | None,
-        scale: float | None,
-    ) -> None:
-        if not is_measurable(q) or not is_measurable(k):
-            return
-        accumulator = frame.accumulator
-        accumulator.attention = accumulator.attention or AttentionAccumulator()
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            add_queries(accumulator.attention, q, k, mask=mask, causal=causal, window=window, scale=scale)
+    def _record_attention(self, frame: CallFrame, q: Tensor, k: Tensor, **masks: Any) -> None:
+        if is_measurable(q) and is_measurable(k):
+            accumulator = frame.accumulator
+            accumulator.attention = accumulator.attention or AttentionAccumulator()
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                add_queries(accumulator.attention, q, k, **masks)
 
     def _record_softmax(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
         scores = args[0] if args else kwargs.get("input")

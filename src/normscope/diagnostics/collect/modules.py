@@ -1,80 +1,68 @@
-"""Record the inputs and outputs of every module with forward hooks."""
+"""Record the inputs and outputs of every module."""
 
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, add_units
-from normscope.diagnostics.collect.functions import measure_activation
+from normscope.diagnostics.collect.functions import FunctionObserver, measure_activation
 from normscope.diagnostics.collect.norms import add_norm, is_norm
 from normscope.diagnostics.collect.session import CallFrame, XraySession
 from normscope.diagnostics.collect.tensor_registry import in_backward
 from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of
+from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.tracing.function_kinds import Role
-from normscope.tracing.hooks import HookHandles
 from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear
 from normscope.tracing.nested_tensors import tensors_in
 
 COMPILED = "compiled code ran in eager mode during the x-ray"
 
 
-class ModuleHooks:
-    """Hooks on every module of a model, each once, under its first name."""
+class XrayObserver(FunctionObserver):
+    """Collect statistics of the inputs and outputs of every module, and of functions."""
 
-    def __init__(self, model: nn.Module, session: XraySession) -> None:
-        self._model, self._session = model, session
-        self.names: dict[nn.Module, str] = {}
+    def __init__(self, model: nn.Module, session: XraySession, unregistered: UnregisteredParameters) -> None:
+        super().__init__(session, unregistered)
+        self._model = model
+        names: dict[nn.Module, str] = {}
         for name, module in model.named_modules(remove_duplicate=False):
-            first = self.names.setdefault(module, name)
+            first = names.setdefault(module, name)
             alias_of = None if first == name else first
             session.accumulators[name] = ModuleAccumulator(name, describe_class(module), alias_of=alias_of)
-        self._handles = HookHandles()
         self._finite_weights: dict[nn.Module, bool] = {}
         self._outermost_calls: dict[str, int] = {}
-        self._thread: int | None = None
-
-    def start(self, submodules: bool = True) -> None:
-        self._thread = threading.get_ident()
-        modules = list(self.names) if submodules else [self._model]
-        hookable = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
-        if len(hookable) < len(modules):
-            self._session.notice("scripted and traced modules take no hooks and were not recorded")
-        self._handles.add_module_hooks(hookable, self._before, self._after)
-
-    def stop(self) -> None:
-        self._handles.remove()
 
     @property
     def batches(self) -> int:
         """The number of forward passes. If the model itself is never called, the fewest calls of any of its parts."""
         return self._session.batches or min(self._outermost_calls.values(), default=0)
 
-    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def enter_module(
+        self, module: nn.Module, name: str | None, args: Any, kwargs: Any, frames: Sequence[CallFrame]
+    ) -> CallFrame | None:
         session = self._session
         if session.is_paused:
-            return
-        name = self.names.get(module)
+            return None
         if name is None:
             session.notice("calls of a copied module, which kept its hooks, were not recorded")
-            return
+            return None
         frame = CallFrame(module, session.accumulators[name], skipped=in_backward())
         if not frame.skipped:
-            session.guarded(f"the call of {type(module).__name__}", self._count, frame)
-        session.stack.append(frame)
-        if not frame.skipped:
-            where = f"the inputs of {type(module).__name__}"
+            kind = type(module).__name__
+            session.guarded(f"the call of {kind}", self._count, frame, frames)
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                session.guarded(where, self._take_inputs, module, frame, args, kwargs)
+                session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
+        return frame
 
-    def _count(self, frame: CallFrame) -> None:
+    def _count(self, frame: CallFrame, frames: Sequence[CallFrame]) -> None:
         session, accumulator, module = self._session, frame.accumulator, frame.module
-        if module is self._model and not any(outer.module is module for outer in session.stack):
+        if module is self._model and not any(outer.module is module for outer in frames):
             session.batches += 1
-            session.stack.clear()  # left by an error
-        elif not session.stack:
+        elif not frames:
             self._outermost_calls[accumulator.name] = self._outermost_calls.get(accumulator.name, 0) + 1
         if accumulator.order is None:
             accumulator.order, accumulator.training = session.next_order(), module.training
@@ -84,7 +72,7 @@ class ModuleHooks:
 
     def _add_notices(self, module: nn.Module) -> None:
         """Tell what cannot be recorded of a module, or differs from a run without the x-ray."""
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._session.thread:
             self._session.notice("the model was called in another thread, where functions cannot be recorded")
         if _in_compiled_code():
             self._session.notice(COMPILED)
@@ -95,13 +83,13 @@ class ModuleHooks:
                 f"outputs at padded positions may differ from a run without the x-ray"
             )
 
-    def _take_inputs(self, module: nn.Module, frame: CallFrame, args: Any, kwargs: Any) -> None:
+    def _take_inputs(self, frame: CallFrame, args: Any, kwargs: Any, is_outermost: bool) -> None:
         session, accumulator = self._session, frame.accumulator
         tensors = list(tensors_in((args, kwargs)))
         measurable = [tensor for tensor in tensors if is_measurable(tensor)]
         if not accumulator.input_shapes:
             accumulator.input_shapes = tuple(shape_of(tensor) for tensor in tensors)
-        if len(session.stack) == 1 and tensors and is_readable(tensors[0]):  # an input of the model
+        if is_outermost and tensors and is_readable(tensors[0]):  # an input of the model
             accumulator.input_fingerprint.add(tensors[0])
         moments = []
         for tensor in measurable:
@@ -115,11 +103,11 @@ class ModuleHooks:
                 frame.finite_inputs = frame.finite_inputs and is_mask and tensor is not measurable[0]
                 accumulator.received_non_finite = accumulator.received_non_finite or not is_mask
         if measurable:
-            self._take_main_input(module, frame, measurable[0])
+            self._take_main_input(frame, measurable[0])
             accumulator.add_input(moments[0])
 
-    def _take_main_input(self, module: nn.Module, frame: CallFrame, x: Tensor) -> None:
-        session, accumulator = self._session, frame.accumulator
+    def _take_main_input(self, frame: CallFrame, x: Tensor) -> None:
+        session, accumulator, module = self._session, frame.accumulator, frame.module
         entry = session.registry.of(x)
         frame.channels, frame.input_origin = entry.channels, entry.origin
         frame.input_lineage = session.lineage.id_of(x)
@@ -131,20 +119,16 @@ class ModuleHooks:
         elif is_linear(module) and x.dim() >= 2:
             accumulator.features = add_units(accumulator.features, x, -1 if axis is None else axis, None)
 
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def exit_module(self, frame: CallFrame, output: Any) -> None:
         session = self._session
-        if session.is_paused or not any(frame.module is module for frame in session.stack):
+        if session.is_paused:
             return
-        while session.stack[-1].module is not module:  # calls that ended with an error
-            session.stack.pop()
-        frame = session.stack.pop()
-        where = f"the outputs of {type(module).__name__}"
-        if frame.skipped:
-            if frame.accumulator.without_grad:
-                session.guarded(where, self._watch_recomputed, frame.accumulator, output)
-            return
-        with torch._C.DisableTorchFunction():
-            session.guarded(where, self._take_outputs, module, frame, output)
+        where = f"the outputs of {type(frame.module).__name__}"
+        if not frame.skipped:
+            with torch._C.DisableTorchFunction():
+                session.guarded(where, self._take_outputs, frame, output)
+        elif frame.accumulator.without_grad:
+            session.guarded(where, self._watch_recomputed, frame.accumulator, output)
 
     def _watch_recomputed(self, accumulator: ModuleAccumulator, output: Any) -> None:
         """A reentrant checkpoint computes the output first without gradients, then again with gradients."""
@@ -153,8 +137,8 @@ class ModuleHooks:
         if main is not None:
             self._session.watch_gradient(main, accumulator)
 
-    def _take_outputs(self, module: nn.Module, frame: CallFrame, output: Any) -> None:
-        session, accumulator = self._session, frame.accumulator
+    def _take_outputs(self, frame: CallFrame, output: Any) -> None:
+        session, accumulator, module = self._session, frame.accumulator, frame.module
         tensors = list(tensors_in(output))
         measurable = [tensor for tensor in tensors if is_measurable(tensor)]
         if not accumulator.output_shapes:
@@ -163,7 +147,7 @@ class ModuleHooks:
         main = _main_tensor(measurable)
         non_finite = []
         for tensor in measurable:
-            self._record_lineage(module, frame, tensor)
+            self._record_output_lineage(frame, tensor)
             entry = session.registry.of(tensor)
             if not entry.producers:  # otherwise the module passes on the output of a submodule
                 axis = _channels_axis(module, tensor)
@@ -184,16 +168,16 @@ class ModuleHooks:
                 accumulator.without_grad = not tensor.requires_grad
                 session.watch_gradient(tensor, accumulator)
         if non_finite:
-            self._take_non_finite(module, frame, non_finite)
+            self._take_non_finite(frame, non_finite)
 
-    def _record_lineage(self, module: nn.Module, frame: CallFrame, tensor: Tensor) -> None:
+    def _record_output_lineage(self, frame: CallFrame, tensor: Tensor) -> None:
         """Record the origin of a tensor that no torch function made: the output of a fused kernel."""
         lineage = self._session.lineage
         if frame.input_lineage is not None and not lineage.is_known(tensor):
-            role: Role = "pass" if is_norm(module) else "linear" if is_linear(module) else "nonlinear"
+            role: Role = "pass" if is_norm(frame.module) else "linear" if is_linear(frame.module) else "nonlinear"
             lineage.record([frame.input_lineage], [tensor], role)
 
-    def _take_non_finite(self, module: nn.Module, frame: CallFrame, outputs: list[Tensor]) -> None:
+    def _take_non_finite(self, frame: CallFrame, outputs: list[Tensor]) -> None:
         """Find out whether a module produced non-finite outputs itself. Passing on a mask of -inf does not count."""
         accumulator, is_mask = frame.accumulator, all(is_only_masked(tensor) for tensor in outputs)
         accumulator.only_negative_infinity = is_mask and (
@@ -202,7 +186,7 @@ class ModuleHooks:
         accumulator.has_non_finite = True
         if not frame.finite_inputs or (is_mask and frame.masked_inputs):
             return
-        if not self._is_from_submodule(accumulator) and self._has_finite_weights(module):
+        if not self._is_from_submodule(accumulator) and self._has_finite_weights(frame.module):
             accumulator.produced_non_finite = True
 
     def _is_from_submodule(self, accumulator: ModuleAccumulator) -> bool:

@@ -1,4 +1,4 @@
-"""State of a running x-ray, shared by the module hooks and the function tracer."""
+"""State of a running x-ray, shared by what observes modules, functions and parameters."""
 
 import math
 import threading
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
-from normscope.diagnostics.collect.losses import ProbabilityTracker
+from normscope.diagnostics.collect.losses import ProbabilityTable
 from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorRegistry
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.moments import Moments
@@ -46,13 +46,6 @@ class CallFrame:
     """Whether the call is a recomputation for a checkpoint, which is not counted."""
 
 
-class _CallStack(threading.local):
-    """The running calls of each thread."""
-
-    def __init__(self) -> None:
-        self.frames: list[CallFrame] = []
-
-
 class XraySession:
     """The state of an x-ray while it is active."""
 
@@ -62,22 +55,17 @@ class XraySession:
         self.registry = TensorRegistry()
         self.lineage = TensorLineage()
         self.losses: list[record.LossRecord] = []
-        self.probabilities = ProbabilityTracker()
+        self.probabilities = ProbabilityTable()
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
         self.is_active = False
+        self.thread: int | None = None
         self.found_non_finite_gradient = False
         self._order = 0
-        self._calls = _CallStack()
         self._lock = threading.RLock()
         self._reported_failures: set[tuple[str, type[Exception]]] = set()
         self._handles = HookHandles()
-
-    @property
-    def stack(self) -> list[CallFrame]:
-        """The running calls of this thread, the outermost first."""
-        return self._calls.frames
 
     def next_order(self) -> int:
         self._order += 1
@@ -102,10 +90,12 @@ class XraySession:
             self._reported_failures.add(kind)
             self.notice(f"could not measure {where}: {type(error).__name__}: {' '.join(str(error).split()):.200}")
 
+    def start(self) -> None:
+        self.is_active, self.thread = True, threading.get_ident()
+
     def stop(self) -> None:
         self.is_active = False
         self._handles.remove()
-        self._calls = _CallStack()
         self.registry.clear()
         self.lineage.clear()
         self.probabilities.clear()
@@ -119,10 +109,6 @@ class XraySession:
             self.notice("calls during torch.jit.trace were not recorded")
             return True
         return False
-
-    @property
-    def is_skipping(self) -> bool:
-        return bool(self.stack) and self.stack[-1].skipped
 
     def add_loss(self, value: float, classes: int, function: str | None = None, module: str | None = None) -> None:
         """Add a loss. `function` and `module` tell what computed probabilities that were passed as logits."""

@@ -1,6 +1,5 @@
 """Remember what is known about live tensors: their statistics, and which modules produced and consumed them."""
 
-import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from normscope.diagnostics.collect.tensors import is_measurable
 from normscope.ops.moments import Moments, compute_moments
+from normscope.tracing.tensor_table import TensorTable
 
 _SAMPLES = 4  # along each axis
 
@@ -55,30 +55,25 @@ class TensorEntry:
 
 
 class TensorRegistry:
-    """Entries of live tensors, by identity. It does not keep tensors alive."""
+    """Entries of live tensors. A tensor that was changed in place gets a new entry."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[Tensor], int, TensorEntry]] = {}  # with the version of the tensor
+        self._entries = TensorTable[TensorEntry](version_of)
         self._clock = 0
 
     def of(self, tensor: Tensor) -> TensorEntry:
         """Return the entry of a tensor: a new one if the tensor is new or was changed in place."""
-        known = self._entries.get(id(tensor))
-        if known is not None and known[0]() is tensor and known[1] == version_of(tensor):
-            return known[2]
-        return self.renew(tensor)
+        return self._entries.get(tensor) or self.renew(tensor)
 
     def renew(self, tensor: Tensor) -> TensorEntry:
         """Replace the entry of a tensor by a new one."""
         self._clock += 1
-        entry = TensorEntry(self._clock, channels=1 if tensor.dim() >= 4 else -1, needs_remeasure=tensor.is_inference())
-        self.share(tensor, entry)
-        return entry
+        channels = 1 if tensor.dim() >= 4 else -1
+        return self.share(tensor, TensorEntry(self._clock, channels=channels, needs_remeasure=tensor.is_inference()))
 
-    def share(self, tensor: Tensor, entry: TensorEntry) -> None:
+    def share(self, tensor: Tensor, entry: TensorEntry) -> TensorEntry:
         """Let a tensor share the entry of another one with the same values."""
-        key, entries = id(tensor), self._entries
-        entries[key] = (weakref.ref(tensor, lambda _: entries.pop(key, None)), version_of(tensor), entry)
+        return self._entries.put(tensor, entry)
 
     def moments(self, tensor: Tensor) -> Moments:
         entry = self.of(tensor)

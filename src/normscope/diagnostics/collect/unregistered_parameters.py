@@ -1,8 +1,6 @@
 """Find parameters that are used but not registered: of layers in a plain list, or created in forward."""
 
 import itertools
-import weakref
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +16,8 @@ from normscope.tracing.function_kinds import (
     TRANSPOSED_CONVOLUTIONS,
 )
 from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.tensor_table import TensorTable
+from normscope.tracing.tracer import FunctionCall
 
 _PRODUCTS = {"linear", "bilinear", "embedding", "embedding_bag", "einsum"}
 _PRODUCTS |= CONVOLUTIONS | TRANSPOSED_CONVOLUTIONS | MATMULS | ADDED_MATMULS | RECURRENT
@@ -43,15 +43,14 @@ class UnregisteredParameters:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._own = set(map(id, model.parameters()))
-        self._seen: dict[int, tuple[weakref.ref[Tensor], _Use]] = {}
+        self._seen = TensorTable[_Use]()
         self._found: dict[_Use, int] = {}
 
-    def check_call(
-        self, module: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], known: TensorRegistry
-    ) -> None:
+    def check_call(self, module: str, call: FunctionCall, known: TensorRegistry) -> None:
+        name, args = call.name, call.args
         if name not in _PRODUCTS or not torch.is_grad_enabled():
             return
-        for tensor in tensors_in((args, tuple(kwargs.values())), _MAX_DEPTH):
+        for tensor in tensors_in((args, tuple(call.kwargs.values())), _MAX_DEPTH):
             # Most tensors are no leaves, or belong to the model: check that first.
             if not (tensor.requires_grad and tensor.is_leaf) or id(tensor) in self._own or not is_measurable(tensor):
                 continue
@@ -68,18 +67,16 @@ class UnregisteredParameters:
         return any(tensor is own for own in itertools.chain(self._model.parameters(), self._model.buffers()))
 
     def _add(self, tensor: Tensor, use: _Use) -> None:
-        before = self._seen.get(id(tensor))
-        if before is None or before[0]() is not tensor:
-            self._seen[id(tensor)] = (weakref.ref(tensor), use)
+        if self._seen.get(tensor) is None:
+            self._seen.put(tensor, use)
             self._found[use] = self._found.get(use, 0) + 1
 
     def take_step(self, parameters: list[Tensor]) -> None:
         """Forget parameters that an optimizer steps."""
         for parameter in parameters:
-            before = self._seen.get(id(parameter))
-            if before is not None and before[0]() is parameter:
-                self._found[before[1]] -= 1
-                del self._seen[id(parameter)]
+            use = self._seen.get(parameter)
+            if use is not None and id(parameter) not in self._own:
+                self._found[use] -= 1
             self._own.add(id(parameter))
 
     def finish(self) -> tuple[record.UnregisteredParameter, ...]:
