@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normscope
-from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, FusedModuleBase
-from normscope.interop.fuse.row_norm import FusedRowNorm
+from normscope.interop.fuse.fused_forward import FORMULA_ATTRIBUTE, FusedForward
 from normscope.ops.kernel_mode import reference_kernels
 from tests.interop import foreign
 from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
@@ -52,7 +51,7 @@ def test_logits_and_all_gradients_are_the_same(name: str) -> None:
     assert (len(norms), report.skipped) == (MODELS[name][1], ())
     close(outcome(model), wanted)
     modules = [module for module in model.modules() if "Norm" in type(module).__name__]
-    assert all(isinstance(module, FusedRowNorm | normscope.Norm) for module in modules)
+    assert all(isinstance(module, FusedForward | normscope.Norm) for module in modules)
 
 
 @every_model
@@ -76,7 +75,7 @@ def test_the_state_dict_is_the_same_and_a_saved_model_is_theirs(name: str, tmp_p
     assert all(after[key] is before[key] for key in before)
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path).eval()
-    assert not any(isinstance(module, FusedModuleBase | normscope.Norm) for module in again.modules())
+    assert not any(isinstance(module, FusedForward | normscope.Norm) for module in again.modules())
     assert torch.equal(logits(again, TOKENS), wanted)
 
 
@@ -90,8 +89,8 @@ def test_copies_and_files_stay_fused(name: str) -> None:
     wanted = logits(model, TOKENS)
     for twin in (copy.deepcopy(model), torch.load(file, weights_only=False)):
         assert torch.equal(logits(twin, TOKENS), wanted)
-        kinds = [type(m) for m in twin.modules() if isinstance(m, FusedRowNorm)]
-        assert kinds == [type(m) for m in model.modules() if isinstance(m, FusedRowNorm)]
+        kinds = [type(m) for m in twin.modules() if isinstance(m, FusedForward)]
+        assert kinds == [type(m) for m in model.modules() if isinstance(m, FusedForward)]
         assert not {id(p) for p in twin.parameters()} & {id(p) for p in model.parameters()}
 
 
@@ -138,7 +137,7 @@ def test_after_a_change_of_type_it_goes_on() -> None:
     normscope.fuse(peer)
     fused = peer.to(torch.bfloat16)
     x = randn(3, 24, dtype=torch.float32)
-    assert getattr(fused, FORMULA_ATTRIBUTE).kinds == {torch.float32, torch.bfloat16, torch.float16}
+    assert getattr(fused, FORMULA_ATTRIBUTE).dtypes == {torch.float32, torch.bfloat16, torch.float16}
     for kind in (torch.bfloat16, torch.float32):  # of the parameters
         for dtype in (torch.bfloat16, torch.float32, torch.float64):  # of the input
             y, wanted = fused.to(kind)(x.to(dtype)), model.to(kind)(x.to(dtype))
@@ -235,6 +234,41 @@ def test_what_is_nearly_a_norm_is_left_with_the_reason(name: str) -> None:
     assert torch.equal(state, torch.get_rng_state())
     assert vars(norm) == before  # the calls were counted on a copy
     assert type(norm) is OtherNorm
+
+
+def clamped(limit: float, *, gain: bool = True, half_only: bool = False) -> Callable[[Any, Tensor], Any]:
+    def formula(module: Any, x: Tensor) -> Any:
+        y = foreign.rms(module, x) if gain else foreign.no_parameters(module, x)
+        return y if half_only and x.dtype != torch.float16 else y.clamp(-limit, limit)
+
+    return formula
+
+
+def clamped_unseen(module: Any, x: Tensor) -> Any:
+    """As a compiled operator would: no torch function tells of it."""
+    with torch._C.DisableTorchFunction():
+        return foreign.rms(module, x).clamp(-1e6, 1e6)
+
+
+@pytest.mark.parametrize("limit", [50.0, 1e3, 1e6, 1e20])
+@pytest.mark.parametrize("gain", [True, False])
+def test_a_norm_that_clamps_its_output_is_not_fused_at_any_limit(limit: float, gain: bool) -> None:
+    report = normscope.fuse(OtherNorm(clamped(limit, gain=gain), *["weight"] * gain))
+    assert report.fused == ()
+    assert report.skipped[0].reason == "it clamps its values"
+
+
+def test_clamps_in_half_precision_or_compiled_code_are_noticed() -> None:
+    for formula in (clamped(6e4, half_only=True), clamped_unseen):
+        report = normscope.fuse(OtherNorm(formula, "weight"))
+        assert [skipped.reason for skipped in report.skipped] == ["it clamps its values"]
+
+
+def test_a_variance_that_is_kept_from_below_zero_is_no_clamp_of_values() -> None:
+    def formula(module: Any, x: Tensor) -> Any:
+        return x * torch.rsqrt(foreign.mean_square(x).clamp(min=0) + 1e-5) * module.weight
+
+    assert normscope.fuse(OtherNorm(formula, "weight")).skipped == ()
 
 
 def test_a_list_that_a_norm_keeps_is_not_added_to() -> None:

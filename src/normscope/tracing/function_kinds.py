@@ -54,24 +54,18 @@ ACTIVATIONS = frozenset(
 )
 
 ELEMENTWISE = ACTIVATIONS | {
-    *(
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "square",
-        "pow",
-        "abs",
-        "neg",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-    ),
-    *("erf", "logsigmoid", "reciprocal", "sin", "cos", "mul", "div", "add", "sub", "rsub", "rdiv"),
+    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "pow", "abs", "neg", "clamp", "clamp_min"),
+    *("clamp_max", "erf", "logsigmoid", "reciprocal", "sin", "cos", "mul", "div", "add", "sub", "rsub", "rdiv"),
     *("masked_fill", "where"),
 }
+
+CLAMPS = frozenset(
+    [
+        *("clamp", "clamp_min", "clamp_max", "clip", "minimum", "maximum", "fmin", "fmax"),
+        *("where", "masked_fill", "hardtanh", "relu6"),
+    ]
+)
+"""Functions that may limit values."""
 
 MATMULS = frozenset({"matmul", "bmm", "mm", "mv"})
 ADDED_MATMULS = frozenset({"addmm", "baddbmm", "addbmm", "addmv"})
@@ -99,17 +93,12 @@ _PASS = SAME_VALUES | COPIES | DROPOUTS | NORMS | POOLS
 _NONLINEAR = ACTIVATIONS | ATTENTION_FUNCTIONS | RECURRENT | {"activate", "softmax", "glu"}
 
 _SYNONYMS = {
-    "true_divide": "div",
-    "divide": "div",
-    "truediv": "div",
-    "multiply": "mul",
+    **dict.fromkeys(("true_divide", "divide", "truediv"), "div"),
+    **dict.fromkeys(("multiply", "imul", "rmul"), "mul"),
+    **dict.fromkeys(("iadd", "radd"), "add"),
     "subtract": "sub",
     "negative": "neg",
     "absolute": "abs",
-    "iadd": "add",
-    "radd": "add",
-    "imul": "mul",
-    "rmul": "mul",
     "rmatmul": "matmul",
     **{f"{kind}_pool{n}d_with_indices": f"{kind}_pool{n}d" for kind in ("max", "adaptive_max") for n in (1, 2, 3)},
 }

@@ -1,4 +1,4 @@
-"""Measure norms: the axes they reduce over (found by a trial), eps relative to the input, running statistics."""
+"""Measure norms: the axes they reduce over (found by experiment), eps relative to the input, running statistics."""
 
 import math
 import statistics
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.collect.norm_trial import NormTrial, try_norm
 from normscope.diagnostics.record import NormStats
 from normscope.tracing.module_kinds import has_norm_name, weight_of
+from normscope.tracing.norm_reduction import NormReduction, probe_reduction
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
 _MAX_ROWS = 4096
@@ -22,7 +22,7 @@ class NormAccumulator:
     """The statistics of one norm."""
 
     eps: float | None
-    trial: NormTrial | None
+    reduction: NormReduction | None
     variances: list[float] = field(default_factory=list)
     reduction_sizes: list[int] = field(default_factory=list)
     """The number of values that share one statistic, for each call."""
@@ -35,19 +35,19 @@ class NormAccumulator:
     gain: tuple[float, float] | None = None
 
     def finish(self) -> NormStats:
-        trial = self.trial
+        reduction = self.reduction
         return NormStats(
             eps=self.eps,
             input_variance=statistics.median(self.variances) if self.variances else 0.0,
-            reduced_axes=None if trial is None else trial.reduced_axes,
-            removes_bias=None if trial is None else trial.removes_bias,
+            reduced_axes=None if reduction is None else reduction.reduced_axes,
+            removes_bias=None if reduction is None else reduction.removes_bias,
             reduction_size=statistics.median_low(self.reduction_sizes) if self.reduction_sizes else None,
             drift=self.drift,
             batches_tracked=self.batches_tracked,
             padding_fraction=self.padding,
             weight_mean=None if self.gain is None else self.gain[0],
             weight_std=None if self.gain is None else self.gain[1],
-            finite_for_zeros=None if trial is None else trial.finite_for_zeros,
+            finite_for_zeros=None if reduction is None else reduction.finite_for_zeros,
         )
 
 
@@ -88,14 +88,14 @@ def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, 
     """Add the input of a norm."""
     x = x.detach()
     if accumulator is None:
-        accumulator = NormAccumulator(eps_of(module, x), try_norm(module, x, channels))
-    axes = () if accumulator.trial is None else accumulator.trial.reduced_axes
+        accumulator = NormAccumulator(eps_of(module, x), probe_reduction(module, x, channels))
+    axes = () if accumulator.reduction is None else accumulator.reduction.reduced_axes
     if len(accumulator.variances) < _MAX_CALLS:
-        is_centered = accumulator.trial is not None and accumulator.trial.is_centered
+        is_centered = accumulator.reduction is not None and accumulator.reduction.is_centered
         accumulator.variances.append(
             _median_variance(x, axes, is_centered) if axes else float(x.float().square().mean())
         )
-        count = _reduction_size(accumulator.trial, module, x)
+        count = _reduction_size(accumulator.reduction, module, x)
         accumulator.reduction_sizes += [] if count is None else [count]
     if 0 in axes and x.dim() == 3:
         accumulator.padding = max(accumulator.padding, _padding_fraction(x, 1 if 1 not in axes else 2))
@@ -108,11 +108,11 @@ def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, 
     return accumulator
 
 
-def _reduction_size(trial: NormTrial | None, module: nn.Module, x: Tensor) -> int | None:
+def _reduction_size(reduction: NormReduction | None, module: nn.Module, x: Tensor) -> int | None:
     """Return the number of values that share one statistic; None if unknown."""
-    if trial is not None and trial.reduced_axes:
-        return math.prod(x.shape[axis] for axis in trial.reduced_axes)
-    if trial is not None and trial.is_constant:
+    if reduction is not None and reduction.reduced_axes:
+        return math.prod(x.shape[axis] for axis in reduction.reduced_axes)
+    if reduction is not None and reduction.is_constant:
         return 1
     if x.dim() and has_running_stats(module):
         return x.numel() // max(1, x.shape[1 if x.dim() > 1 else 0])
@@ -141,7 +141,7 @@ def _padding_fraction(x: Tensor, channels: int) -> float:
 
 
 def _add_batch_stats(accumulator: NormAccumulator, module: nn.Module, x: Tensor) -> None:
-    channels = _channels(accumulator.trial, x)
+    channels = _channels(accumulator.reduction, x)
     axes = [axis for axis in range(x.dim()) if axis != channels]
     mean, square = x.double().mean(axes), x.double().square().mean(axes)
     if accumulator.means is not None and accumulator.means.shape != mean.shape:
@@ -151,9 +151,9 @@ def _add_batch_stats(accumulator: NormAccumulator, module: nn.Module, x: Tensor)
     accumulator.batches += 1
 
 
-def _channels(trial: NormTrial | None, x: Tensor) -> int:
+def _channels(reduction: NormReduction | None, x: Tensor) -> int:
     """Return the axis that is not reduced over; the second if several are not."""
-    kept = [axis for axis in range(1, x.dim()) if trial is not None and axis not in trial.reduced_axes]
+    kept = [axis for axis in range(1, x.dim()) if reduction is not None and axis not in reduction.reduced_axes]
     return kept[0] if len(kept) == 1 else 1
 
 

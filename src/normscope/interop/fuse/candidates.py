@@ -1,28 +1,27 @@
 """Decide for each module: the change that fuses it, the reason why not, or None if it is not a norm."""
 
-from collections.abc import Hashable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from normscope.blocks.norm.norm import Norm
-from normscope.interop.fuse.activation import (
-    ActivationFormula,
-    FusedActivation,
-    activation_inputs,
-    recognize_activation,
-)
+from normscope.interop.fuse.activation import activation_inputs, recognize_activation
 from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.equivalence import first_difference
-from normscope.interop.fuse.fused_class import FORMULA_ATTRIBUTE, RANKS, FusedModuleBase, fused_class
-from normscope.interop.fuse.module_copies import own_attributes, random_input, randomized_copy
-from normscope.interop.fuse.recognize import NotANormError, UnknownNormError, probe_inputs, recognize_norm
-from normscope.interop.fuse.row_norm import FusedRowNorm, RowNormFormula
+from normscope.interop.fuse.fused_forward import FORMULA_ATTRIBUTE, RANKS, FusedFormula, FusedForward, fused_class
 from normscope.interop.fuse.torch_norms import TORCH_NORM_CLASSES, TORCH_NORMS, torch_change, torch_inputs
 from normscope.ops import kernel_mode
+from normscope.tracing.module_trials import own_attributes, random_input, randomized_copy
+from normscope.tracing.norm_formula import (
+    NormFormula,
+    NotANormError,
+    UnknownNormError,
+    probe_formula,
+    probe_inputs,
+)
 
 Reason = str
 Verdict = ClassChange | Reason | None
@@ -38,7 +37,7 @@ class CandidateFinder:
         self._known: dict[Hashable, Verdict] = {}
 
     def verdict(self, module: nn.Module) -> Verdict:
-        if isinstance(module, Norm | FusedModuleBase):
+        if isinstance(module, Norm | FusedForward):
             return None  # already fused
         if isinstance(module, torch.jit.ScriptModule):
             is_norm = "norm" in module.original_name.lower()
@@ -137,44 +136,45 @@ def _of_torch(module: nn.Module) -> ClassChange | Reason:
 
 
 def _of_others(module: nn.Module) -> ClassChange | Reason:
-    form = recognize_norm(module)
-    changes = {
-        kind: _row_change(module, replace(form, kinds=frozenset({kind}))) for kind in kernel_mode.SUPPORTED_DTYPES
-    }
-    differences = {kind: _difference(module, change, _row_inputs(form, kind), kind) for kind, change in changes.items()}
-    for kind in (torch.float32, _dtype(module)):
-        if differences[kind] is not None:
-            return f"not equivalent to {form} in {_name(kind)}: {differences[kind]}"
-    return _row_change(module, replace(form, kinds=_verified(differences)))
+    formula = probe_formula(module)
 
+    def inputs(dtype: torch.dtype) -> list[Tensor]:
+        """Inputs of every scale in float32; of scale 1 in half precision, where tiny ones underflow."""
+        width = formula.width or 20
+        if dtype == torch.float32:
+            return probe_inputs(formula.eps, width)
+        return [random_input((4, 3, 2, width)[-rank:], 1.0, dtype, seed=50 + rank) for rank in RANKS]
 
-def _row_inputs(form: RowNormFormula, kind: torch.dtype) -> list[Tensor]:
-    """Inputs of every scale in float32; of scale 1 in half precision, where tiny ones underflow."""
-    width = form.width or 20
-    usual = [random_input((4, 3, 2, width)[-rank:], 1.0, kind, seed=50 + rank) for rank in RANKS]
-    return probe_inputs(form.eps, width) if kind == torch.float32 else usual
-
-
-def _row_change(module: nn.Module, form: RowNormFormula) -> ClassChange:
-    return ClassChange(fused_class(FusedRowNorm, type(module)), str(form), attributes={FORMULA_ATTRIBUTE: form})
+    differences = _differences(module, formula, inputs)
+    for dtype in (torch.float32, _dtype(module)):
+        if differences[dtype] is not None:
+            return f"not equivalent to {formula} in {_name(dtype)}: {differences[dtype]}"
+    return _change(module, formula, _verified(differences))
 
 
 def _of_activations(module: nn.Module) -> ClassChange | None:
     """The change for a recognized activation, verified in float32; None for others, which are not reported."""
-    form = recognize_activation(module)
-    if form is None:
+    name = recognize_activation(module)
+    if name is None:
         return None
-    changes = {
-        kind: _activation_change(module, replace(form, kinds=frozenset({kind})))
-        for kind in kernel_mode.SUPPORTED_DTYPES
+    verified = _verified(_differences(module, name, activation_inputs))
+    return _change(module, name, verified) if torch.float32 in verified else None
+
+
+def _change(module: nn.Module, formula: NormFormula | str, dtypes: frozenset[torch.dtype]) -> ClassChange:
+    attributes = {FORMULA_ATTRIBUTE: FusedFormula(formula, dtypes)}
+    what: Literal["norm", "activation"] = "activation" if isinstance(formula, str) else "norm"
+    return ClassChange(fused_class(type(module)), str(formula), what, attributes)
+
+
+def _differences(
+    module: nn.Module, formula: NormFormula | str, inputs: Callable[[torch.dtype], list[Tensor]]
+) -> dict[torch.dtype, str | None]:
+    """The first difference between a module and its fused form in each dtype; None where there is none."""
+    return {
+        dtype: _difference(module, _change(module, formula, frozenset({dtype})), inputs(dtype), dtype)
+        for dtype in kernel_mode.SUPPORTED_DTYPES
     }
-    differences = {kind: _difference(module, change, activation_inputs(kind), kind) for kind, change in changes.items()}
-    verified = _verified(differences)
-    return _activation_change(module, replace(form, kinds=verified)) if torch.float32 in verified else None
-
-
-def _activation_change(module: nn.Module, form: ActivationFormula) -> ClassChange:
-    return ClassChange(fused_class(FusedActivation, type(module)), form.name, "activation", {FORMULA_ATTRIBUTE: form})
 
 
 def _verified(differences: dict[torch.dtype, str | None]) -> frozenset[torch.dtype]:

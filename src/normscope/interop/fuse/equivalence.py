@@ -1,21 +1,11 @@
 """Compare two modules: outputs, gradients and running statistics, in train and eval mode."""
 
-import warnings
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
-from normscope.interop.fuse.module_copies import random_input
-
-TOLERANCE_ULPS = {torch.float32: 32, torch.bfloat16: 8, torch.float16: 8}
-"""Tolerance in ulps of the dtype at the largest value.
-
-Measured on norms of torch and transformers with 3 to 4096 features: up to 10 ulps in float32 and up to 4 in half
-precision. With one or two features, cancellation can exceed it, and the norm is skipped. The smallest plausible
-difference in the math, a variance divided by d - 1 instead of d, is 400 ulps of float32 even for 10,000 features.
-"""
-
+from normscope.tracing.module_trials import allclose, call_forward, largest, random_input
 
 _INPUT = "input gradient"
 
@@ -49,16 +39,6 @@ def run_and_collect(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
     return seen | {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
-def call_forward(module: nn.Module, x: Tensor) -> Tensor:
-    """Call `forward` directly, without hooks and warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        y = module.forward(x)
-    if not isinstance(y, Tensor):
-        raise TypeError(f"forward returned {type(y).__name__}, not a tensor")
-    return y
-
-
 def _first_difference(x: Tensor, old: dict[str, Tensor], new: dict[str, Tensor]) -> str | None:
     if old.keys() != new.keys():
         return f"{' and '.join(sorted(old.keys() ^ new.keys()))} exists on one side only"
@@ -67,22 +47,7 @@ def _first_difference(x: Tensor, old: dict[str, Tensor], new: dict[str, Tensor])
         if found.dtype != wanted.dtype or found.shape != wanted.shape:
             return f"{name} differs in dtype or shape"
         # The input gradient is a sum of terms as large as y / x, which may cancel almost completely.
-        terms = _largest(old["output"]) / max(_largest(x), 1e-30) if name == _INPUT else 0.0
+        terms = largest(old["output"]) / max(largest(x), 1e-30) if name == _INPUT else 0.0
         if not allclose(found, wanted, terms):
             return f"{name} differs"
     return None
-
-
-def allclose(found: Tensor, wanted: Tensor, size: float = 0.0) -> bool:
-    """Whether two tensors agree to `TOLERANCE_ULPS` at the largest value, or at `size`; NaN equals NaN."""
-    roundings = TOLERANCE_ULPS.get(wanted.dtype)
-    if roundings is None:
-        return torch.equal(found, wanted)
-    spacing = torch.finfo(wanted.dtype).eps
-    allowed = roundings * spacing * max(_largest(wanted), size)
-    return bool(torch.isclose(found.double(), wanted.double(), rtol=0.0, atol=allowed, equal_nan=True).all())
-
-
-def _largest(values: Tensor) -> float:
-    finite = values[values.isfinite()].abs()
-    return float(finite.max()) if finite.numel() else 0.0

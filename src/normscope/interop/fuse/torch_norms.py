@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 import normscope.blocks.norm as ours
 from normscope.interop.fuse.change import ClassChange
-from normscope.interop.fuse.module_copies import random_input
+from normscope.tracing.module_trials import random_input
 
 TORCH_NORM_CLASSES: tuple[type[nn.Module], ...] = (
     nn.LayerNorm,

@@ -1,23 +1,29 @@
-"""Recognize which formula a module computes by running a copy of it; its name is ignored.
+"""Find out by experiment which formula a norm over the last axis computes, whatever its name and its code."""
 
-large inputs    eps is negligible: determine the statistic and the role of the parameters
-tiny inputs     eps dominates: measure it
-all scales      compare the formula with the module; an eps in another place shows here
-"""
-
+import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normscope.checks import is_number
-from normscope.interop.fuse.equivalence import allclose, call_forward
-from normscope.interop.fuse.module_copies import own_attributes, random_input, randomized_copy
-from normscope.interop.fuse.row_norm import RowNormFormula
+from normscope.ops.statistic import StatisticName
+from normscope.tracing.function_kinds import CLAMPS
+from normscope.tracing.module_trials import (
+    TOLERANCE_ULPS,
+    allclose,
+    call_forward,
+    own_attributes,
+    random_input,
+    randomized_copy,
+)
+from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.tracer import FunctionCall, TraceObserver, Tracer
 
-_HUGE, _LARGE, _TINY = 1e7, 1e3, 1e-8
+_ENORMOUS, _HUGE, _LARGE, _TINY = 1e30, 1e7, 1e3, 1e-8
 _WIDTHS = (16, 24)  # for modules without parameters, whose input width is unknown
 
 
@@ -29,20 +35,49 @@ class UnknownNormError(Exception):
     """The module resembles a norm, but matches no known formula."""
 
 
-def recognize_norm(module: nn.Module) -> RowNormFormula:
-    """Recognize a module without submodules and buffers, with at most a weight and a bias."""
+@dataclass(frozen=True)
+class NormFormula:
+    """The formula of a norm over the last axis, and the attributes that hold its parameters.
+
+    y = x / sqrt(mean of squares + eps) * (gain + offset) + bias, and the same after centering for "standardize".
+    """
+
+    statistic: StatisticName
+    gain: str | None = None
+    """Name of the weight parameter."""
+    bias: str | None = None
+    offset: float = 0.0
+    eps: float = 0.0
+    eps_name: str | None = None
+    """Attribute with eps, read at every call; None if eps is hard-coded."""
+    width: int | None = None
+    """Length of the last axis; None for any."""
+
+    def __str__(self) -> str:
+        gain = "" if self.gain is None else f", {self.gain}{f' + {self.offset:g}' * (self.offset != 0)}"
+        return f"{self.statistic}{gain}{'' if self.bias is None else f', {self.bias}'}, eps={self.eps:.6g}"
+
+
+def probe_formula(module: nn.Module) -> NormFormula:
+    """Recognize the formula of a module without submodules and buffers, with at most a weight and a bias.
+
+    large inputs    eps is negligible: determine the statistic and the role of the parameters
+    tiny inputs     eps dominates: measure it
+    all scales      compare the formula with the module; an eps in another place shows here
+    large weights   a clamp of the output shows here
+    """
     sizes = {parameter.numel() for parameter in module._parameters.values() if parameter is not None}
     if sizes:
-        return _recognize_width(module, sizes.pop())
+        return _formula_of_width(module, sizes.pop())
     try:
-        one, other = (replace(_recognize_width(module, width), width=None) for width in _WIDTHS)
+        one, other = (replace(_formula_of_width(module, width), width=None) for width in _WIDTHS)
         if one == other:
             return one
     except (NotANormError, UnknownNormError):
         raise
     except Exception as error:  # it may accept only the width in its attributes
         for width in _whole_numbers(module):
-            return _recognize_width(module, width)
+            return _formula_of_width(module, width)
         raise error from None
     raise UnknownNormError("its formula depends on the input width")
 
@@ -54,7 +89,7 @@ def _whole_numbers(module: nn.Module) -> Iterator[int]:
                 yield size
 
 
-def _recognize_width(module: nn.Module, width: int) -> RowNormFormula:
+def _formula_of_width(module: nn.Module, width: int) -> NormFormula:
     copied = randomized_copy(module)
     before = _state(copied)
     large = [random_input(shape, _LARGE, torch.float32, seed=2) for shape in _shapes(width)]
@@ -71,9 +106,41 @@ def _recognize_width(module: nn.Module, width: int) -> RowNormFormula:
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
     if not allclose(_result(copied, broken), _formula(broken, form, copied)):
         raise UnknownNormError("it makes numbers of what is not a number")
+    if _is_clamped(module, form, width):
+        raise UnknownNormError("it clamps its values")
     if _state(copied) != before:
         raise UnknownNormError("calling it changes its state")
     return form
+
+
+class _ClampObserver(TraceObserver):
+    """Notice functions that may limit the values of a tensor as large as the input; a limited variance is fine."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.found = size, False
+
+    def call_function(self, call: FunctionCall) -> Any:
+        result = call.run()
+        is_large = any(tensor.numel() >= self.size for tensor in tensors_in(result))
+        self.found = self.found or (call.name in CLAMPS and is_large)
+        return result
+
+
+def _is_clamped(module: nn.Module, form: NormFormula, width: int) -> bool:
+    """Whether an input or output is clamped, at any value: as its functions tell, or with weights that make it large.
+
+    Without a weight, an output is at most the square root of the width, and only the functions tell.
+    """
+    for dtype in TOLERANCE_ULPS:  # a clamp may be for half precision alone
+        observer = _ClampObserver(5 * width)
+        copied, x = randomized_copy(module, dtype), random_input((5, width), 1.0, dtype, seed=32)
+        with contextlib.suppress(Exception), torch.no_grad(), Tracer(copied, observer) as tracer:
+            tracer.watch_functions()
+            call_forward(copied, x)
+        if observer.found:
+            return True
+    enlarged, x = randomized_copy(module, gain=_ENORMOUS), random_input((5, width), 1.0, torch.float32, seed=32)
+    return not allclose(_result(enlarged, x), _formula(x, form, enlarged))
 
 
 def _shapes(width: int) -> tuple[tuple[int, ...], ...]:
@@ -81,12 +148,12 @@ def _shapes(width: int) -> tuple[tuple[int, ...], ...]:
 
 
 def probe_inputs(eps: float, width: int) -> list[Tensor]:
-    """Inputs of every size: where eps has no say, where it has a little, where it has all, and zero.
+    """Inputs of every scale: where eps is negligible, where it matters, where it dominates, and zero.
 
-    And huge ones, because a module may clamp what it is given to what float16 holds.
+    Huge ones are included because a module may clamp its input to the range of float16.
     """
-    turn = math.sqrt(eps) if eps > 0 else 1e-4
-    scales = (1.0, _LARGE, _HUGE, 1e-2, 3 * turn, turn, turn / 10, _TINY, 0.0)
+    small = math.sqrt(eps) if eps > 0 else 1e-4
+    scales = (1.0, _LARGE, _HUGE, 1e-2, 3 * small, small, small / 10, _TINY, 0.0)
     shapes = _shapes(width)
     return [
         random_input(shapes[i % len(shapes)], scale, torch.float32, seed=3 + i) for i, scale in enumerate(scales)
@@ -102,13 +169,13 @@ def _result(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _state(module: nn.Module) -> str:
-    """Everything that a call could change, as text: numbers of tensors in full."""
+    """Everything that a call could change, as text, including all values of parameters."""
     settings = {name: value for name, value in vars(module).items() if name not in ("_parameters", "training")}
     values = {name: None if p is None else p.tolist() for name, p in module._parameters.items()}
     return f"{settings}{values}"
 
 
-def _structure(copied: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> RowNormFormula:
+def _structure(copied: nn.Module, inputs: list[Tensor], results: list[Tensor]) -> NormFormula:
     """The formula without eps, which is negligible here."""
     for form in _structures([name for name, p in copied._parameters.items() if p is not None]):
         if all(allclose(y, _formula(x, form, copied)) for x, y in zip(inputs, results, strict=True)):
@@ -121,7 +188,7 @@ def _structure(copied: nn.Module, inputs: list[Tensor], results: list[Tensor]) -
     raise NotANormError
 
 
-def _structures(parameters: list[str]) -> Iterator[RowNormFormula]:
+def _structures(parameters: list[str]) -> Iterator[NormFormula]:
     orders: dict[int, list[tuple[str | None, str | None]]] = {
         0: [(None, None)],
         1: [(parameters[0], None)] if parameters else [],
@@ -129,11 +196,11 @@ def _structures(parameters: list[str]) -> Iterator[RowNormFormula]:
     }
     for gain, bias in orders[len(parameters)]:
         for offset in (0.0, 1.0) if gain else (0.0,):
-            yield RowNormFormula("rms", gain, bias, offset)
-            yield RowNormFormula("standardize", gain, bias, offset)
+            yield NormFormula("rms", gain, bias, offset)
+            yield NormFormula("standardize", gain, bias, offset)
 
 
-def _formula(x: Tensor, form: RowNormFormula, module: nn.Module) -> Tensor:
+def _formula(x: Tensor, form: NormFormula, module: nn.Module) -> Tensor:
     """The norm in float64, from its definition."""
     gain, bias = (None if name is None else module._parameters[name] for name in (form.gain, form.bias))
     y = x.double()
@@ -147,7 +214,7 @@ def _formula(x: Tensor, form: RowNormFormula, module: nn.Module) -> Tensor:
     return y.to(x.dtype)
 
 
-def _eps(module: nn.Module, form: RowNormFormula, width: int) -> tuple[float, str | None]:
+def _eps(module: nn.Module, form: NormFormula, width: int) -> tuple[float, str | None]:
     """Measure eps with tiny inputs; return it and the attribute that holds it, if any."""
     copied = randomized_copy(module)
     bias = None if form.bias is None else copied._parameters[form.bias]

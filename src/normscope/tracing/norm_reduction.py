@@ -1,23 +1,20 @@
-"""Try a copy of a norm on a synthetic input, to find out which axes it reduces over."""
+"""Find out by experiment which axes of its input a norm reduces over, whatever its name and its code."""
 
-import copy
+import math
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from normscope.tracing.module_trials import call_forward, copy_module
+
 _SMALL = 4
-_MAX_DEPTH = 4
-_STATELESS = ("builtins", "torch", "normscope")  # objects of these packages do not record calls
 _PERTURBATION, _SMALLEST_RESPONSE = 100.0, 0.05
 """How much one value is changed, and the smallest change of the output that is not rounding."""
 
 
 @dataclass(frozen=True)
-class NormTrial:
+class NormReduction:
     """The response of a norm to a perturbed value, and to added constants.
 
     Args:
@@ -35,7 +32,7 @@ class NormTrial:
     is_constant: bool = False
 
 
-def try_norm(module: nn.Module, x: Tensor, channels: int) -> NormTrial | None:
+def probe_reduction(module: nn.Module, x: Tensor, channels: int) -> NormReduction | None:
     """Try a copy of the norm on a small synthetic input like x. The module and the RNG states are not touched.
 
     Returns None if the norm cannot be tried.
@@ -47,70 +44,25 @@ def try_norm(module: nn.Module, x: Tensor, channels: int) -> NormTrial | None:
     for shape in (small, (min(_SMALL, x.shape[0]), *x.shape[1:])) if x.dim() else ():
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-                return _trial(module, _synthetic_input(shape, x), channels)
+                return _probe(module, _synthetic_input(shape, x), channels)
         except Exception:
             continue
     return None
 
 
-def _copy_module(module: nn.Module) -> nn.Module:
-    """Copy a module with its values, in training mode and without hooks."""
-    copied = copy.copy(module)
-    for name, value in vars(module).items():
-        is_hooks = "_hooks" in name and isinstance(value, dict)
-        vars(copied)[name] = type(value)() if is_hooks else _copy_value(value, _MAX_DEPTH)
-    copied._modules = {name: None if child is None else _copy_module(child) for name, child in module._modules.items()}
-    copied.training = True
-    return copied
-
-
-def _copy_value(value: Any, depth: int) -> Any:
-    """Copy what a call may change: tensors, arrays and their containers. Share everything else."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, Tensor):
-        tensor = value.detach().clone()
-        return nn.Parameter(tensor, value.requires_grad) if isinstance(value, nn.Parameter) else tensor
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if depth == 0 or isinstance(value, type | ModuleType | nn.Module) or callable(value):
-        return value
-    if isinstance(value, dict):
-        made = copy.copy(value)
-        for key in made:
-            made[key] = _copy_value(made[key], depth - 1)
-        return made
-    if type(value) in (list, tuple, set):
-        return type(value)(_copy_value(item, depth - 1) for item in value)
-    if type(value).__module__.partition(".")[0] in _STATELESS:
-        return value
-    if hasattr(value, "__dict__"):
-        made = copy.copy(value)
-        for name, item in vars(value).items():
-            vars(made)[name] = _copy_value(item, depth - 1)
-        return made
-    return value
-
-
 def _synthetic_input(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Return values between -1 and 1 that look random, without using an RNG."""
-    count = 1
-    for size in shape:
-        count *= size
-    positions = torch.arange(count, dtype=torch.float64, device="cpu")
+    positions = torch.arange(math.prod(shape), dtype=torch.float64, device="cpu")
     return torch.sin(positions * 12.9898 + 0.5 * torch.sin(positions * 78.233)).reshape(shape).to(like)
 
 
-def _trial(module: nn.Module, x: Tensor, channels: int) -> NormTrial:
-    template = _copy_module(module)
+def _probe(module: nn.Module, x: Tensor, channels: int) -> NormReduction:
+    template = copy_module(module)
     for parameter in template.parameters():
         parameter[parameter == 0] = 1.0  # a zero weight would hide everything
 
     def run(y: Tensor) -> Tensor:
-        # A new copy each time, since a call may update running statistics. Call the forward of the class, to bypass
-        # global hooks and patched instances.
-        z: Tensor = type(module).forward(_copy_module(template), y)
-        return z
+        return call_forward(copy_module(template), y)  # a new copy: a call may update running statistics
 
     plain = run(x)
     size = plain.float().abs().amax()
@@ -131,7 +83,8 @@ def _trial(module: nn.Module, x: Tensor, channels: int) -> NormTrial:
     steps = torch.linspace(-0.5, 0.5, x.shape[axis]).to(x).reshape([-1 if i == axis else 1 for i in range(x.dim())])
     finite_for_zeros = bool(torch.isfinite(run(torch.zeros_like(x))).all())
     is_constant = not reduced_axes and bool(change.amax() < _SMALLEST_RESPONSE)
-    return NormTrial(tuple(reduced_axes), is_centered, _is_equal(run(x + steps), plain), finite_for_zeros, is_constant)
+    removes_bias = _is_equal(run(x + steps), plain)
+    return NormReduction(tuple(reduced_axes), is_centered, removes_bias, finite_for_zeros, is_constant)
 
 
 def _is_equal(y: Tensor, z: Tensor) -> bool:
