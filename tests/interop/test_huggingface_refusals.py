@@ -76,7 +76,7 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("mlp-bias", WeightsError, "setting mlp_bias=True", settings("llama", mlp_bias=True)),
     ("unscaled", WeightsError, "setting scale_attn_weights=False", settings("gpt2", scale_attn_weights=False)),
     ("by-layer", WeightsError, "inverse_layer_idx=True", settings("gpt2", scale_attn_by_inverse_layer_idx=True)),
-    ("activation", WeightsError, "unsupported activation 'tanh'", settings("gpt2", activation_function="tanh")),
+    ("activation", WeightsError, "setting activation_function='tanh'", settings("gpt2", activation_function="tanh")),
     ("activation-llama", WeightsError, "hidden_act='gelu'", settings("llama", hidden_act="gelu")),
     (
         "rope",
@@ -109,7 +109,12 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("vast", WeightsError, r"instead of floating-point \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
     ("vaster", ConfigError, "must be at most 2\\^53", settings("llama", vocab_size=10**30)),
     ("vast-width", ConfigError, "must be at most 2\\^53", settings("llama", hidden_size=6 * 10**30)),
-    ("activation-list", WeightsError, "unsupported activation", settings("gpt2", activation_function=["gelu"])),
+    (
+        "activation-list",
+        WeightsError,
+        "unsupported setting activation_function",
+        settings("gpt2", activation_function=["gelu"]),
+    ),
     ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
     ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
     ("deeper", WeightsError, "has no 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),

@@ -1,0 +1,26 @@
+"""Each family is a table in a file of its own, and names only what exists."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from normscope.interop.families import families
+from normscope.models.gpt import GPT, GPTConfig
+
+
+def test_every_file_is_a_family() -> None:
+    assert list(families()) == ["gpt2", "llama"]
+    assert all(name == family.model_type for name, family in families().items())
+
+
+@pytest.mark.parametrize("name", families())
+def test_a_family_reads_fields_that_exist_and_names_every_weight(name: str) -> None:
+    family = families()[name]
+    fields = {field.name for field in dataclasses.fields(GPTConfig)}
+    assert family.config.keys() <= fields
+    assert inspect.signature(family.preset).parameters
+    config = family.preset(vocab_size=7, context=4, width=8, heads=2, kv_heads=2, depth=2, tied_head=False)
+    ours = {name for name, _ in family._tensors(config)}
+    ours |= {f"{name}.{part}" for name, _, part in family._linears(config)}
+    assert ours == GPT(config).state_dict().keys()
