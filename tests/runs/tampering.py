@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from normscope.runs.manifest import MANIFEST_NAME, write_manifest
+from normscope.runs.checksummed_folder import MANIFEST_NAME, write_manifest
 from normscope.storage.files import with_checksum
 from normscope.storage.safe_folder import SafeFolder
 

@@ -1,10 +1,11 @@
-"""Sealed folders: whole and unaltered, or refused by name; and a failed write harms nothing."""
+"""Checksummed folders: complete and unchanged, or an error that names the file; a failed write loses nothing."""
 
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +14,15 @@ from hypothesis import strategies as st
 
 from normscope.errors import CheckpointError, FileError
 from normscope.runs import checksummed_folder
-from normscope.runs.manifest import MANIFEST_NAME
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder
 from tests.runs.tampering import reseal, rewrite
 from tests.support import randn
 
 TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "rng": {"torch": torch.get_rng_state()}}
+
+
+def read_folder(folder: Path) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+    return ChecksummedFolder(folder).load()
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_goes_in_comes_out(folder: Path) -> None:
-    tensors, facts = checksummed_folder.read_folder(folder)
+    tensors, facts = read_folder(folder)
     assert facts == {"step": 7}
     assert tensors.keys() == TENSORS.keys()
     for name, group in TENSORS.items():
@@ -39,7 +44,7 @@ def test_what_goes_in_comes_out(folder: Path) -> None:
 def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
     base = randn(4, 6, seed=1)
     checksummed_folder.write_folder(tmp_path / "x", {"model": {"top": base[:2], "turned": base.T}}, {})
-    tensors, _ = checksummed_folder.read_folder(tmp_path / "x")
+    tensors, _ = read_folder(tmp_path / "x")
     assert torch.equal(tensors["model"]["turned"], base.T)
     assert torch.equal(tensors["model"]["top"], base[:2])
 
@@ -53,7 +58,7 @@ def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, wher
     content[int(where * len(content))] ^= 4
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=f"{name} is damaged: its checksum"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "rng.safetensors", "state.json"])
@@ -61,31 +66,31 @@ def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
     with pytest.raises(CheckpointError, match=f"{name} is damaged: it has {len(content) - 3} bytes"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=f"{name} is listed in the manifest but missing"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
 
 
 def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
     (folder / MANIFEST_NAME).unlink()
     assert not checksummed_folder.is_complete(folder)
     with pytest.raises(CheckpointError, match="is incomplete"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"format": 99, "files": {}}', '{"format": 2}', "\x00"])
 def test_a_foreign_manifest_is_refused(folder: Path, content: str) -> None:
     (folder / MANIFEST_NAME).write_text(content)
     with pytest.raises(CheckpointError, match=r"manifest\.json"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
 
 
 def test_a_foreign_file_with_a_right_checksum_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a pickle in a zip")
     reseal(folder)
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
-        checksummed_folder.read_folder(folder)
+        read_folder(folder)
 
 
 _FILL = """
@@ -102,7 +107,8 @@ try:
     checksummed_folder.write_folder(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
 except FileError as error:
     print(error)
-print(sorted(path.name for path in folder.iterdir()), checksummed_folder.read_folder(folder / "00000001")[1])
+state = checksummed_folder.ChecksummedFolder(folder / "00000001").load()[1]
+print(sorted(path.name for path in folder.iterdir()), state)
 """
 
 
@@ -152,7 +158,7 @@ def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
 @pytest.mark.parametrize("entry", [None, [], {"sha256": "0"}, {"bytes": 3}])
 def test_a_manifest_with_a_broken_entry_is_refused(folder: Path, entry: object) -> None:
     rewrite(folder / MANIFEST_NAME, lambda manifest: manifest["files"].update({"model.safetensors": entry}))
-    for read in (checksummed_folder.read_folder, checksummed_folder.checksums):
+    for read in (read_folder, checksummed_folder.checksums):
         with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: .* at `files\[\.\.\.\]"):
             read(folder)
 

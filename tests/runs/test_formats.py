@@ -1,19 +1,23 @@
 """Formats of the files of a run: numbers in every file, migrations, defaults for missing fields."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from normscope.errors import ConfigError, FileError
+from normscope.runs.checkpoints import BEST_FORMAT
+from normscope.runs.checksummed_folder import MANIFEST_FORMAT, STATE_FORMAT
+from normscope.runs.config import CONFIG_FORMAT, RunConfig, check_same_config
 from normscope.runs.events import METRICS_FORMAT, NoticeEvent, StartedEvent
 from normscope.runs.metrics import MetricsFile, read_metrics
-from normscope.runs.run import Run, RunConfig
-from normscope.storage.file_format import FileFormat
+from normscope.runs.run import Run
+from normscope.storage.file_format import FileFormat, rename_fields
 from normscope.training.config import TrainConfig
 from normscope.training.loop import train_run
-from normscope.training.restore import check_same_config
+from tests.runs.tampering import rewrite_config
 from tests.training.small_run import new_run
 
 
@@ -27,29 +31,49 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_every_file_has_a_format_number(run: Run) -> None:
     checkpoint = run.checkpoints.path(2)
     files = [run.folder / "config.json", run.folder / "manifest.json", checkpoint / "manifest.json"]
-    files.append(checkpoint / "state.json")
+    files += [checkpoint / "state.json", run.checkpoints.folder / "best.json"]
     assert all(json.loads(path.read_text())["format"] >= 1 for path in files)
     assert read_metrics(run.metrics)[0]["format"] == METRICS_FORMAT.version
 
 
-def as_format_2(config: dict[str, Any]) -> dict[str, Any]:
-    names = {"optimizer": "optimiser", "matrix_lr": "matrix_rate", "lr": "rate", "final_lr": "final_rate"}
-    names |= {"grad_clip": "clip", "eval_every": "evaluate_every"}
-    train = {names.get(name, name): value for name, value in config["train"].items()}
-    return {**config, "format": 2, "train": {**train, "on_nan": "rewind"}}
+def test_the_formats_of_the_first_release_are_1() -> None:
+    formats = (CONFIG_FORMAT, MANIFEST_FORMAT, STATE_FORMAT, BEST_FORMAT, METRICS_FORMAT)
+    assert [(known.version, dict(known.migrations)) for known in formats] == [(1, {})] * 5
 
 
-def test_a_config_of_format_2_is_migrated(run: Run) -> None:
-    old = as_format_2(run.config.to_json())
+def later_format(config: dict[str, Any]) -> dict[str, Any]:
+    """A made-up migration: `lr` was called `rate`, and `on_nan` had another value."""
+    train = rename_fields(config["train"], {"rate": "lr"})
+    return {**config, "train": {**train, "on_nan": "rollback" if train["on_nan"] == "rewind" else train["on_nan"]}}
+
+
+def test_renamed_settings_are_migrated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = run.config.to_json()
+    old["train"] = {**rename_fields(old["train"], {"lr": "rate"}), "on_nan": "rewind"}
+    with pytest.raises(ConfigError, match="has the unknown setting 'rate'"):
+        RunConfig.from_json(old)
+    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", FileFormat(2, {1: later_format}))
     assert RunConfig.from_json(old) == run.config
-    check_same_config(run, old)
+    check_same_config(run.config, old)
+
+
+def test_a_run_of_an_older_format_opens_and_resumes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    rewrite_config(folder, lambda config: config.update(train=rename_fields(config["train"], {"lr": "rate"})))
+    with pytest.raises(ConfigError, match="has the unknown setting 'rate'"):
+        Run.open(folder)
+    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", FileFormat(2, {1: later_format}))
+    opened = Run.open(folder)
+    assert opened.config == run.config
+    assert train_run(opened, from_step=2) == "done"
+    assert json.loads((folder / "config.json").read_text())["format"] == 1  # checkpoints are bound to its bytes
 
 
 def test_missing_settings_get_their_defaults(run: Run) -> None:
     content = run.config.to_json()
     del content["train"]["weight_decay"], content["model"]["rotary_base"], content["model"]["norm"]["momentum"]
     assert RunConfig.from_json(content) == run.config
-    check_same_config(run, content)
+    check_same_config(run.config, content)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.generate.text import generate_text
+from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.load_run import load_run
 from normscope.runs.lock import is_locked, locked
-from normscope.runs.manifest import MANIFEST_NAME
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.training.loop import train_run

@@ -1,6 +1,5 @@
 """metrics.jsonl: what was told comes back, whatever happened to the process or to the numbers."""
 
-import dataclasses
 import json
 import math
 import os
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
     found = read_metrics(path)
     assert [(event["kind"], event["step"]) for event in found] == [(event.kind, event.step) for event in told]
     for line, event in zip(found, told, strict=True):
-        assert {"kind": event.kind, **dataclasses.asdict(event)} == line
+        assert {"kind": event.kind, **msgspec.structs.asdict(event)} == line
     assert all(list(line)[:2] == ["kind", "step"] for line in found)
 
 

@@ -10,13 +10,13 @@ import torch
 
 from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError
 from normscope.runs.checkpoints import Checkpoints
+from normscope.runs.checksummed_folder import write_manifest
+from normscope.runs.config import check_same_config
 from normscope.runs.load_run import load_run
 from normscope.runs.lock import locked
-from normscope.runs.manifest import write_manifest
 from normscope.runs.run import Run
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.loop import train_run
-from normscope.training.restore import check_same_config
 from tests.training.small_run import new_run
 
 
@@ -32,7 +32,7 @@ def test_what_was_written_is_read_again(run: Run) -> None:
     again = Run.open(run.folder)
     assert again.config == run.config
     assert again.checkpoints.steps() == [4, 6]
-    check_same_config(again, run.config.to_json())
+    check_same_config(again.config, run.config.to_json())
 
 
 def test_a_run_moves_with_its_tokens(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) ->
         ("[]", "expected `object`, got `array`"),
         ("{", "Expecting property name"),
         ("\x00", "Expecting value"),
-        ('{"format": 99}', "has format 99, but this version of normscope reads formats 2 to 3"),
-        ('{"format": 2}', "object missing required field `normscope`"),
-        ('{"format": 2, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
+        ('{"format": 99}', "has format 99, but this version of normscope reads format 1"),
+        ('{"format": 1}', "object missing required field `normscope`"),
+        ('{"format": 1, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
     ],
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
@@ -175,7 +175,7 @@ def test_every_change_is_named(run: Run) -> None:
     saved = run.config.to_json()
     saved["train"]["seed"], saved["model"]["norm"]["eps"], saved["normscope"] = 7, 0.5, "0.0.1"
     with pytest.raises(CheckpointError) as refused:
-        check_same_config(run, saved)
+        check_same_config(run.config, saved)
     assert "model.norm.eps was 0.5 and is" in str(refused.value)
     assert "train.seed was 7 and is 0" in str(refused.value)
     assert "normscope was" not in str(refused.value)  # a newer version may go on

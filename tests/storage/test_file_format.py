@@ -1,11 +1,14 @@
 """File formats: older ones are migrated step by step, newer and unknown ones are errors."""
 
+import json
 from typing import Any
 
 import pytest
 
 from normscope.errors import CheckpointError, FileError
 from normscope.storage.file_format import FileFormat, rename_fields
+from normscope.storage.files import with_checksum
+from normscope.storage.json_files import JsonSource
 
 BOOK = FileFormat(
     4,
@@ -22,7 +25,7 @@ BOOK = FileFormat(
 )
 def test_every_readable_format_becomes_the_current_one(content: dict[str, Any]) -> None:
     before = dict(content)
-    assert BOOK.migrate(content, name="book.json") == {"format": 4, "author": ["Ada"]}
+    assert BOOK.migrate(content) == {"author": ["Ada"]}
     assert content == before
 
 
@@ -40,12 +43,23 @@ def test_every_readable_format_becomes_the_current_one(content: dict[str, Any]) 
 )
 def test_other_formats_are_errors(version: Any, message: str) -> None:
     with pytest.raises(FileError, match=f"^book.json {message}"):
-        BOOK.migrate({"format": version, "author": "Ada"}, name="book.json")
+        JsonSource("book.json", "restore it").migrate({"format": version, "author": "Ada"}, BOOK)
     with pytest.raises(CheckpointError, match=r"book\.json"):
-        BOOK.migrate({"format": version}, name="book.json", error=CheckpointError)
+        JsonSource("book.json", "restore it", CheckpointError).migrate({"format": version}, BOOK)
 
 
 def test_a_first_format_has_no_migrations() -> None:
-    assert FileFormat(1).migrate({"format": 1, "x": 2}, name="f") == {"format": 1, "x": 2}
+    source = JsonSource("f", "restore it")
+    assert source.migrate({"format": 1, "x": 2}, FileFormat(1)) == {"x": 2}
     with pytest.raises(FileError, match="f has format 2, but this version of normscope reads format 1\nfix: update"):
-        FileFormat(1).migrate({"format": 2}, name="f")
+        source.migrate({"format": 2}, FileFormat(1))
+
+
+def test_content_is_verified_then_migrated_then_converted() -> None:
+    source = JsonSource("book.json", "restore it")
+    data = json.dumps(with_checksum({"format": 2, "writer": "Ada"})).encode()
+    assert source.parse(data, dict[str, list[str]], checksum=True, file_format=BOOK) == {"author": ["Ada"]}
+    with pytest.raises(FileError, match="is damaged: its checksum is wrong"):
+        source.parse(data.replace(b"Ada", b"Eve"), dict[str, list[str]], checksum=True, file_format=BOOK)
+    with pytest.raises(FileError, match=r"expected `int`, got `array`"):
+        source.parse(data, dict[str, int], checksum=True, file_format=BOOK)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import MAX_NESTING, StrictStruct, read_checksummed_json, read_json
+from normscope.storage.json_files import MAX_NESTING, JsonSource, StrictStruct, read_json
 
 
 class Example(StrictStruct):
@@ -83,10 +83,12 @@ def test_what_is_at_the_limits_is_read(tmp_path: Path, text: str, wanted: Exampl
     assert wanted is None or found == wanted
 
 
-def test_text_of_any_kind_is_read_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"\0": 0, "\ud800": 1}))
-    assert read_json(path, dict[str, int], fix="", allow_any_text=True) == {"\0": 0, "\ud800": 1}
+def test_any_text_is_read_if_allowed() -> None:
+    data = json.dumps({"\0": 0, "\ud800": 1}).encode()
+    source = JsonSource("tokenizer.json", fix="restore it")
+    assert source.parse(data, dict[str, int], allow_any_text=True) == {"\0": 0, "\ud800": 1}
+    with pytest.raises(FileError, match=r"^tokenizer\.json has a name with a NUL character\nfix: restore it$"):
+        source.parse(data, dict[str, int])
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -113,10 +115,10 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     assert "cannot read" in refusal(tmp_path / "loop")
 
 
-def test_signed_content_is_read_and_any_other_refused(tmp_path: Path) -> None:
+def test_a_checksum_is_verified_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "best.json"
     path.write_text(json.dumps(with_checksum({"step": 5})))
-    assert read_checksummed_json(path, fix="remove it") == {"step": 5}
+    assert read_json(path, dict[str, int], fix="remove it", checksum=True) == {"step": 5}
     for content, words in (
         ({**with_checksum({"step": 5}), "step": 6}, "its checksum is wrong"),
         ({"step": 5, "checksum": 7}, "its checksum is wrong"),
@@ -124,7 +126,7 @@ def test_signed_content_is_read_and_any_other_refused(tmp_path: Path) -> None:
     ):
         path.write_text(json.dumps(content))
         with pytest.raises(FileError, match=f"{words}\nfix: remove it"):
-            read_checksummed_json(path, fix="remove it")
+            read_json(path, dict[str, int], fix="remove it", checksum=True)
 
 
 values = st.recursive(

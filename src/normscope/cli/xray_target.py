@@ -20,8 +20,8 @@ from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
+from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runs.run import Run
-from normscope.runs.tensor_specs import tensor_specs
 from normscope.storage.json_files import read_json
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.training.config import TrainConfig

@@ -11,7 +11,7 @@ from msgspec import Meta
 from normscope.data.source_fingerprints import SourceFingerprint
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_json, without_checksum
+from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
 
 FORMAT, VERSION = "normscope corpus", 1
 RECORD_NAME = "corpus.json"
@@ -84,10 +84,10 @@ def read_record(path: Path) -> CorpusRecord:
             f"{path} has format version {content.get('version')!r:.40}, but this normscope reads version {VERSION}\n"
             f"fix: prepare the corpus again, or use the normscope version that wrote it"
         )
-    content = without_checksum(content, name=str(path), fix=_FIX)
+    content = JsonSource(path, _FIX).without_checksum(content)
     del content["format"], content["version"]
     names = {field.name for field in fields(CorpusRecord)}
     if content.keys() != names:
         wrong = ", ".join(sorted(content.keys() ^ names))
         raise FileError(f"{path} is not valid: missing or unknown field {wrong:.60}\nfix: {_FIX}")
-    return convert(content, CorpusRecord, name=str(path), fix=_FIX)
+    return JsonSource(path, _FIX).convert(content, CorpusRecord)

@@ -16,7 +16,7 @@ from normscope.checks import is_integer
 from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, AttentionStats, ModuleRecord, XrayRecord
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum, write_atomically
-from normscope.storage.json_files import LARGE_FILE_BYTES, read_json, without_checksum
+from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
 
 _FORMAT = "normscope x-ray"
 _FIX = "pass a file written by `normscope xray TARGET --json FILE`"
@@ -76,7 +76,7 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if version != VERSION:
         raise FileError(f"{path} is not an x-ray: its version is {version!r:.40}, expected {VERSION}\n{fix}")
-    content = without_checksum(content, name=str(path), fix=_FIX)
+    content = JsonSource(path, _FIX).without_checksum(content)
     del content["format"]
     return content
 

@@ -8,7 +8,7 @@ from normscope.blocks.norm.spec import NormSpec
 from normscope.checks import check_fields
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
-from normscope.storage.json_files import convert
+from normscope.storage.json_files import JsonSource
 
 _NORMS = ("norm", "qk_norm")
 
@@ -44,4 +44,4 @@ def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
             if not isinstance(norm, Mapping):
                 raise ConfigError(f"the model's config has a {name!r} that is not a norm, but {norm!r:.40}")
             check_fields(f"the {name}'s", norm, NormSpec)
-    return convert(settings, GPTConfig, name="the model's config", fix="put it back as it was", error=ConfigError)
+    return JsonSource("the model's config", "restore it from a copy", ConfigError).convert(settings, GPTConfig)

@@ -1,7 +1,7 @@
 """The checkpoints of a run: one checksummed folder per saved step. The last two and the best are kept."""
 
-import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,16 +10,16 @@ from msgspec import Meta
 from torch import Tensor
 
 from normscope.data.corpus_record import Sha256
-from normscope.errors import CheckpointError
-from normscope.runs import checksummed_folder
-from normscope.runs.manifest import MANIFEST_NAME
+from normscope.errors import CheckpointError, DtypeError
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, TensorSpec, is_complete, write_folder
+from normscope.storage.file_format import FileFormat
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import StrictStruct, convert, parse_json, without_checksum
+from normscope.storage.json_files import JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 
 KEEP_LAST = 2
 """Number of newest checkpoints to keep: the current one and one to fall back to."""
-BEST_NAME = "best.json"
+BEST_NAME, BEST_FORMAT = "best.json", FileFormat(1)
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
@@ -62,7 +62,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, in order."""
-        return sorted(int(name) for name in self._names() if checksummed_folder.is_complete(self._folder / name))
+        return sorted(int(name) for name in self._names() if is_complete(self._folder / name))
 
     def unfinished(self) -> list[int]:
         """Later steps with an incomplete checkpoint."""
@@ -82,26 +82,48 @@ class Checkpoints:
         best = self._read_best()
         return None if best is None else best.step
 
-    def has_best_mark(self) -> bool:
-        """Whether best.json exists; it does after the first validation."""
-        return self._folder.has(BEST_NAME)
+    def resolve(self, checkpoint: str | int) -> int:
+        """The step of a checkpoint: "best", "last" or a saved step; there must be at least one checkpoint."""
+        if isinstance(checkpoint, bool) or not isinstance(checkpoint, str | int):
+            raise DtypeError(f"checkpoint must be 'best', 'last' or a step number, but got {checkpoint!r:.60}")
+        steps = self.steps()
+        if checkpoint == "best":
+            return self._resolve_best(steps)
+        if checkpoint == "last":
+            return steps[-1]
+        if re.fullmatch(r"[0-9]{1,15}", str(checkpoint)) and int(checkpoint) in steps:
+            return int(checkpoint)
+        raise CheckpointError(
+            f"{self._folder.parent} has no checkpoint {str(checkpoint)!r}\n"
+            f"fix: choose one of best, last, {', '.join(map(str, steps))}"
+        )
+
+    def _resolve_best(self, steps: Sequence[int]) -> int:
+        """The step marked in best.json; the last one before the first validation."""
+        best, fix = self.marked_best(), f"--checkpoint last, or one of {', '.join(map(str, steps))}"
+        path = self.folder / BEST_NAME
+        if best is not None and best not in steps:
+            raise CheckpointError(f"{path} names step {best}, which has no checkpoint\nfix: {fix}")
+        if not self._folder.has(BEST_NAME) and self.state(steps[-1]).best is not None:
+            raise CheckpointError(f"{path} is missing although the run was validated\nfix: {fix}")
+        return steps[-1] if best is None else best
 
     def path(self, step: int) -> Path:
         return self.folder / _name(step)
 
     def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
         """Write a checkpoint, then delete old ones."""
-        checksummed_folder.write_folder(self._folder / _name(step), tensors, state, self._config_sha256)
+        write_folder(self._folder / _name(step), tensors, state, self._config_sha256)
         self._drop_old()
 
     def mark_best(self, step: int | None, loss: float | None) -> None:
         self._folder.create()
-        self._folder.write(BEST_NAME, json.dumps(with_checksum({"step": step, "loss": loss})).encode())
+        self._write_best(step, loss)
         self._drop_old()
 
-    def open(self, step: int) -> checksummed_folder.ChecksummedFolder:
+    def open(self, step: int) -> ChecksummedFolder:
         """Open the checkpoint of a step; raises if it is damaged or belongs to another run."""
-        return checksummed_folder.ChecksummedFolder(self._folder / _name(step), self._config_sha256)
+        return ChecksummedFolder(self._folder / _name(step), self._config_sha256)
 
     def state(self, step: int) -> CheckpointState:
         """Load the state of a step without its tensors."""
@@ -114,6 +136,16 @@ class Checkpoints:
         """Load all tensors and the state of a step."""
         with self.with_alternatives(step):
             return self.open(step).load()
+
+    def tensors(self, step: int, expected: Mapping[str, Mapping[str, TensorSpec]]) -> dict[str, dict[str, Tensor]]:
+        """Load the expected groups of tensors; raises if they have other shapes, or if a weight is not finite."""
+        with self.with_alternatives(step):
+            folder = self.open(step)
+            tensors = {group: folder.tensors(group, specs) for group, specs in expected.items()}
+            for name, tensor in tensors["model"].items():
+                if not bool(tensor.isfinite().all()):
+                    raise CheckpointError(f"{self.path(step)} has non-finite values in {name}")
+        return tensors
 
     @contextmanager
     def with_alternatives(self, step: int) -> Iterator[None]:
@@ -132,9 +164,9 @@ class Checkpoints:
         """Delete all checkpoints after a step, and incomplete ones."""
         marked = self.marked_best()
         if marked is not None and marked > step:  # the step will be repeated, and may not be the best then
-            self._folder.write(BEST_NAME, json.dumps(with_checksum({"step": None, "loss": None})).encode())
+            self._write_best(None, None)
         for name in self._names():
-            if int(name) > step or not checksummed_folder.is_complete(self._folder / name):
+            if int(name) > step or not is_complete(self._folder / name):
                 self._remove(name)
 
     def _names(self) -> list[str]:
@@ -144,10 +176,12 @@ class Checkpoints:
         if not self._folder.has(BEST_NAME):
             return None
         fix = "delete it (a later validation writes it again), or choose a step with --checkpoint"
-        path = str(self.folder / BEST_NAME)
-        content = parse_json(self._folder.read(BEST_NAME), dict[str, Any], name=path, fix=fix, error=CheckpointError)
-        content = without_checksum(content, name=path, fix=fix, error=CheckpointError)
-        return convert(content, BestCheckpoint, name=path, fix=fix, error=CheckpointError)
+        source = JsonSource(self.folder / BEST_NAME, fix, CheckpointError)
+        return source.parse(self._folder.read(BEST_NAME), BestCheckpoint, checksum=True, file_format=BEST_FORMAT)
+
+    def _write_best(self, step: int | None, loss: float | None) -> None:
+        content = {"format": BEST_FORMAT.version, "step": step, "loss": loss}
+        self._folder.write(BEST_NAME, to_json_bytes(with_checksum(content)))
 
     def _drop_old(self) -> None:
         steps = self.steps()

@@ -1,32 +1,36 @@
-"""Folders of tensors and JSON state with a manifest of checksums.
+"""Folders with a manifest: tensors, JSON files and their checksums.
 
-Every file is written to a temporary file, fsynced and renamed. The manifest with the checksums comes last: a folder
-without one is incomplete.
+Every file is written to a temporary file, fsynced and renamed. manifest.json with the checksums comes last: a folder
+without one is incomplete. The manifest has a checksum of its own, so that damage to it isn't attributed to the files
+it lists.
 """
 
-import json
+import hashlib
+import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from normscope.data.corpus_record import Sha256
 from normscope.errors import CheckpointError, FileError
-from normscope.runs.manifest import MANIFEST_NAME, open_verified, read_manifest, read_verified, write_manifest
-from normscope.runs.tensor_specs import TensorSpec
 from normscope.storage.file_format import FileFormat
-from normscope.storage.files import write_error
-from normscope.storage.json_files import convert, parse_json
+from normscope.storage.files import with_checksum, write_error, write_errors
+from normscope.storage.json_files import SMALL_FILE_BYTES, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 
-STATE_NAME = "state.json"
-STATE_FORMAT = FileFormat(1)
+MANIFEST_NAME, STATE_NAME = "manifest.json", "state.json"
+MANIFEST_FORMAT, STATE_FORMAT = FileFormat(1), FileFormat(1)
+_SUFFIX = ".safetensors"
 _FIX = "use another checkpoint"
 _MAX_HEADER_BYTES = 2**20
 """Maximum size of a safetensors header."""
@@ -42,6 +46,44 @@ _DTYPES = {
 }
 
 T = TypeVar("T")
+TensorSpec = tuple[tuple[int, ...], torch.dtype]
+"""Expected shape and dtype of a tensor."""
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\.(json|safetensors)$")]
+
+
+class FileEntry(StrictStruct):
+    """Size and checksum of a file."""
+
+    bytes: Annotated[int, Meta(ge=0)]
+    sha256: Sha256
+
+
+class Manifest(StrictStruct):
+    """Schema of manifest.json.
+
+    Args:
+        files: The files of the folder.
+        config_sha256: In a checkpoint, the checksum of the config.json of its run.
+    """
+
+    files: dict[FileName, FileEntry]
+    config_sha256: Sha256 | None
+
+
+def tensor_specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    """Shape and dtype of each tensor; the tensors may be on the meta device."""
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str | None = None) -> None:
+    """Write the manifest of these files. Call it last: a folder without a manifest is incomplete."""
+    files = {}
+    for name in names:
+        with folder.open(name) as file:
+            files[name] = {"bytes": os.fstat(file.fileno()).st_size, "sha256": _sha256(file)}
+    content = {"format": MANIFEST_FORMAT.version, "files": files, "config_sha256": config_sha256}
+    folder.write(MANIFEST_NAME, to_json_bytes(with_checksum(content)))
+    folder.sync()
 
 
 def write_folder(
@@ -63,21 +105,18 @@ def write_folder(
     folder = SafeFolder.of(folder)
     existed = folder.exists()
     try:
-        folder.create()
-        folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
-        for name, group in tensors.items():
-            _write_tensors(folder, f"{name}.safetensors", group)
-        folder.write(
-            STATE_NAME, json.dumps({"format": STATE_FORMAT.version, **state}, indent=1, allow_nan=False).encode()
-        )
-        write_manifest(folder, [*(f"{name}.safetensors" for name in tensors), STATE_NAME], config_sha256)
-        folder.parent.sync()
-    except BaseException as error:
+        with write_errors(folder.path):
+            folder.create()
+            folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
+            for name, group in tensors.items():
+                _write_tensors(folder, name + _SUFFIX, group)
+            folder.write(STATE_NAME, to_json_bytes({"format": STATE_FORMAT.version, **state}))
+            write_manifest(folder, [*(name + _SUFFIX for name in tensors), STATE_NAME], config_sha256)
+            folder.parent.sync()
+    except BaseException:
         if not existed:
             with suppress(OSError):
                 folder.parent.remove(folder.path.name)
-        if isinstance(error, OSError) and not isinstance(error, FileError):
-            raise write_error(folder.path, error) from error
         raise
 
 
@@ -87,7 +126,7 @@ def is_complete(folder: Path | SafeFolder) -> bool:
 
 
 class ChecksummedFolder:
-    """A checksummed folder, open for reading. Files are read and verified on demand.
+    """A folder with a manifest, open for reading. Files are read and verified on demand.
 
     Args:
         folder: The folder.
@@ -97,16 +136,55 @@ class ChecksummedFolder:
 
     def __init__(self, folder: Path | SafeFolder, config_sha256: str | None = None, fix: str = _FIX) -> None:
         self.folder, self._fix = SafeFolder.of(folder), fix
-        self._manifest = read_manifest(self.folder, fix)
-        if config_sha256 is not None and self._manifest.config_sha256 != config_sha256:
+        if not self.folder.exists():
+            raise CheckpointError(f"the folder {self.folder} does not exist\nfix: {fix}")
+        if not self.folder.has(MANIFEST_NAME):
+            raise CheckpointError(f"{self.folder} is incomplete: it has no {MANIFEST_NAME}\nfix: {fix}")
+        data = self.folder.read(MANIFEST_NAME)
+        manifest = self.source(MANIFEST_NAME).parse(data, Manifest, checksum=True, file_format=MANIFEST_FORMAT)
+        self.files = manifest.files
+        if config_sha256 is not None and manifest.config_sha256 != config_sha256:
             raise CheckpointError(
-                f"{self.folder} belongs to another run: it was saved with a different config.json\nfix: {self._fix}"
+                f"{self.folder} belongs to another run: it was saved with a different config.json\nfix: {fix}"
             )
+
+    def source(self, name: str) -> JsonSource:
+        """A file of the folder, as errors show it."""
+        return JsonSource(self.folder.path / name, self._fix, CheckpointError)
 
     @property
     def groups(self) -> list[str]:
         """Names of the groups of tensors."""
-        return [name.removesuffix(".safetensors") for name in self._manifest.files if name.endswith(".safetensors")]
+        return [name.removesuffix(_SUFFIX) for name in self.files if name.endswith(_SUFFIX)]
+
+    def open(self, name: str) -> BufferedReader:
+        """Open a file after verifying its size and checksum."""
+        source = self.source(name)
+        if name not in self.files:
+            raise self.source(MANIFEST_NAME).problem(f"does not list {name}")
+        if not self.folder.has(name):
+            raise source.problem("is listed in the manifest but missing")
+        file, expected = self.folder.open(name), self.files[name]
+        try:
+            size = os.fstat(file.fileno()).st_size
+            if size != expected.bytes:
+                raise source.problem(f"is damaged: it has {size} bytes, expected {expected.bytes}")
+            if _sha256(file) != expected.sha256:
+                raise source.problem("is damaged: its checksum does not match the manifest")
+            file.seek(0)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError) and not isinstance(error, FileError):
+                raise source.problem(f"cannot be read: {error.strerror or error}") from error
+            raise
+        return file
+
+    def read(self, name: str) -> bytes:
+        """Read a small file after verifying it."""
+        if name in self.files and self.files[name].bytes > SMALL_FILE_BYTES:
+            raise self.source(MANIFEST_NAME).problem(f"says that {name} has {self.files[name].bytes} bytes")
+        with self.open(name) as file:
+            return file.read()
 
     def load(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         """Load all tensors, by group and name, and the state."""
@@ -114,65 +192,51 @@ class ChecksummedFolder:
 
     def state(self, schema: type[T]) -> T:
         """Load state.json, without its format number."""
-        data = read_verified(self.folder, STATE_NAME, self._manifest.files, self._fix)
-        name = str(self.folder.path / STATE_NAME)
-        content = parse_json(data, dict[str, Any], name=name, fix=self._fix, error=CheckpointError)
-        content = STATE_FORMAT.migrate(content, name=name, error=CheckpointError)
-        del content["format"]
-        return convert(content, schema, name=name, fix=self._fix, error=CheckpointError)
+        return self.source(STATE_NAME).parse(self.read(STATE_NAME), schema, file_format=STATE_FORMAT)
 
     def tensors(self, group: str, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
         """Load a group of tensors; with `expected`, names, shapes and dtypes are checked before anything is loaded."""
-        name, files = f"{group}.safetensors", self._manifest.files
-        path = self.folder.path / name
-        if expected is not None and name in files:
-            limit = _MAX_HEADER_BYTES + sum(_spec_bytes(spec) + 256 for spec in expected.values())
-            if files[name].bytes > limit:
-                raise CheckpointError(
-                    f"{path} does not match this run: it has {files[name].bytes} bytes, expected at most {limit}"
-                    f"\nfix: {self._fix}"
-                )
-        with open_verified(self.folder, name, files, self._fix) as file:
+        name = group + _SUFFIX
+        source, path = self.source(name), self.folder.path / name
+        if expected is not None and name in self.files:
+            size = self.files[name].bytes
+            limit = _MAX_HEADER_BYTES + sum(math.prod(shape, start=d.itemsize) + 256 for shape, d in expected.values())
+            if size > limit:
+                raise source.problem(f"does not match this run: it has {size} bytes, expected at most {limit}")
+        with self.open(name) as file:
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False)):
-                raise CheckpointError(f"{path} was replaced while it was read\nfix: {self._fix}")
+                raise source.problem("was replaced while it was read")
             try:
-                if expected is not None:
-                    self._check_header(path, expected)
-                return load_file(path)
+                problems = [] if expected is None else _header_problems(path, expected)
+                if not problems:
+                    return load_file(path)
             except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} cannot be read: {error}\nfix: {self._fix}") from error
-
-    def _check_header(self, path: Path, expected: Mapping[str, TensorSpec]) -> None:
-        with safe_open(path, framework="pt") as file:
-            names = set(file.keys())
-            problems = [f"{name} is missing" for name in sorted(expected.keys() - names)]
-            problems += [f"{name} is unexpected" for name in sorted(names - expected.keys())]
-            for name in sorted(names & expected.keys()):
-                header, (shape, dtype) = file.get_slice(name), expected[name]
-                found = tuple(header.get_shape()), header.get_dtype()
-                if found != (shape, _DTYPES[dtype]):
-                    problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({_DTYPES[dtype]})")
-        if problems:
-            more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
-            raise CheckpointError(f"{path} does not match this run: {', '.join(problems[:4])}{more}\nfix: {self._fix}")
-
-
-def read_folder(folder: Path | SafeFolder) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Load all tensors and the state of a folder, after verifying every byte."""
-    return ChecksummedFolder(folder).load()
+                raise source.problem(f"cannot be read: {error}") from error
+        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise source.problem(f"does not match this run: {', '.join(problems[:4])}{more}")
 
 
 def checksums(folder: Path | SafeFolder) -> dict[str, str]:
     """SHA-256 of each file, from the manifest."""
-    return {name: entry.sha256 for name, entry in read_manifest(SafeFolder.of(folder), _FIX).files.items()}
+    return {name: entry.sha256 for name, entry in ChecksummedFolder(folder).files.items()}
 
 
-def _spec_bytes(spec: TensorSpec) -> int:
-    shape, dtype = spec
-    size = dtype.itemsize
-    for dim in shape:
-        size *= dim
-    return size
+def _header_problems(path: Path, expected: Mapping[str, TensorSpec]) -> list[str]:
+    """How the header of a safetensors file differs from the expected tensors."""
+    with safe_open(path, framework="pt") as file:
+        names = set(file.keys())
+        problems = [f"{name} is missing" for name in sorted(expected.keys() - names)]
+        problems += [f"{name} is unexpected" for name in sorted(names - expected.keys())]
+        for name in sorted(names & expected.keys()):
+            header, (shape, dtype) = file.get_slice(name), expected[name]
+            found = tuple(header.get_shape()), header.get_dtype()
+            if found != (shape, _DTYPES[dtype]):
+                problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({_DTYPES[dtype]})")
+    return problems
+
+
+def _sha256(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_tensors(folder: SafeFolder, name: str, tensors: Mapping[str, Tensor]) -> None:

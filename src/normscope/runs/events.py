@@ -1,8 +1,9 @@
 """Events of a training run, and the observer interface."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from normscope.storage.file_format import FileFormat
 
@@ -16,16 +17,21 @@ END_REASONS = {
 """Why a run ended, as displays and reports show it."""
 
 
-@dataclass(frozen=True)
-class RunEvent:
-    """Base class of events; `step` is the number of steps done."""
+class RunEvent(msgspec.Struct, frozen=True):
+    """Base class of events; `step` is the number of steps done.
+
+    Its kind is the name of the class in lower case: a `StepEvent` has the kind "step", in metrics.jsonl and in the
+    name of the method `on_step` of an `Observer`.
+    """
 
     kind: ClassVar[str]
     step: int
 
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__.removesuffix("Event").lower()
 
-@dataclass(frozen=True)
-class StartedEvent(RunEvent):
+
+class StartedEvent(RunEvent, frozen=True):
     """A run starts or resumes.
 
     Args:
@@ -41,7 +47,6 @@ class StartedEvent(RunEvent):
         format: Version of the format of the events that follow.
     """
 
-    kind = "started"
     folder: str
     steps: int
     parameters: int
@@ -49,13 +54,12 @@ class StartedEvent(RunEvent):
     batch_tokens: int
     bytes_per_token: float
     floor: float | None = None
-    info: dict[str, str] = field(default_factory=dict)
-    when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    info: dict[str, str] = msgspec.field(default_factory=dict)
+    when: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     format: int = METRICS_FORMAT.version
 
 
-@dataclass(frozen=True)
-class StepEvent(RunEvent):
+class StepEvent(RunEvent, frozen=True):
     """An optimizer step.
 
     Args:
@@ -67,7 +71,6 @@ class StepEvent(RunEvent):
         tokens_per_second: Throughput of the step.
     """
 
-    kind = "step"
     loss: float
     grad_norm: float
     lr_scale: float
@@ -76,52 +79,41 @@ class StepEvent(RunEvent):
     tokens_per_second: float
 
 
-@dataclass(frozen=True)
-class ValidationEvent(RunEvent):
+class ValidationEvent(RunEvent, frozen=True):
     """A full pass over the validation split; `best` if its loss is the lowest so far."""
 
-    kind = "validation"
     loss: float
     bits_per_byte: float
     best: bool
     seconds: float
 
 
-@dataclass(frozen=True)
-class SampleEvent(RunEvent):
+class SampleEvent(RunEvent, frozen=True):
     """A generated sample."""
 
-    kind = "sample"
     prompt: str
     text: str
 
 
-@dataclass(frozen=True)
-class SignalEvent(RunEvent):
+class SignalEvent(RunEvent, frozen=True):
     """Activation RMS and gradient RMS of each layer."""
 
-    kind = "signal"
     layers: list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class CheckpointEvent(RunEvent):
+class CheckpointEvent(RunEvent, frozen=True):
     """A checkpoint was saved."""
 
-    kind = "checkpoint"
     path: str
 
 
-@dataclass(frozen=True)
-class NoticeEvent(RunEvent):
+class NoticeEvent(RunEvent, frozen=True):
     """A message for the user."""
 
-    kind = "notice"
     text: str
 
 
-@dataclass(frozen=True)
-class ThreadsEvent(RunEvent):
+class ThreadsEvent(RunEvent, frozen=True):
     """The machine became busy or idle, and the number of threads changed.
 
     Args:
@@ -130,24 +122,29 @@ class ThreadsEvent(RunEvent):
         busy: Whether other processes use the machine.
     """
 
-    kind = "threads"
     threads: int
     max_threads: int
     busy: bool
 
 
-@dataclass(frozen=True)
-class FinishedEvent(RunEvent):
+class FinishedEvent(RunEvent, frozen=True):
     """The run ended: done, stopped by the user, paused at a requested step, or another reason."""
 
-    kind = "finished"
     reason: str
     seconds: float
 
 
 class Observer(Protocol):
-    """Receives the events of a run. `close` is called at the end, also after an error."""
+    """Receives the events of a run.
 
-    def on_event(self, event: RunEvent) -> None: ...
+    A subclass defines a method for each kind of event it handles: `on_step`, `on_validation`, `on_sample`, ...
+    """
 
-    def close(self) -> None: ...
+    def on_event(self, event: RunEvent) -> None:
+        """Call the method for the event, if there is one."""
+        handler = getattr(self, f"on_{event.kind}", None)
+        if handler is not None:
+            handler(event)
+
+    def close(self) -> None:
+        """Called at the end of the run, also after an error."""

@@ -1,6 +1,5 @@
 """metrics.jsonl: the events of a run, one JSON object per line."""
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -8,15 +7,15 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, get_type_hints
+from typing import Any, BinaryIO
 
 import msgspec
 
 from normscope.checks import is_integer, to_python_number
 from normscope.errors import CheckpointError, ConfigError, FileError
-from normscope.runs.events import METRICS_FORMAT, RunEvent, StartedEvent
-from normscope.storage.files import write_error
-from normscope.storage.json_files import MIB, convert, parse_json
+from normscope.runs.events import METRICS_FORMAT, Observer, RunEvent, StartedEvent
+from normscope.storage.files import write_error, write_errors
+from normscope.storage.json_files import MIB, JsonSource
 from normscope.storage.safe_folder import SafeFolder
 
 MAX_LINE_BYTES = 16 * MIB
@@ -25,7 +24,7 @@ _FIX = "restore the file from a copy"
 _CHECKSUM = b', "crc32": "'
 
 
-class MetricsFile:
+class MetricsFile(Observer):
     """Observer that appends each event to a file, unbuffered.
 
     A line is `{"kind": ..., "step": ..., ..., "crc32": ...}`: the fields of the event and a checksum of the line. NaN
@@ -57,35 +56,25 @@ class MetricsFile:
 
     def on_event(self, event: RunEvent) -> None:
         line = memoryview(_with_checksum(json.dumps(event_to_json(event), allow_nan=False).encode()))
-        try:
+        with write_errors(self.path):
             while line:  # a nearly full disk may accept only a part
                 line = line[self._file.write(line) :]
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
     def truncate(self, keep_bytes: int | None = None) -> None:
         """Keep the complete lines within the first `keep_bytes` bytes; None keeps all complete lines."""
         if keep_bytes is not None and not is_integer(keep_bytes, least=0):
             raise ConfigError(f"keep_bytes={keep_bytes!r} must be a whole number, zero or more")
-        try:
+        with write_errors(self.path):
             size = os.fstat(self._file.fileno()).st_size
             self._file.truncate(_last_end(self.path, min(size, size if keep_bytes is None else keep_bytes)))
-        except FileError:
-            raise
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
     def size(self) -> int:
         """Size in bytes. If the file was deleted or replaced, it is restored first."""
-        try:
+        with write_errors(self.path):
             open_file = os.fstat(self._file.fileno())
             if not self._is_in_place(open_file):
                 self._restore(open_file.st_size)
-        except FileError:
-            raise
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        return open_file.st_size
+            return open_file.st_size
 
     def _is_in_place(self, open_file: os.stat_result) -> bool:
         try:
@@ -117,10 +106,8 @@ class MetricsFile:
     def sync(self) -> None:
         """Flush all lines to disk (fsync)."""
         self.size()
-        try:
+        with write_errors(self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
     def close(self) -> None:
         self._file.close()
@@ -133,8 +120,7 @@ def event_to_json(event: RunEvent) -> dict[str, Any]:
     >>> event_to_json(ValidationEvent(step=2, loss=float("nan"), bits_per_byte=1.5, best=False, seconds=0.1))
     {'kind': 'validation', 'step': 2, 'loss': None, 'bits_per_byte': 1.5, 'best': False, 'seconds': 0.1}
     """
-    fields = dataclasses.asdict(event)
-    return {"kind": event.kind, "step": fields.pop("step"), **{name: _plain(value) for name, value in fields.items()}}
+    return {"kind": event.kind, **{name: _plain(value) for name, value in msgspec.structs.asdict(event).items()}}
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
@@ -150,12 +136,15 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
             raise FileError(f"cannot read {path}: it has more than {MAX_FILE_BYTES:,} bytes\nfix: {_FIX}")
         events, version = list[dict[str, Any]](), METRICS_FORMAT.version
         for number, line in enumerate(_lines(file, path), 1):
-            event, name = _parse(line, path, number), f"line {number} of {path}"
+            source = JsonSource(f"line {number} of {path}", _FIX)
+            event = _parse(line, source)
             if event["kind"] == StartedEvent.kind:
                 version = event.get("format", METRICS_FORMAT.version)
             if version != METRICS_FORMAT.version:
-                event = METRICS_FORMAT.migrate({**event, "format": version}, name=name)
-            events.append(_validate(event, name))
+                event = source.migrate({**event, "format": version}, METRICS_FORMAT)
+            if event["kind"] in _SCHEMAS:
+                source.convert(event, _SCHEMAS[event["kind"]])
+            events.append(event)
         return events
 
 
@@ -219,29 +208,19 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
         raise FileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _parse(line: bytes, path: str | Path, number: int) -> dict[str, Any]:
-    name = f"line {number} of {path}"
+def _parse(line: bytes, source: JsonSource) -> dict[str, Any]:
     text = line.rpartition(_CHECKSUM)[0] + b"}"
     if line + b"\n" != _with_checksum(text):
-        raise FileError(f"{name} is damaged: its checksum is missing or wrong\nfix: {_FIX}")
-    event = parse_json(text, dict[str, Any], name=name, fix=_FIX, allow_any_text=True)
+        raise source.problem("is damaged: its checksum is missing or wrong")
+    event = source.parse(text, dict[str, Any], allow_any_text=True)
     if not (isinstance(event.get("kind"), str) and is_integer(event.get("step"), least=0)):
-        shown = line[:60].decode(errors="replace")
-        raise FileError(f"{name} is not an event: {shown!r}\nfix: {_FIX}")
-    return event
-
-
-def _validate(event: dict[str, Any], name: str) -> dict[str, Any]:
-    schema = _SCHEMAS.get(event["kind"])
-    if schema is not None:
-        convert(event, schema, name=name, fix=_FIX)
+        raise source.problem(f"is not an event: {line[:60].decode(errors='replace')!r}")
     return event
 
 
 def _schema(event: type[RunEvent]) -> Any:
     """Schema of an event in the file: every field may be null or missing."""
-    hints = get_type_hints(event)
-    fields = [(field.name, hints[field.name] | None, None) for field in dataclasses.fields(event)]
+    fields = [(field.name, field.type | None, None) for field in msgspec.structs.fields(event)]
     return msgspec.defstruct(event.__name__, fields)
 
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from normscope.checks import is_integer
-from normscope.errors import FileError, NormscopeError
 
 Content = dict[str, Any]
+
+
+class FormatError(Exception):
+    """A format that cannot be read; the message follows the name of the file."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,11 @@ class FileFormat:
         migrations: For each older version that can be read, a function that converts it to the next version.
 
     >>> book = FileFormat(3, {1: lambda book: rename_fields(book, {"writer": "author"}), 2: lambda book: book})
-    >>> book.migrate({"format": 1, "writer": "Ada"}, name="book.json")
-    {'format': 3, 'author': 'Ada'}
-    >>> book.migrate({"format": 4}, name="book.json")
+    >>> book.migrate({"format": 1, "writer": "Ada"})
+    {'author': 'Ada'}
+    >>> book.migrate({"format": 4})
     Traceback (most recent call last):
-    normscope.errors.FileError: book.json has format 4, but this version of normscope reads formats 1 to 3
+    normscope.storage.file_format.FormatError: has format 4, but this version of normscope reads formats 1 to 3
     fix: update normscope
     """
 
@@ -39,19 +42,19 @@ class FileFormat:
     def oldest(self) -> int:
         return min(self.migrations, default=self.version)
 
-    def migrate(self, content: Mapping[str, Any], *, name: str, error: type[NormscopeError] = FileError) -> Content:
-        """Convert content of any readable format to the current one; `name` is the file shown in errors."""
+    def migrate(self, content: Mapping[str, Any]) -> Content:
+        """Convert content of any readable format to the current one, without the field `format`."""
         version: Any = content.get("format")
         if not is_integer(version, least=0):
-            raise error(f"{name} has no valid format number: {version!r:.40}\nfix: restore it from a copy")
+            raise FormatError(f"has no valid format number: {version!r:.40}\nfix: restore it from a copy")
         if not self.oldest <= version <= self.version:
             known = f"formats {self.oldest} to {self.version}" if self.migrations else f"format {self.version}"
             fix = "update normscope" if version > self.version else "use the version of normscope that wrote it"
-            raise error(f"{name} has format {version}, but this version of normscope reads {known}\nfix: {fix}")
-        migrated = dict(content)
+            raise FormatError(f"has format {version}, but this version of normscope reads {known}\nfix: {fix}")
+        migrated = {name: value for name, value in content.items() if name != "format"}
         for old in range(version, self.version):
             migrated = self.migrations[old](migrated)
-        return {**migrated, "format": self.version}
+        return migrated
 
 
 def rename_fields(content: Mapping[str, Any], names: Mapping[str, str]) -> Content:

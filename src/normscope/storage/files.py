@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -55,18 +56,18 @@ class AtomicFile:
     def __enter__(self) -> Self:
         if self._folder is None and self._target.is_dir():
             raise FileError(f"cannot write {self.path}: it is a folder\nfix: name a file in it")
-        with self._translate_errors():
+        with write_errors(self.path):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             self._file = os.fdopen(os.open(self._temporary, flags, 0o666, dir_fd=self._folder), "wb")
         return self
 
     def write(self, data: bytes | memoryview) -> None:
-        with self._translate_errors():
+        with write_errors(self.path):
             self._file.write(data)
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         try:
-            with self._translate_errors() if kind is None else suppress(OSError):  # report the first error
+            with write_errors(self.path) if kind is None else suppress(OSError):  # report the first error
                 with self._file:
                     self._file.flush()
                     os.fsync(self._file.fileno())  # before the rename: a power cut must not leave an empty file
@@ -75,13 +76,6 @@ class AtomicFile:
         finally:
             with suppress(OSError):  # already gone after a success
                 os.unlink(self._temporary, dir_fd=self._folder)
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
 
 def is_partial(name: str) -> bool:
@@ -104,6 +98,17 @@ def write_error(path: str | Path, error: Exception) -> FileError:
     return FileError(f"cannot write {path}: {reason}")
 
 
+@contextmanager
+def write_errors(path: str | Path) -> Iterator[None]:
+    """Context manager that raises an OSError as the FileError of a failed write."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
 def make_folder(folder: str | Path) -> Path:
     """Create a folder and its parents; an existing folder is fine."""
     folder = Path(folder)
@@ -120,7 +125,7 @@ def make_folder(folder: str | Path) -> Path:
 
 def open_regular(
     path: str | Path, *, folder: int | None = None, follow: bool = True, shown: Path | None = None
-) -> BinaryIO:
+) -> BufferedReader:
     """Open a regular file for reading. Raises for a folder, device, pipe or socket, and never blocks.
 
     Args:

@@ -10,12 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from normscope.errors import FileError, NormscopeError
+from normscope.storage.file_format import FileFormat, FormatError
 from normscope.storage.files import has_valid_checksum, open_regular, read_limited
 
 T = TypeVar("T")
@@ -35,6 +37,89 @@ class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Base class of schemas for JSON objects; unknown fields are an error."""
 
 
+@dataclass(frozen=True)
+class JsonSource:
+    """A source of JSON, and what to raise if it is invalid.
+
+    Args:
+        name: Name shown in errors, usually a path.
+        fix: Fix to suggest.
+        error: Exception class to raise.
+
+    >>> best = JsonSource("best.json", fix="remove it")
+    >>> best.parse(b'{"step": 5}', dict[str, int])
+    {'step': 5}
+    >>> best.parse(b'{"step": true}', dict[str, int])
+    Traceback (most recent call last):
+    normscope.errors.FileError: best.json is not valid: expected `int`, got `bool` at `[...]`
+    fix: remove it
+    """
+
+    name: str | Path
+    fix: str
+    error: type[NormscopeError] = FileError
+
+    def problem(self, text: str) -> NormscopeError:
+        """The exception for a problem; the text follows the name."""
+        return self.error(f"{self.name} {text}\nfix: {self.fix}")
+
+    def parse(
+        self,
+        data: bytes,
+        schema: type[T],
+        *,
+        checksum: bool = False,
+        file_format: FileFormat | None = None,
+        allow_any_text: bool = False,
+    ) -> T:
+        """Parse JSON as a value of the schema's type.
+
+        Args:
+            data: The content of the file.
+            schema: Any type msgspec converts to: `dict[str, Any]`, a `StrictStruct`, a dataclass.
+            checksum: Verify and remove a checksum written by `with_checksum`.
+            file_format: Check and remove the field `format`; content of an older format is migrated.
+            allow_any_text: Allow NUL characters in names, and lone surrogates, which tokens and samples may contain.
+        """
+        try:
+            content = _loads(data, allow_any_text)
+        except _ProblemError as problem:
+            raise self.problem(str(problem)) from None
+        if checksum:
+            content = self.without_checksum(self.convert(content, dict[str, Any]))
+        if file_format is not None:
+            content = self.migrate(self.convert(content, dict[str, Any]), file_format)
+        return self.convert(content, schema)
+
+    def convert(self, content: Any, schema: type[T]) -> T:
+        """Convert parsed JSON to a value of the schema's type."""
+        try:
+            return msgspec.convert(content, schema)
+        except msgspec.ValidationError as wrong:
+            if isinstance(wrong.__cause__, NormscopeError):  # raised by a dataclass, perhaps with its own fix
+                raise self.wrap(wrong.__cause__, "is not valid") from wrong
+            raise self.problem(f"is not valid: {_clean_message(str(wrong))}") from None
+
+    def wrap(self, cause: NormscopeError, what: str) -> NormscopeError:
+        """The exception for an error found in the content, which may have its own fix."""
+        return self.error(_with_fix(f"{self.name} {what}: {cause}", self.fix))
+
+    def migrate(self, content: Mapping[str, Any], file_format: FileFormat) -> dict[str, Any]:
+        """Check and remove the field `format`; content of an older format is migrated."""
+        try:
+            return file_format.migrate(content)
+        except FormatError as problem:
+            raise self.error(f"{self.name} {problem}") from None
+
+    def without_checksum(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Verify and remove the checksum of content; raises if it is missing or wrong."""
+        if "checksum" not in content:
+            raise self.problem("is damaged: it has no checksum")
+        if not has_valid_checksum(content):
+            raise self.problem("is damaged: its checksum is wrong")
+        return {key: value for key, value in content.items() if key != "checksum"}
+
+
 def read_json(
     path: str | Path,
     schema: type[T],
@@ -42,77 +127,17 @@ def read_json(
     fix: str,
     error: type[NormscopeError] = FileError,
     max_bytes: int = SMALL_FILE_BYTES,
-    allow_any_text: bool = False,
+    checksum: bool = False,
 ) -> T:
-    """Read a JSON file as a value of the schema's type.
-
-    Args:
-        path: A regular file.
-        schema: Any type msgspec converts to: `dict[str, Any]`, a `StrictStruct`, a dataclass.
-        fix: Fix to suggest if the file can't be read.
-        error: Exception class to raise.
-        max_bytes: Size limit.
-        allow_any_text: Allow NUL characters in names, and lone surrogates, which tokens and samples may contain.
-    """
+    """Read a JSON file as a value of the schema's type; see `JsonSource`."""
     with reraise_as(error, fix), open_regular(path) as file:
         data = read_limited(file, path, max_bytes)
-    return parse_json(data, schema, name=str(path), fix=fix, error=error, allow_any_text=allow_any_text)
+    return JsonSource(path, fix, error).parse(data, schema, checksum=checksum)
 
 
-def parse_json(
-    data: bytes,
-    schema: type[T],
-    *,
-    name: str,
-    fix: str,
-    error: type[NormscopeError] = FileError,
-    allow_any_text: bool = False,
-) -> T:
-    """Parse JSON as a value of the schema's type; `name` is the source shown in errors.
-
-    >>> parse_json(b'{"step": 5}', dict[str, int], name="best.json", fix="remove it")
-    {'step': 5}
-    >>> parse_json(b'{"step": true}', dict[str, int], name="best.json", fix="remove it")
-    Traceback (most recent call last):
-    normscope.errors.FileError: best.json is not valid: expected `int`, got `bool` at `[...]`
-    fix: remove it
-    """
-    try:
-        content = _loads(data, allow_any_text)
-    except _ProblemError as problem:
-        raise error(f"{name} {problem}\nfix: {fix}") from None
-    return convert(content, schema, name=name, fix=fix, error=error)
-
-
-def convert(content: Any, schema: type[T], *, name: str, fix: str, error: type[NormscopeError] = FileError) -> T:
-    """Convert parsed JSON to a value of the schema's type."""
-    try:
-        return msgspec.convert(content, schema)
-    except msgspec.ValidationError as wrong:
-        if isinstance(wrong.__cause__, NormscopeError):  # raised by a dataclass, with its own fix
-            problem = str(wrong.__cause__)
-            problem += "" if "\nfix: " in problem else f"\nfix: {fix}"
-            raise error(f"{name} is not valid: {problem}") from wrong
-        raise error(f"{name} is not valid: {_clean_message(str(wrong))}\nfix: {fix}") from None
-
-
-def read_checksummed_json(
-    path: str | Path, *, fix: str, error: type[NormscopeError] = FileError, max_bytes: int = SMALL_FILE_BYTES
-) -> dict[str, Any]:
-    """Read a JSON file written by `with_checksum`; raises if the checksum is missing or wrong."""
-    content = read_json(path, dict[str, Any], fix=fix, error=error, max_bytes=max_bytes)
-    return without_checksum(content, name=str(path), fix=fix, error=error)
-
-
-def without_checksum(
-    content: Mapping[str, Any], *, name: str, fix: str, error: type[NormscopeError] = FileError
-) -> dict[str, Any]:
-    """Verify and remove the checksum of content; raises if it is missing or wrong."""
-    if "checksum" not in content:
-        raise error(f"{name} is damaged: it has no checksum\nfix: {fix}")
-    if not has_valid_checksum(content):
-        raise error(f"{name} is damaged: its checksum is wrong\nfix: {fix}")
-    return {key: value for key, value in content.items() if key != "checksum"}
+def to_json_bytes(content: Mapping[str, Any]) -> bytes:
+    """The content of a JSON file, one field per line; raises on a NaN or Inf."""
+    return json.dumps(content, indent=1, allow_nan=False).encode()
 
 
 class _ProblemError(Exception):
@@ -121,11 +146,15 @@ class _ProblemError(Exception):
 
 @contextmanager
 def reraise_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
-    """Raise a FileError as another exception class, with a fix."""
+    """Raise a FileError as another exception class, with a fix unless it has one."""
     try:
         yield
     except FileError as problem:
-        raise error(f"{problem}\nfix: {fix}") from problem.__cause__
+        raise error(_with_fix(str(problem), fix)) from problem.__cause__
+
+
+def _with_fix(message: str, fix: str) -> str:
+    return message if "\nfix: " in message else f"{message}\nfix: {fix}"
 
 
 def _loads(data: bytes, allow_any_text: bool) -> Any:

@@ -11,14 +11,17 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from normscope.errors import FileError
-from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited, write_error
+from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited, write_errors
+from normscope.storage.json_files import SMALL_FILE_BYTES, reraise_as
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd  # not on Windows, where each name is checked before it is used
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_RESTORE = "restore the file from a copy"
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -80,24 +83,21 @@ class SafeFolder:
         with self._opened() as (descriptor, prefix):
             return sorted(os.listdir(descriptor if descriptor is not None else prefix))
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> BufferedReader:
         """Open a regular file for reading."""
         self._mode(name)
-        with self._opened() as (descriptor, prefix):
+        with self._opened() as (descriptor, prefix), reraise_as(FileError, _RESTORE):
             try:
                 return open_regular(prefix + name, folder=descriptor, follow=False, shown=self.path / name)
             except FileError as error:
                 if getattr(error.__cause__, "errno", None) == errno.ELOOP:
                     raise _is_link(self.path / name) from error
-                raise FileError(f"{error}\nfix: restore the file from a copy") from error.__cause__
+                raise
 
-    def read(self, name: str, max_bytes: int = 2**24) -> bytes:
+    def read(self, name: str, max_bytes: int = SMALL_FILE_BYTES) -> bytes:
         """Read a file; raises if it is larger than `max_bytes`."""
-        with self.open(name) as file:
-            try:
-                return read_limited(file, self.path / name, max_bytes)
-            except FileError as error:
-                raise FileError(f"{error}\nfix: restore the file from a copy") from error.__cause__
+        with self.open(name) as file, reraise_as(FileError, _RESTORE):
+            return read_limited(file, self.path / name, max_bytes)
 
     def open_append(self, name: str) -> BinaryIO:
         """Open a regular file for appending and truncating; created if it does not exist."""
@@ -107,10 +107,8 @@ class SafeFolder:
             raise FileError(f"cannot write {shown}: it is not a regular file\nfix: remove it")
         with self._opened() as (descriptor, prefix):
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _NOFOLLOW | getattr(os, "O_BINARY", 0)
-            try:
+            with write_errors(shown):
                 number = os.open(prefix + name, flags, 0o666, dir_fd=descriptor)
-            except OSError as error:
-                raise write_error(shown, error) from error
         if os.fstat(number).st_nlink > 1:
             os.close(number)
             raise FileError(
@@ -140,24 +138,17 @@ class SafeFolder:
     def rename(self, old: str, new: str) -> None:
         """Rename a file, replacing an existing one."""
         self._mode(new)
-        with self._opened() as (descriptor, prefix):
-            try:
-                os.replace(prefix + old, prefix + new, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-            except OSError as error:
-                raise write_error(self.path / new, error) from error
+        with self._opened() as (descriptor, prefix), write_errors(self.path / new):
+            os.replace(prefix + old, prefix + new, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
     def create(self) -> None:
         """Create the folder and those between it and the root."""
         make_folder(self.root)
         for count, name in enumerate(self.parts):
             outer = SafeFolder(self.root, *self.parts[:count])
-            if outer.has(name):
-                continue
-            with outer._opened() as (descriptor, prefix):
-                try:
+            if not outer.has(name):
+                with outer._opened() as (descriptor, prefix), write_errors(outer.path / name):
                     os.mkdir(prefix + name, dir_fd=descriptor)
-                except OSError as error:
-                    raise write_error(outer.path / name, error) from error
         with self._opened():
             pass  # raises if it is a file
 

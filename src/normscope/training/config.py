@@ -19,7 +19,7 @@ from normscope.checks import (
 )
 from normscope.errors import ConfigError
 from normscope.runtime.precision import Precision
-from normscope.storage.json_files import convert
+from normscope.storage.json_files import JsonSource
 from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS
 from normscope.training.schedule import LRSchedule, ScheduleName
 
@@ -125,4 +125,4 @@ class TrainConfig:
     def from_json(cls, settings: Mapping[str, Any]) -> "TrainConfig":
         """Rebuild a config from `to_json`; missing settings get their defaults, unknown ones are an error."""
         check_fields("the training's", settings, cls)
-        return convert(settings, cls, name="the training's config", fix="restore it from a copy", error=ConfigError)
+        return JsonSource("the training's config", "restore it from a copy", ConfigError).convert(settings, cls)

@@ -1,7 +1,8 @@
 """Send the events of a run to metrics.jsonl and to its observers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from normscope.runs.events import CheckpointEvent, Observer, RunEvent
 from normscope.runs.metrics import MetricsFile

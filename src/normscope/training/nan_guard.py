@@ -15,8 +15,7 @@ from normscope.errors import CheckpointError
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT
 from normscope.runs import checksummed_folder
-from normscope.runs.manifest import MANIFEST_NAME
-from normscope.runs.tensor_specs import tensor_specs
+from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import Precision, choose_precision
 from normscope.runtime.rng import rng_state, set_rng_state

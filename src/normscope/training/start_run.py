@@ -19,8 +19,9 @@ from normscope.data.split import PARTS
 from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
+from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint
 from normscope.runs.lock import LOCK_NAME, locked
-from normscope.runs.run import CONFIG_NAME, Run, RunConfig, check_no_run, fingerprint, is_run
+from normscope.runs.run import Run, check_no_run, is_run
 from normscope.runtime.compiler import check_compile
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import choose_precision
@@ -83,7 +84,7 @@ def start_run(
         corpus.tokenizer.encode(prompt)  # raises on an unknown character
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
-            fingerprint=fingerprint(corpus),
+            fingerprint=corpus_fingerprint(corpus),
             model=preset(recipe.preset, **{**settings, "vocab_size": corpus.tokenizer.vocab_size}),
             train=training,
             prompt=prompt,

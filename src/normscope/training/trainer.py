@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normscope.errors import CheckpointError, NonFiniteError
 from normscope.models.gpt import GPT
-from normscope.runs.tensor_specs import TensorSpec, tensor_specs
+from normscope.runs.checksummed_folder import TensorSpec, tensor_specs
 from normscope.runtime.rng import rng_state, set_rng_state
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.groups import OptimizerGroup, grad_norm

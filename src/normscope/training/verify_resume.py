@@ -16,8 +16,9 @@ from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
 from normscope.errors import CheckpointError, DtypeError
 from normscope.runs import checksummed_folder
-from normscope.runs.manifest import MANIFEST_NAME
-from normscope.runs.run import CONFIG_NAME, Run
+from normscope.runs.checksummed_folder import MANIFEST_NAME
+from normscope.runs.config import CONFIG_NAME
+from normscope.runs.run import Run
 from normscope.storage.files import make_folder
 from normscope.storage.safe_folder import SafeFolder
 

@@ -15,8 +15,8 @@ import pytest
 from normscope.errors import FileError
 from normscope.models.config_json import config_to_json
 from normscope.models.presets import nanochat
+from normscope.runs.checksummed_folder import write_manifest
 from normscope.runs.events import FinishedEvent, NoticeEvent, RunEvent, SampleEvent, SignalEvent
-from normscope.runs.manifest import write_manifest
 from normscope.runs.metrics import MetricsFile
 from normscope.runs.report.page import write_report
 from normscope.runs.report.run_record import read_run_record

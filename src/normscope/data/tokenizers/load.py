@@ -9,7 +9,7 @@ from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import LARGE_FILE_BYTES, parse_json, reraise_as
+from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, reraise_as
 
 _FIX = "name a file written by save() or by Hugging Face's tokenizers; if it is damaged, copy it again"
 
@@ -37,7 +37,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
     """Parse the contents of a tokenizer file; `path` is for messages."""
-    content = parse_json(data, dict[str, Any], name=str(path), fix=_FIX, allow_any_text=True)
+    content = JsonSource(path, _FIX).parse(data, dict[str, Any], allow_any_text=True)
     if "model" in content:
         return _huggingface_tokenizer(path, data.decode())
     return _own_tokenizer(path, content)

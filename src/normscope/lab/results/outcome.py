@@ -18,7 +18,7 @@ from normscope.lab.running.code_version import versions
 from normscope.lab.running.tuning import tuned_variants
 from normscope.lab.trials.text_sources import STORIES
 from normscope.storage.files import make_folder, with_checksum, write_atomically
-from normscope.storage.json_files import LARGE_FILE_BYTES, convert, read_checksummed_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
 
 VERSION = 2
 """Version of the file format."""
@@ -83,7 +83,7 @@ def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     path, fix = outcome_path(folder, claim), f"normscope lab run {claim}{out_option(folder)}"
     if not path.exists():
         return None
-    content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
+    content = read_json(path, dict[str, Any], fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
     if content.pop("version", None) != VERSION or content.get("claim") != claim:
         raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}")
     try:
@@ -92,7 +92,7 @@ def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
             answer["interval"] = {name: float(value) for name, value in answer["interval"].items()}
     except (LookupError, TypeError, ValueError, AttributeError):
         raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}") from None
-    return convert(content, Outcome, name=str(path), fix=fix)
+    return JsonSource(path, fix).convert(content, Outcome)
 
 
 def is_outdated(outcome: Outcome, claim: Claim) -> bool:

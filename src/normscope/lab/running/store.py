@@ -9,7 +9,7 @@ from normscope.errors import ConfigError, FileError
 from normscope.lab.running.code_version import LIBRARIES, code_digest
 from normscope.lab.running.trial import LabTrial, TrialResult
 from normscope.storage.files import make_folder, with_checksum, write_atomically
-from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, convert, read_checksummed_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, read_json
 
 
 class _StoredTrial(StrictStruct):
@@ -37,8 +37,7 @@ class Store:
         """Return the result of an earlier run; None if there is none or its file is damaged."""
         path, fix = self._path(trial), "run the trial again"
         try:
-            content = read_checksummed_json(path, fix=fix, max_bytes=LARGE_FILE_BYTES)
-            stored = convert(content, _StoredTrial, name=str(path), fix=fix)
+            stored = read_json(path, _StoredTrial, fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
         except FileError:
             return None  # the trial runs again
         if stored.settings != json.loads(json.dumps(trial.settings)):

@@ -10,9 +10,9 @@ from typing import Any
 from normscope.errors import CheckpointError
 from normscope.render.curves import Point
 from normscope.runs.checkpoints import Checkpoints
+from normscope.runs.config import read_config_file
 from normscope.runs.metrics import check_metrics, read_metrics
-from normscope.runs.run import read_config_file
-from normscope.storage.json_files import parse_json
+from normscope.storage.json_files import JsonSource
 from normscope.storage.safe_folder import SafeFolder
 
 
@@ -85,9 +85,8 @@ def read_run_record(folder: str | Path) -> RunRecord:
     """Read config.json and metrics.jsonl of a run."""
     folder = Path(folder)
     data = read_config_file(folder)
-    config = parse_json(
-        data, dict[str, Any], name=str(folder / "config.json"), fix="pass a folder written by `normscope train`"
-    )
+    source = JsonSource(folder / "config.json", "pass a folder written by `normscope train`")
+    config = source.parse(data, dict[str, Any])
     events = tuple(read_metrics(folder / "metrics.jsonl"))
     _check_metrics(folder, hashlib.sha256(data).hexdigest())
     return RunRecord(folder, config, events)

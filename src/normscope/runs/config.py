@@ -1,0 +1,150 @@
+"""config.json: everything that determines the result of a run."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from normscope._version import __version__
+from normscope.data.corpus import Corpus
+from normscope.data.corpus_record import Sha256
+from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
+from normscope.models.config_json import config_from_json, config_to_json
+from normscope.models.gpt import GPTConfig
+from normscope.runs.checkpoints import Checkpoints
+from normscope.runs.checksummed_folder import ChecksummedFolder
+from normscope.storage.file_format import FileFormat
+from normscope.storage.json_files import JsonSource, StrictStruct
+from normscope.storage.safe_folder import SafeFolder
+from normscope.training.config import TrainConfig
+
+CONFIG_NAME, CONFIG_FORMAT = "config.json", FileFormat(1)
+
+
+class _CorpusEntry(StrictStruct):
+    folder: str
+    train: Sha256
+    validation: Sha256
+    tokenizer: Sha256
+
+
+class _ConfigFile(StrictStruct):
+    """Schema of config.json; model and training settings are validated separately."""
+
+    normscope: str
+    corpus: _CorpusEntry
+    model: dict[str, Any]
+    train: dict[str, Any]
+    prompt: str
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The contents of config.json.
+
+    Args:
+        corpus: Folder of the prepared corpus, relative to the run folder or absolute.
+        fingerprint: Checksums of the corpus when the run started.
+        model, train: Model and training configuration.
+        prompt: Prompt of the samples drawn during training.
+    """
+
+    corpus: str
+    fingerprint: Mapping[str, str]
+    model: GPTConfig
+    train: TrainConfig
+    prompt: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": CONFIG_FORMAT.version,
+            "normscope": __version__,
+            "corpus": {"folder": self.corpus, **self.fingerprint},
+            "model": config_to_json(self.model),
+            "train": self.train.to_json(),
+            "prompt": self.prompt,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
+        source = JsonSource("it", "restore it from a copy", ConfigError)
+        file = source.convert(source.migrate(content, CONFIG_FORMAT), _ConfigFile)
+        return cls(
+            corpus=file.corpus.folder,
+            fingerprint={name: getattr(file.corpus, name) for name in ("train", "validation", "tokenizer")},
+            model=config_from_json(file.model),
+            train=TrainConfig.from_json(file.train),
+            prompt=file.prompt,
+        )
+
+
+def corpus_fingerprint(corpus: Corpus) -> dict[str, str]:
+    """Checksums of a corpus: training split, validation split and tokenizer."""
+    record = corpus.record
+    return {"train": record.train.sha256, "validation": record.validation.sha256, "tokenizer": record.tokenizer_sha256}
+
+
+def config_source(folder: Path) -> JsonSource:
+    """The config.json of a run folder, as errors show it."""
+    fix = f"restore it from a copy, or start a new run; {folder}/checkpoints/*/state.json has the settings too"
+    return JsonSource(folder / CONFIG_NAME, fix, ConfigError)
+
+
+def read_config_file(folder: Path) -> bytes:
+    """Read config.json, verified against the manifest."""
+    safe_folder = SafeFolder(folder)
+    problem = None
+    if not folder.is_dir():
+        problem = "is not a folder" if folder.exists() else "does not exist"
+    elif not safe_folder.has(CONFIG_NAME):
+        problem = f"has no {CONFIG_NAME}"
+    if problem is not None:
+        raise FileError(f"{folder} is not a run: it {problem}\nfix: pass a folder written by `normscope train`")
+    files = ChecksummedFolder(safe_folder, fix=config_source(folder).fix)
+    try:
+        return files.read(CONFIG_NAME)
+    except CheckpointError as error:
+        changes = _changed_settings(files)
+        if not changes:
+            raise
+        raise _config_changed(folder / CONFIG_NAME, changes) from error
+
+
+def check_same_config(config: RunConfig, saved: Mapping[str, Any]) -> None:
+    """Raise if the config changed since a checkpoint was written, naming the settings."""
+    with suppress(NormscopeError):  # an invalid config is compared as it is
+        saved = RunConfig.from_json(saved).to_json()  # migrated, with defaults for fields added since
+    changes = list(_differences(saved, config.to_json()))
+    if changes:
+        raise _config_changed(CONFIG_NAME, changes)
+
+
+def _config_changed(name: str | Path, changes: list[str]) -> CheckpointError:
+    return CheckpointError(
+        f"{name} changed since this run started: {'; '.join(changes)}\n"
+        f"fix: restore it, or start a new run with the new settings"
+    )
+
+
+def _changed_settings(files: ChecksummedFolder) -> list[str]:
+    """Settings of config.json that differ from the last checkpoint's, as far as both can be read."""
+    try:
+        checkpoints = Checkpoints(files.folder / "checkpoints", files.files[CONFIG_NAME].sha256)
+        last = checkpoints.last()
+        if last is None:
+            return []
+        now = JsonSource(CONFIG_NAME, "").parse(files.folder.read(CONFIG_NAME), dict[str, Any])
+        return list(_differences(checkpoints.state(last).config, now))[:4]
+    except (NormscopeError, KeyError):
+        return []
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Describe the settings that differ."""
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{prefix}{name}.")
+        elif old != new and (prefix, name) != ("", "normscope"):
+            yield f"{prefix}{name} was {old!r} and is {new!r}"
