@@ -1,6 +1,7 @@
 """The panel of the live display."""
 
 import math
+from collections.abc import Callable, Mapping
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
@@ -8,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.render.formatting import format_bytes, format_count, format_duration, format_fixed, printable
-from normscope.runs.events import END_REASONS
+from normscope.runs.events import END_REASONS, SampleEvent
 from normscope.runtime.memory import current_memory, peak_memory
 from normscope.training.observers.log_lines import next_commands
 from normscope.training.observers.progress import RunProgress
@@ -29,11 +30,10 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     for name, content in _rows(progress, columns):
         rows.add_row(name, content)
     parts: list[RenderableType] = [rows]
-    lines = min(
-        SAMPLE_LINES, height - rows.row_count - 8
-    )  # two frames, the second row of the curve, and the line below
+    # Two frames, the second row of the curve, and the line below.
+    lines = min(SAMPLE_LINES, height - rows.row_count - 8)
     if progress.sample is not None and lines > 0:
-        parts.append(_sample(progress, inner, lines))
+        parts.append(_sample(progress.sample, inner, lines))
     start = progress.start
     title = "normscope" if start is None else printable(start.info.get("model", "training"))
     title += "" if start is None else f", {format_count(start.parameters)} parameters"
@@ -53,18 +53,10 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
 
 
 def _rows(progress: RunProgress, columns: int) -> list[tuple[str, Text]]:
-    rows = [("step", _steps(progress, columns)), ("loss", _loss(progress, columns))]
-    if progress.validation is not None:
-        rows.append(("validation", _validation(progress)))
-        rows.append(("bits/byte", _bits(progress, columns)))
-    if progress.last is not None:
-        rows.append(("speed", _speed(progress)))
-        rows.append(("learning", _learning(progress)))
-    rows.append(("memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")))
-    if progress.saved is not None:
-        rows.append(("saved", Text(f"step {progress.saved.step}")))
+    drawn = [(name, draw(progress, columns)) for name, draw in ROWS.items()]
+    rows = [(name, text) for name, text in drawn if text is not None]
     if progress.end is not None and progress.start is not None:
-        rows += [(word, Text(what, style="bold")) for word, what in next_commands(progress.start.folder, progress.end)]
+        rows += [(name, Text(what, style="bold")) for name, what in next_commands(progress.start.folder, progress.end)]
     return rows
 
 
@@ -88,10 +80,10 @@ def _loss(progress: RunProgress, columns: int) -> Text:
     return Text.assemble((f"{number:<9}", "bold"), (f"{upper}\n", "cyan"), " " * 9, (lower, "cyan"))
 
 
-def _validation(progress: RunProgress) -> Text:
+def _validation(progress: RunProgress, columns: int) -> Text | None:
     now, best = progress.validation, progress.best
     if now is None:
-        return Text()
+        return None
     text = Text.assemble((f"{now.loss:.4f}", "bold"), f"   at step {now.step}")
     if now is best:
         text.append(", the best so far", style="green")
@@ -100,10 +92,10 @@ def _validation(progress: RunProgress) -> Text:
     return text
 
 
-def _bits(progress: RunProgress, columns: int) -> Text:
+def _bits(progress: RunProgress, columns: int) -> Text | None:
     """Bits per byte and, if the floor is known, the progress from random guessing down to it."""
     if progress.validation is None:
-        return Text()
+        return None
     bits = progress.validation.bits_per_byte
     text = Text(f"{bits:<9.3f}", style="bold")
     if progress.learned is None or progress.floor is None:
@@ -115,7 +107,9 @@ def _bits(progress: RunProgress, columns: int) -> Text:
     return Text.assemble(text, (before, "dim"), bar, after)
 
 
-def _speed(progress: RunProgress) -> Text:
+def _speed(progress: RunProgress, columns: int) -> Text | None:
+    if progress.last is None:
+        return None
     speed = f"{format_count(progress.tokens_per_second)} tokens/s"
     if progress.threads is not None and progress.end is None:
         speed += f" with {progress.threads.threads} of {progress.threads.max_threads} threads, the machine is busy"
@@ -123,21 +117,38 @@ def _speed(progress: RunProgress) -> Text:
     return Text(speed if progress.end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
 
 
-def _learning(progress: RunProgress) -> Text:
+def _learning(progress: RunProgress, columns: int) -> Text | None:
     last = progress.last
     if last is None:
-        return Text()
+        return None
     return Text(f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}")
 
 
-def _sample(progress: RunProgress, inner: int, lines: int) -> Panel:
-    sample = progress.sample
-    prompt, continuation = ("", "") if sample is None else (printable(sample.prompt), printable(sample.text))
-    text = Text.assemble((prompt.lstrip(), "dim"), continuation.rstrip())
-    title = "" if sample is None else f"sample, step {sample.step}"
-    return Panel(
-        _Clipped(text, lines), title=Text(title, style="dim"), title_align="left", border_style="dim", width=inner
-    )
+def _memory(progress: RunProgress, columns: int) -> Text:
+    return Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")
+
+
+def _saved(progress: RunProgress, columns: int) -> Text | None:
+    return None if progress.saved is None else Text(f"step {progress.saved.step}")
+
+
+ROWS: Mapping[str, Callable[[RunProgress, int], Text | None]] = {
+    "step": _steps,
+    "loss": _loss,
+    "validation": _validation,
+    "bits/byte": _bits,
+    "speed": _speed,
+    "learning": _learning,
+    "memory": _memory,
+    "saved": _saved,
+}
+"""The rows of the panel: each draws the current state within a number of columns, or nothing."""
+
+
+def _sample(sample: SampleEvent, inner: int, lines: int) -> Panel:
+    text = Text.assemble((printable(sample.prompt).lstrip(), "dim"), printable(sample.text).rstrip())
+    title = Text(f"sample, step {sample.step}", style="dim")
+    return Panel(_Clipped(text, lines), title=title, title_align="left", border_style="dim", width=inner)
 
 
 class _Clipped:

@@ -15,16 +15,15 @@ from normscope.runs.events import (
     CheckpointEvent,
     FinishedEvent,
     NoticeEvent,
-    RunEvent,
     SampleEvent,
     StartedEvent,
     StepEvent,
     ValidationEvent,
 )
-from normscope.training.observers.progress import RunProgress
+from normscope.training.observers.progress import Display
 
 
-class LogLines:
+class LogLines(Display):
     """Observer that prints plain log lines, without colors or cursor movements.
 
     Logs the first and the last step, and in between at most one step every `every` seconds. In a long run it logs less
@@ -43,50 +42,26 @@ class LogLines:
     """
 
     def __init__(self, stream: TextIO, every: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._every, self._clock = stream, every, clock
-        self._progress = RunProgress(clock)
-        self._next = -math.inf
-
-    def on_event(self, event: RunEvent) -> None:
-        self._progress.on_event(event)
-        for line in self._lines(event):
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
+        super().__init__(every, clock)
+        self._stream = stream
 
     def close(self) -> None:
         self._stream.flush()
 
-    def _lines(self, event: RunEvent) -> list[str]:
-        match event:
-            case StartedEvent():
-                self._next = -math.inf
-                return _start(event)
-            case StepEvent():
-                return [self._step(event)] if self._is_due(event) else []
-            case ValidationEvent():
-                return [f"  {_validation(event, self._progress.floor)}"]
-            case SampleEvent():
-                return [f"  sample at step {event.step}: {quote(event.prompt + event.text)}"]
-            case CheckpointEvent():
-                return [f"  saved step {event.step}"]
-            case NoticeEvent():
-                return [f"  note at step {event.step}: {line}" for line in printable(event.text).splitlines()]
-            case FinishedEvent():
-                return self._end(event)
-        return []  # signal events are only shown in the report
+    def _print(self, *lines: str) -> None:
+        self._stream.writelines(f"{line}\n" for line in lines)
+        self._stream.flush()
 
-    def _is_due(self, event: StepEvent) -> bool:
-        now = self._clock()
-        if now < self._next and event.step != self._progress.steps:
-            return False
-        self._next = now + max(self._every, min(60.0, self._progress.elapsed / 100))
-        return True
+    def on_started(self, event: StartedEvent) -> None:
+        self._next = -math.inf
+        self._print(*_start(event))
 
-    def _step(self, event: StepEvent) -> str:
+    def on_step(self, event: StepEvent) -> None:
         progress = self._progress
-        width = len(str(progress.steps))
+        if not self._is_due(event.step == progress.steps, max(self._every, min(60.0, progress.elapsed / 100))):
+            return
         parts = [
-            f"step {event.step:{width}d}/{progress.steps}",
+            f"step {event.step:{len(str(progress.steps))}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
             f"grad_norm {format_fixed(event.grad_norm):>7}",
             f"lr {event.lr_scale:.2f}",
@@ -95,18 +70,27 @@ class LogLines:
         ]
         if math.isfinite(progress.seconds_left):
             parts.append(f"{format_duration(progress.seconds_left)} left")
-        return "  ".join(parts)
+        self._print("  ".join(parts))
 
-    def _end(self, event: FinishedEvent) -> list[str]:
-        lines = [
-            f"{END_REASONS.get(event.reason, printable(event.reason))}: step {event.step} of {self._progress.steps}"
-        ]
-        lines[0] += f" in {format_duration(event.seconds)}"
-        if self._progress.best is not None:
-            lines.append(f"  best {_validation(self._progress.best, self._progress.floor, mark_best=False)}")
-        if self._progress.start is not None:
-            lines += [f"  {label:<9}{command}" for label, command in next_commands(self._progress.start.folder, event)]
-        return lines
+    def on_validation(self, event: ValidationEvent) -> None:
+        self._print(f"  {_validation(event, self._progress.floor)}")
+
+    def on_sample(self, event: SampleEvent) -> None:
+        self._print(f"  sample at step {event.step}: {quote(event.prompt + event.text)}")
+
+    def on_checkpoint(self, event: CheckpointEvent) -> None:
+        self._print(f"  saved step {event.step}")
+
+    def on_notice(self, event: NoticeEvent) -> None:
+        self._print(*(f"  note at step {event.step}: {line}" for line in printable(event.text).splitlines()))
+
+    def on_finished(self, event: FinishedEvent) -> None:
+        progress, reason = self._progress, END_REASONS.get(event.reason, printable(event.reason))
+        self._print(f"{reason}: step {event.step} of {progress.steps} in {format_duration(event.seconds)}")
+        if progress.best is not None:
+            self._print(f"  best {_validation(progress.best, progress.floor, mark_best=False)}")
+        if progress.start is not None:
+            self._print(*(f"  {name:<9}{command}" for name, command in next_commands(progress.start.folder, event)))
 
 
 def next_commands(folder: str, event: FinishedEvent) -> list[tuple[str, str]]:

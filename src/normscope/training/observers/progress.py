@@ -9,6 +9,7 @@ from collections.abc import Callable
 from normscope.runs.events import (
     CheckpointEvent,
     FinishedEvent,
+    Observer,
     RunEvent,
     SampleEvent,
     StartedEvent,
@@ -76,7 +77,7 @@ class LossHistory:
         self._pending = []
 
 
-class RunProgress:
+class RunProgress(Observer):
     """Observer that accumulates the state of a run.
 
     Args:
@@ -104,27 +105,26 @@ class RunProgress:
         self._warming, self._warm = 0, self._clock()
         self._in_steps, self._timed = 0.0, 0
 
-    def on_event(self, event: RunEvent) -> None:
-        match event:
-            case StartedEvent():
-                self.start, self.began, self.end = event, self._clock(), None
-                self._reset(event.steps)
-            case StepEvent():
-                self._step(event)
-            case ValidationEvent():
-                self.validation = event
-                if event.best:
-                    self.best = event
-            case SampleEvent():
-                self.sample = event
-            case CheckpointEvent():
-                self.saved = event
-            case ThreadsEvent():
-                self.threads = event if event.busy else None
-            case FinishedEvent():
-                self.end = event
+    def on_started(self, event: StartedEvent) -> None:
+        self.start, self.began, self.end = event, self._clock(), None
+        self._reset(event.steps)
 
-    def _step(self, event: StepEvent) -> None:
+    def on_validation(self, event: ValidationEvent) -> None:
+        self.validation, self.best = event, event if event.best else self.best
+
+    def on_sample(self, event: SampleEvent) -> None:
+        self.sample = event
+
+    def on_checkpoint(self, event: CheckpointEvent) -> None:
+        self.saved = event
+
+    def on_threads(self, event: ThreadsEvent) -> None:
+        self.threads = event if event.busy else None
+
+    def on_finished(self, event: FinishedEvent) -> None:
+        self.end = event
+
+    def on_step(self, event: StepEvent) -> None:
         self.last = event
         self._loss.add(event.loss)
         if self._warming < WARMUP_STEPS:
@@ -194,3 +194,28 @@ class RunProgress:
             return None
         fraction = (self.guessing - self.validation.bits_per_byte) / (self.guessing - self.floor)
         return min(1.0, max(0.0, fraction)) if math.isfinite(fraction) else None
+
+
+class Display(Observer):
+    """Base class of displays, which follow the progress of a run and don't show every step.
+
+    Args:
+        every: Minimum time between two steps that are shown, in seconds.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, every: float, clock: Callable[[], float]) -> None:
+        self._every, self._clock = every, clock
+        self._progress = RunProgress(clock)
+        self._next = -math.inf
+
+    def on_event(self, event: RunEvent) -> None:
+        self._progress.on_event(event)
+        super().on_event(event)
+
+    def _is_due(self, always: bool, every: float) -> bool:
+        """Whether to show an event now; the next one is due after `every` seconds."""
+        if not always and self._clock() < self._next:
+            return False
+        self._next = self._clock() + every
+        return True

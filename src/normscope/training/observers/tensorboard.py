@@ -4,11 +4,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from normscope.runs.events import RunEvent, SampleEvent, StartedEvent
+from normscope.runs.events import Observer, RunEvent, SampleEvent, StartedEvent
 from normscope.training.observers.tracker_metrics import import_tracker, tracked_metrics
 
 
-class TensorBoard:
+class TensorBoard(Observer):
     """Observer that logs steps, validations and samples to TensorBoard.
 
     After a resume or rollback, later steps written before are purged.

@@ -1,10 +1,17 @@
 """The metrics that trackers log, under the same names for every tracker."""
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
 
 from normscope.errors import ConfigError
 from normscope.runs.events import RunEvent, StepEvent, ValidationEvent
+
+TRACKED: Mapping[type[RunEvent], tuple[str, tuple[str, ...]]] = {
+    StepEvent: ("training", ("loss", "grad_norm", "lr_scale", "epoch", "tokens_per_second")),
+    ValidationEvent: ("validation", ("loss", "bits_per_byte")),
+}
+"""Prefix and fields of the events that trackers log."""
 
 
 def tracked_metrics(event: RunEvent) -> dict[str, float]:
@@ -13,13 +20,8 @@ def tracked_metrics(event: RunEvent) -> dict[str, float]:
     >>> tracked_metrics(ValidationEvent(step=5, loss=1.5, bits_per_byte=1.2, best=True, seconds=0.1))
     {'validation/loss': 1.5, 'validation/bits_per_byte': 1.2}
     """
-    match event:
-        case StepEvent():
-            names = ("loss", "grad_norm", "lr_scale", "epoch", "tokens_per_second")
-            return {f"training/{name}": getattr(event, name) for name in names}
-        case ValidationEvent():
-            return {"validation/loss": event.loss, "validation/bits_per_byte": event.bits_per_byte}
-    return {}
+    prefix, names = TRACKED.get(type(event), ("", ()))
+    return {f"{prefix}/{name}": getattr(event, name) for name in names}
 
 
 def import_tracker(module: str, package: str) -> ModuleType:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from normscope.errors import ConfigError
-from normscope.runs.events import RunEvent, SampleEvent
+from normscope.runs.events import Observer, RunEvent, SampleEvent
 from normscope.storage.files import write_atomically
 from normscope.training.observers.tracker_metrics import import_tracker, tracked_metrics
 
 WandbMode = Literal["offline", "online"]
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Observer):
     """Observer that logs steps, validations and samples to wandb.
 
     A resumed run keeps its id, stored in `wandb-id.txt`. The x axis is the run's step, since wandb's own step counter
