@@ -26,21 +26,21 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from normscope.runtime.env_vars import set_env_defaults
 from normscope.runtime.machine_load import usable_cores
+from normscope.runtime.openmp import set_env_defaults
 
 Work = Literal["training", "decoding"]
 WANTED = 1.20
 
 _COMMON = """
 import json, sys, time
-from normscope.runtime.env_vars import set_env_defaults
+from normscope.runtime.openmp import set_env_defaults
 if sys.argv[2] == "adapted":
     set_env_defaults()
 import numpy as np, torch
 from normscope import GPT, gpt2
 from normscope.runtime.adaptive_threads import TorchThreads
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 keep_freed_memory()
 if sys.argv[2].isdecimal():
     torch.set_num_threads(int(sys.argv[2]))

@@ -74,7 +74,7 @@ for _format in ("float32", "bfloat16", "int8"):
     _SETUPS[f"normscope, {_format}"] = f"""
 from normscope import GPT, gpt2
 from normscope.generate.tokens import generate_tokens
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 keep_freed_memory()
 model = GPT(gpt2())
 def write(prompt, count):

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import normscope
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 
 DEPTH, WIDTH, HEADS, VOCABULARY, BATCH, CONTEXT = 6, 384, 6, 4096, 8, 256
 REPEATS = 9

@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
-normscope.runtime.allocator), because torch's chains of operations live by its mood. The limit is the time that
+normscope.runtime.memory), because torch's chains of operations live by its mood. The limit is the time that
 the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
 kept for the backward pass is compared too. With --compile, also against torch.compile of torch's layer, once it is warm
 (it takes some minutes more).
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.blocks.add_norm import add_and_normalize
 from normscope.blocks.mlp import relu2
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 from timing import copy_seconds, medians
 
 ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))

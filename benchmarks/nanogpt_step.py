@@ -66,7 +66,7 @@ _OURS = _TIMED.format(
     setup="""
 import numpy as np
 from normscope import GPT, gpt2
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
 keep_freed_memory()

@@ -16,7 +16,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import normscope
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 
 SIZES = ((768, 128, 512), (2048, 384, 1536), (4096, 768, 3072))
 REPEATS = 101

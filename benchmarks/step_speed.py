@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import normscope
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.runtime.allocator import keep_freed_memory
+from normscope.runtime.memory import keep_freed_memory
 from timing import medians
 
 SIZES = (

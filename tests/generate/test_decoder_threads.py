@@ -12,7 +12,7 @@ from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 from normscope.runtime import adaptive_threads as adaptive
-from normscope.runtime.openmp_wait import ShortSpin
+from normscope.runtime.openmp import ShortSpin
 from tests.generate.decoding import known_layout
 from tests.runtime.test_adaptive_threads import BusyMeter
 

@@ -8,7 +8,7 @@ import torch
 from normscope.errors import ConfigError
 from normscope.runtime.adaptive_threads import AdaptiveThreads, TorchThreads
 from normscope.runtime.machine_load import LoadMeter, MachineLoad
-from normscope.runtime.openmp_wait import ShortSpin
+from normscope.runtime.openmp import ShortSpin
 
 
 class BusyMeter(LoadMeter):

@@ -23,7 +23,7 @@ from normscope.runs.events import (
 from normscope.runs.lock import locked
 from normscope.runs.metrics import read_metrics
 from normscope.runs.run import Run
-from normscope.training import loop
+from normscope.training import periodic_tasks
 from normscope.training.loop import train_run
 from normscope.training.validation import ValidationResult
 from tests.training.small_run import last_sums, new_run
@@ -42,7 +42,7 @@ def trained(folder: Path, **settings: Any) -> Run:
 
 
 def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("normscope.training.startup_notices.has_compiled_kernels", lambda: True)
+    monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
     run, recorder = new_run(tmp_path, steps=4, save_every=2, eval_every=2, sample_every=2), Recorder()
     assert train_run(run, [recorder]) == "done"
     due = [("checkpoint", 2), ("validation", 2), ("sample", 2)]
@@ -95,7 +95,7 @@ class Steered:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
         found = iter(losses)
-        monkeypatch.setattr(loop, "evaluate", lambda *_: ValidationResult(next(found), 1.0))
+        monkeypatch.setattr(periodic_tasks, "evaluate", lambda *_: ValidationResult(next(found), 1.0))
 
 
 def test_the_best_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path:
 
 def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In another form sums are added up in another order."""
-    monkeypatch.setattr("normscope.training.startup_notices.has_compiled_kernels", lambda: True)
+    monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
     train_run(run, until=2)
     train_run(run, [same], until=3)

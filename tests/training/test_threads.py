@@ -16,8 +16,8 @@ import torch
 from normscope.runs.events import NoticeEvent, ThreadsEvent
 from normscope.runtime import adaptive_threads as adaptive
 from normscope.runtime.adaptive_threads import TorchThreads
-from normscope.runtime.env_vars import set_env_defaults
-from normscope.training import loop
+from normscope.runtime.openmp import set_env_defaults
+from normscope.training import loop, session
 from normscope.training.loop import train_run
 from normscope.training.trainer import StepResult, Trainer
 from tests.runtime.test_adaptive_threads import BusyMeter
@@ -27,7 +27,7 @@ from tests.training.watching import Recorder
 # In a process of its own, since MKL reads its mode when it is loaded.
 SCRIPT = """
 import json, sys
-from normscope.runtime.env_vars import set_env_defaults
+from normscope.runtime.openmp import set_env_defaults
 set_env_defaults()
 import numpy as np
 import torch
@@ -195,7 +195,7 @@ def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch
             dict(self.model.named_parameters())["blocks.0.mlp.up.weight"].register_hook(off_by_a_bit)
 
     (tmp_path / "other").mkdir()
-    monkeypatch.setattr(loop, "Trainer", Rounding)
+    monkeypatch.setattr(session, "Trainer", Rounding)
     train_run(new_run(tmp_path / "other", steps=1))
     assert asked == [True, False]
 
@@ -223,13 +223,13 @@ def test_other_threads_are_told_where_they_make_a_difference(
 def test_nothing_keeps_the_run_open_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokens are mapped into memory, and a folder that is mapped cannot be removed or unmounted everywhere."""
     loops: list[weakref.ref[object]] = []
-    begin = loop._Loop.begin
+    begin = session.TrainingSession.begin
 
-    def noted(self: loop._Loop, *arguments: Any) -> None:
+    def noted(self: session.TrainingSession, *arguments: Any) -> None:
         loops.append(weakref.ref(self))
         begin(self, *arguments)
 
-    monkeypatch.setattr(loop._Loop, "begin", noted)
+    monkeypatch.setattr(session.TrainingSession, "begin", noted)
     gc.collect()
     gc.disable()
     try:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from normscope._version import __version__
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
-from normscope.runtime.env_vars import set_env_defaults
+from normscope.runtime.openmp import set_env_defaults
 
 COMMANDS = {
     "train": ("normscope.cli.train", "Train a GPT on your text, or on the built-in stories"),

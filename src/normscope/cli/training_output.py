@@ -15,9 +15,10 @@ from normscope.generate.text import generate_text
 from normscope.runs.events import Observer
 from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
-from normscope.training.loop import SAMPLE_TOKENS, train_run
+from normscope.training.loop import train_run
 from normscope.training.observers.display import choose_display
 from normscope.training.observers.tracker_metrics import import_tracker
+from normscope.training.periodic_tasks import SAMPLE_TOKENS
 
 STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 

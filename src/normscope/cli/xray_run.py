@@ -17,7 +17,7 @@ from normscope.cli.xray_target import XrayTarget
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.errors import ConfigError, NormscopeError
-from normscope.runtime.compiler import check_compile
+from normscope.runtime.devices import check_compile
 
 Kind = Literal["float32", "bfloat16"]
 

@@ -148,3 +148,4 @@ class Observer(Protocol):
 
     def close(self) -> None:
         """Called at the end of the run, also after an error."""
+        return

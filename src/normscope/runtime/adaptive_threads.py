@@ -9,7 +9,7 @@ import torch
 
 from normscope.errors import ConfigError
 from normscope.runtime.machine_load import LoadMeter, MachineLoad
-from normscope.runtime.openmp_wait import ShortSpin
+from normscope.runtime.openmp import ShortSpin
 from normscope.runtime.thread_chooser import TUNING, ThreadChooser, ThreadSuggestion, ThreadTuning
 
 ThreadMode = Literal["adaptive", "fixed"]

@@ -1,4 +1,7 @@
-"""Resolve device names."""
+"""Resolve device names, and check that torch.compile can run."""
+
+import os
+import shutil
 
 import torch
 
@@ -31,3 +34,15 @@ def check_device(device: torch.device | str | None) -> None:
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         reason = (str(error).splitlines() or ["torch does not have it"])[0]
         raise ConfigError(f"device={device!r:.80} cannot be used here: {reason:.200}\nfix: device='cpu'") from None
+
+
+def cpp_compiler() -> str | None:
+    """Name of an installed C++ compiler; None if there is none."""
+    names = (os.environ.get("CXX"), "c++", "g++", "clang++", "cl")
+    return next((name for name in names if name and shutil.which(name)), None)
+
+
+def check_compile(wanted: bool, device: torch.device) -> None:
+    """Raise if torch.compile is wanted on a CPU, but the C++ compiler it needs is not installed."""
+    if wanted and device.type == "cpu" and cpp_compiler() is None:
+        raise ConfigError("torch.compile needs a C++ compiler, but none was found\nfix: install one, or omit --compile")

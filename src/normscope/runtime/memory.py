@@ -1,11 +1,14 @@
-"""Memory used by this process and available on the machine."""
+"""Memory: used by this process, available on the machine, and kept by the allocator."""
 
+import ctypes
 import os
 import sys
 from pathlib import Path
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Memory limits of a container, for cgroups v2 and v1."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # option numbers in glibc's malloc.h
+_LARGEST_KEPT = 1 << 30
 
 
 def current_memory() -> int:
@@ -67,3 +70,18 @@ def _address_space_left() -> int:
     except (ImportError, OSError, ValueError, IndexError):
         return sys.maxsize
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit - taken
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc's allocator keep freed blocks of up to 1 GiB; returns whether it is available.
+
+    A training step allocates the same sizes again. By default every large block is a new mapping whose pages the kernel
+    clears on first use: on a norm of 2048 x 512 values that took nine times as long as the norm itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_TRIM_THRESHOLD, _LARGEST_KEPT))

@@ -19,11 +19,9 @@ from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
-from normscope.runtime.allocator import keep_freed_memory
-from normscope.runtime.compiler import cpp_compiler
-from normscope.runtime.devices import resolve_device
+from normscope.runtime.devices import cpp_compiler, resolve_device
 from normscope.runtime.machine_load import measure_load
-from normscope.runtime.memory import current_memory, meminfo, peak_memory
+from normscope.runtime.memory import current_memory, keep_freed_memory, meminfo, peak_memory
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory

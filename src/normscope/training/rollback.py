@@ -1,6 +1,13 @@
-"""Limit how often a run rolls back after a NaN or Inf, and choose the checkpoint to roll back to."""
+"""After a NaN or Inf: save a bundle that reproduces it, then stop, or roll back and skip the batch."""
 
 from collections.abc import Sequence
+
+from normscope.errors import NonFiniteError
+from normscope.runs.events import FinishedEvent, NoticeEvent
+from normscope.runs.run import NAN_FOLDER
+from normscope.runtime.rng import set_rng_state
+from normscope.training.nan_guard import NonFiniteOrigin, find_nonfinite, origin_to_json, save_nan_bundle
+from normscope.training.session import TrainingSession
 
 MAX_ROLLBACKS = 10
 """Rollbacks in a row before the run gives up."""
@@ -8,33 +15,75 @@ TRIES_PER_CHECKPOINT = 5
 """Rollbacks to the newest checkpoint before the one before it is used: the newest may be beyond recovery."""
 
 
-class Rollbacks:
-    """Counts the rollbacks since the run last made progress.
+class RollbackCounter:
+    """Counts the rollbacks since the run last made progress, and chooses the checkpoint to roll back to.
 
-    >>> rollbacks = Rollbacks()
+    >>> rollbacks = RollbackCounter()
     >>> [rollbacks.next_step([20, 30], fault_step=34) for _ in range(6)]
     [30, 30, 30, 30, 30, 20]
-    >>> rollbacks.saved(30)   # not beyond the fault: no progress yet
-    >>> rollbacks.count
+    >>> rollbacks.count([20, 30])
     6
-    >>> rollbacks.saved(40)
-    >>> rollbacks.count
+    >>> rollbacks.count([30, 40])   # a checkpoint beyond the fault: the run made progress
     0
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._fault_step = 0
+        self._count = self._fault_step = 0
+
+    def count(self, checkpoints: Sequence[int]) -> int:
+        """The number of rollbacks; a checkpoint beyond the fault resets it."""
+        if checkpoints and checkpoints[-1] >= self._fault_step:
+            self._count = 0
+        return self._count
 
     def next_step(self, checkpoints: Sequence[int], fault_step: int) -> int | None:
         """Count a rollback and return the checkpoint to roll back to; None for the start of the run."""
-        self.count += 1
+        self._count = self.count(checkpoints) + 1
         self._fault_step = max(self._fault_step, fault_step)
         if not checkpoints:
             return None
-        return checkpoints[-2] if self.count == TRIES_PER_CHECKPOINT + 1 and len(checkpoints) > 1 else checkpoints[-1]
+        return checkpoints[-2] if self._count == TRIES_PER_CHECKPOINT + 1 and len(checkpoints) > 1 else checkpoints[-1]
 
-    def saved(self, step: int) -> None:
-        """Note a new checkpoint; one beyond the fault resets the count."""
-        if step >= self._fault_step:
-            self.count = 0
+
+def recover(session: TrainingSession, error: NonFiniteError, rollbacks: RollbackCounter) -> None:
+    """Handle a NaN or Inf as `on_nan` says; raises if the run has to stop."""
+    batch, checkpoints = session.trainer.next_batch, session.run.checkpoints.steps()
+    count, problem = rollbacks.count(checkpoints), str(error).splitlines()[0]
+    origin, text = _save_bundle(session, problem)
+    if origin is not None and origin.when == "weights":
+        batch = session.trainer.last_batch()  # the batch whose update broke the weights
+    if session.config.on_nan == "stop" or count == MAX_ROLLBACKS or batch < 0:
+        session.metrics.on_event(NoticeEvent(session.step, text))
+        session.metrics.on_event(FinishedEvent(session.step, f"stopped: {problem}", session.elapsed))
+        saved = "saved checkpoints are intact" if checkpoints else "no checkpoint yet"
+        repeated = f"it came back after {count} rollbacks\n" if count else ""
+        fix = f"start a new run with a lower --matrix-lr and --lr; {saved}"
+        raise NonFiniteError(f"{text}\n{repeated}fix: {fix}") from error
+    skipped = _roll_back(session, batch, rollbacks.next_step(checkpoints, session.step + 1))
+    notice = f"{text}\nrolled back to step {session.step}; {skipped}"
+    session.events.emit_lasting(NoticeEvent(session.step, notice))
+
+
+def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigin | None, str]:
+    """Find the origin of a NaN or Inf and save what `normscope replay` needs; returns the origin and a message."""
+    trainer, micro_batch = session.trainer, session.config.micro_batch
+    inputs, targets = trainer.load_batch(trainer.next_batch)
+    set_rng_state(trainer.rng_before, session.device)
+    with session.autocast():
+        origin = find_nonfinite(session.model.train(), inputs, targets, micro_batch)
+    folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
+    state = {"error": problem, "origin": origin_to_json(origin), "micro_batch": micro_batch, **session.environment()}
+    save_nan_bundle(folder, session.model, inputs, targets, state)
+    where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
+    return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"
+
+
+def _roll_back(session: TrainingSession, bad_batch: int, step: int | None) -> str:
+    """Roll back to a checkpoint, and skip the bad batch; if it is not the last one, also all batches before it."""
+    last = session.run.checkpoints.last()
+    session.begin(step, [*session.trainer.skipped_batches, bad_batch])
+    if step == last:
+        return f"batch {bad_batch} is skipped"
+    trainer, first = session.trainer, session.trainer.next_batch
+    trainer.skipped_batches = sorted({*trainer.skipped_batches, *range(first, bad_batch)})
+    return f"batches {first} to {bad_batch} are skipped, since it kept coming back from step {last}"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from normscope.runtime.env_vars import REPRODUCIBLE, set_env_defaults
+from normscope.runtime.openmp import REPRODUCIBLE, set_env_defaults
 
 MINE = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "MKL_CBWR")
 SHOW = "; ".join(f"print(os.environ.get('{name}'))" for name in MINE)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from normscope.runtime import openmp_wait as waiting
-from normscope.runtime.openmp_wait import ShortSpin
+from normscope.runtime import openmp as waiting
+from normscope.runtime.openmp import ShortSpin
 
 needs_libgomp = pytest.mark.skipif(waiting._functions() is None, reason="torch has another OpenMP library here")
 

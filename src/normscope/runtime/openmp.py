@@ -1,4 +1,4 @@
-"""Shorten the spinning of waiting OpenMP threads while other processes want the cores.
+"""OpenMP and MKL: environment variables they read when torch is imported, and how OpenMP threads wait.
 
 A waiting OpenMP thread spins before it sleeps, since waking up takes longer than most waits; with libgomp, for some
 milliseconds. On a busy machine it spins while the thread it waits for isn't scheduled, and keeps the core from it. It
@@ -10,10 +10,40 @@ threads than cores, which can be arranged at any time: an idle thread holds an i
 
 import ctypes
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 
-from normscope.runtime.env_vars import user_sets_omp_wait
+REPRODUCIBLE = "AUTO,STRICT"
+"""MKL mode in which matrix products are bitwise identical for any number of threads."""
+
+_OMP_WAIT_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+
+
+def user_sets_omp_wait(environment: Mapping[str, str]) -> bool:
+    """Whether the user has configured how OpenMP threads wait; otherwise `ShortSpin` does.
+
+    >>> user_sets_omp_wait({}), user_sets_omp_wait({"OMP_WAIT_POLICY": "active"})
+    (False, True)
+    """
+    return any(name in environment for name in _OMP_WAIT_VARIABLES)
+
+
+def set_env_defaults(environment: MutableMapping[str, str] | None = None) -> None:
+    """Make MKL's results independent of the number of threads.
+
+    Keeps variables set by the user. Does nothing if torch is already imported.
+
+    >>> environment = {}
+    >>> set_env_defaults(environment)
+    >>> environment
+    {'MKL_CBWR': 'AUTO,STRICT'}
+    """
+    if environment is None:
+        if "torch" in sys.modules:
+            return
+        environment = os.environ
+    environment.setdefault("MKL_CBWR", REPRODUCIBLE)
 
 
 def _functions() -> tuple[Callable[..., object], object] | None:

@@ -1,0 +1,143 @@
+"""A run in progress: its model, data, position, metrics and observers.
+
+A checkpoint holds everything the next step depends on, so a session can start from any checkpoint and reach the same
+bits as one that was never interrupted.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import torch
+
+from normscope.data.batches import Batches
+from normscope.data.split import PARTS
+from normscope.models.gpt import GPT
+from normscope.runs.config import check_same_config
+from normscope.runs.environment import environment, environment_changes
+from normscope.runs.events import CheckpointEvent, Observer
+from normscope.runs.metrics import MetricsFile
+from normscope.runs.run import Run, check_sources_unchanged
+from normscope.runs.xray_snapshots import UpdateWatch
+from normscope.runtime.devices import resolve_device
+from normscope.runtime.machine_load import usable_cores
+from normscope.runtime.memory import keep_freed_memory
+from normscope.runtime.precision import choose_precision
+from normscope.training.event_bus import EventBus
+from normscope.training.trainer import Trainer
+
+MAX_THREADS_PER_CORE = 4
+"""Upper limit, per core, of a checkpoint's thread count that is tried for bitwise equality on resume."""
+
+
+class TrainingSession:
+    """The state of a run in progress. `begin` builds it on a start, a resume or a rollback.
+
+    Args:
+        run: An open run, locked by this process.
+        metrics: Its metrics file.
+        observers: Displays and trackers.
+    """
+
+    def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
+        keep_freed_memory()
+        self.run, self.config, self.context = run, run.config.train, run.config.model.context
+        self.corpus = run.corpus(verify=PARTS)
+        self.missing_text = check_sources_unchanged(self.corpus)
+        self.device = resolve_device(self.config.device)
+        self.precision = choose_precision(self.config.precision, self.device)
+        self.autocast = self.precision.autocast(self.device)
+        self.batches = Batches(self.corpus.train, self.context, self.config.batch, self.config.seed)
+        self.metrics, self.events = metrics, EventBus(metrics, observers)
+        self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
+
+    def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
+        """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
+        torch.manual_seed(self.config.seed)
+        self.model = GPT(self.run.config.model).to(self.device)
+        self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
+        self.trainer.skipped_batches = list(skipped_batches)
+        self.best: float | None = None
+        self.update_watch: UpdateWatch | None = None
+        checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
+        if step is not None and (step != 0 or step in checkpoints.steps()):
+            seconds, metrics_bytes = self._restore(step)
+            path = str(checkpoints.path(step))
+        self.dropped = [later for later in checkpoints.steps() if later > self.step]
+        checkpoints.drop_after(self.step)
+        self.run.xray_snapshots.drop_after(self.step)
+        self.reported_findings = self.run.xray_snapshots.findings_before(self.step) if self.config.xray_every else set()
+        self.events.roll_back(self.step, metrics_bytes, path)
+        self._start = time.perf_counter() - seconds
+
+    def _restore(self, step: int) -> tuple[float, int]:
+        """Load a checkpoint, after checking that it fits; returns its elapsed seconds and its size of metrics.jsonl."""
+        checkpoints = self.run.checkpoints
+        with checkpoints.with_alternatives(step):
+            state = checkpoints.state(step)
+            check_same_config(self.run.config, state.config)
+        tensors = checkpoints.tensors(step, self.trainer.expected_tensors(step))
+        self.metrics.verify(state.metrics_bytes, state.metrics_sha256)
+        self.trainer.restore(tensors, msgspec.to_builtins(state))
+        self.best = state.best
+        before = self._with_equivalent_threads(state.environment)
+        self.environment_changes = environment_changes(before, self.environment())
+        return state.seconds, state.metrics_bytes
+
+    def save(self) -> None:
+        """Save a checkpoint of the current step, unless there is one."""
+        if self.run.checkpoints.last() == self.step:
+            return
+        tensors, state = self.trainer.state()
+        self.metrics.sync()
+        state |= {
+            "config": self.run.config.to_json(),
+            "best": self.best,
+            "seconds": self.elapsed,
+            "metrics_bytes": self.metrics_bytes,
+            "metrics_sha256": self.metrics.checksum(self.metrics_bytes),
+            "environment": self.environment(),
+        }
+        self.run.checkpoints.save(self.step, tensors, state)
+        self.events.emit(CheckpointEvent(self.step, str(self.run.checkpoints.path(self.step))))
+
+    def mark_metrics(self) -> None:
+        """Note the size of metrics.jsonl before the tasks of a step, whose events a resumed run emits again."""
+        self.metrics_bytes = self.metrics.size()
+
+    @property
+    def step(self) -> int:
+        """Number of steps done."""
+        return self.trainer.steps_done
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, including those before the checkpoint it resumed from."""
+        return time.perf_counter() - self._start
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Mean length of a token in the validation text."""
+        return self.corpus.record.validation.bytes / self.corpus.record.validation.tokens
+
+    @property
+    def can_adapt_threads(self) -> bool:
+        """Whether the number of threads may change during the run; compiled code has it built in."""
+        return self.device.type == "cpu" and not self.config.compile
+
+    def is_bitwise_equal(self, threads: int) -> bool:
+        """Whether a step with this many threads is bitwise identical to one with all threads."""
+        return self.trainer.is_bitwise_equal(threads, self.max_threads)
+
+    def environment(self) -> dict[str, str]:
+        """What the last bits of the results depend on."""
+        return environment(self.device, self.precision.dtype, self.max_threads)
+
+    def _with_equivalent_threads(self, before: Mapping[str, str]) -> Mapping[str, str]:
+        """A checkpoint's environment, with this run's thread count if the bits are the same."""
+        threads = before.get("threads", "")
+        if threads == str(self.max_threads) or not self.can_adapt_threads or not threads.isdecimal():
+            return before
+        if not 0 < int(threads) <= MAX_THREADS_PER_CORE * usable_cores() or not self.is_bitwise_equal(int(threads)):
+            return before
+        return {**before, "threads": str(self.max_threads)}

@@ -1,0 +1,23 @@
+"""Startup notices."""
+
+from pathlib import Path
+
+import pytest
+
+from normscope.ops.kernel_mode import reference_kernels
+from normscope.training.startup import must_compile_kernels
+
+
+def test_a_notice_about_compiling_only_if_kernels_will_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert must_compile_kernels()
+    with reference_kernels():
+        assert not must_compile_kernels()
+    monkeypatch.setattr("normscope.training.startup.kernels", lambda _: None)  # as if numba were missing
+    assert not must_compile_kernels()
+    monkeypatch.undo()
+    (tmp_path / "rows.nbi").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not must_compile_kernels()
