@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from normscope.lab import run_claims as laboratory
-from normscope.lab.compare import study, time_budget
+from normscope.lab.compare import comparison
 from normscope.lab.compare.ranking import too_few_seeds
+from normscope.lab.running import time_estimates, workers
 from tests.cli.running import entered, refused
 from tests.lab.workers import Here
 
@@ -17,15 +17,15 @@ SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--seeds", "2", "--
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many in each run, however fast the machine is."""
-    monkeypatch.setattr(study, "steps_within", lambda *_: 40)
+    monkeypatch.setattr(comparison, "steps_within", lambda *_: 40)
     return 40
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """All trials run in this process, and what is timed is timed shortly."""
-    monkeypatch.setattr(laboratory, "ProcessWorkers", Here)
-    monkeypatch.setattr(time_budget, "SAMPLE", 0.01)
+    monkeypatch.setattr(workers, "ProcessWorkers", Here)
+    monkeypatch.setattr(time_estimates, "SAMPLE", 0.01)
 
 
 def test_a_norm_against_another_on_ones_own_text(

@@ -1,6 +1,6 @@
 """Charts shared by several claims."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from normscope.lab.budget import Budget, get_budget
@@ -107,12 +107,25 @@ def seed_band(label: str, runs: VariantRuns, variant: str, metric: str, color: s
     return ChartLine(label, runs.curve(variant, metric), color, interval=band, interval_label=OF_SEEDS, **line)
 
 
-def dots_and_theory(label: str, points: Points, theory: Points, color: str) -> list[ChartLine]:
-    """Measured points as dots and the predicted curve as a dashed line."""
+def lines(points: Mapping[str, Points], *, dots_only: Collection[str] = (), **line: Any) -> list[ChartLine]:
+    """Lines by legend entry, each in its own color; those that would hide others are drawn as dots only."""
     return [
-        ChartLine(label, points, color, connected=False),
-        ChartLine(f"{label}, theory", theory, color, dashed=True),
+        ChartLine(label, found, color, **{"dots": True, "connected": label not in dots_only, **line})
+        for (label, found), color in zip(points.items(), COLORS, strict=False)
     ]
+
+
+def against_theory(found: Mapping[str, tuple[Points, Points]], colors: Sequence[str] = COLORS) -> list[ChartLine]:
+    """Measured points as dots and the predicted curve as a dashed line, by legend entry."""
+    drawn = []
+    for (label, (points, theory)), color in zip(found.items(), colors, strict=False):
+        drawn.append(ChartLine(label, points, color, connected=False))
+        drawn.append(theory_line(f"{label}, theory", theory, color))
+    return drawn
+
+
+def theory_line(label: str, points: Points, color: str) -> ChartLine:
+    return ChartLine(label, points, color, dashed=True)
 
 
 def by_number(
@@ -146,3 +159,15 @@ def curves(
         for i, (label, variant) in enumerate(variants.items())
     ]
     return Chart(title, x_label, y_label, drawn, **chart)
+
+
+def image_charts(
+    runs: VariantRuns, x_label: str, variants: Mapping[str, str], curve_title: str = "Training loss"
+) -> list[Chart]:
+    """Draw what `train_images` measures: loss and error rate on held-out images, and the training loss."""
+    names, chosen = list(variants), list(variants.values())
+    return [
+        categories("Loss on held-out images", x_label, "nats", runs, "loss", {"loss": chosen}, names),
+        categories("Error rate on held-out images", x_label, "share", runs, "error", {"error rate": chosen}, names),
+        curves(curve_title, "step", "nats", runs, "curve", variants, log_y=True),
+    ]

@@ -5,56 +5,34 @@ on the same data share. The constants are placeholders in the claims' TOML files
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from normscope.lab.budget import Budget
-from normscope.lab.charts import (
-    OF_SEEDS,
-    by_number,
-    categories,
-    curves,
-    differences,
-    dots_and_theory,
-    interval_categories,
-    interval_dots,
-    seed_band,
-)
-from normscope.lab.claim import Experiment, LRTuning, Settings, Variants
-from normscope.lab.results.variant_runs import VariantRuns
-from normscope.lab.results.verdict import LOG2_RATIO, BySeed, Metrics, Question, Side
-from normscope.render.chart import COLORS, Chart, ChartLine
-
-__all__ = [
-    "COLORS",
-    "FIXED_SPLIT",
-    "IMAGE_MARGIN",
-    "LOG2_RATIO",
-    "OF_SEEDS",
-    "TEXT_MARGIN",
-    "Budget",
-    "BySeed",
-    "Chart",
-    "ChartLine",
-    "Experiment",
-    "LRTuning",
-    "Metrics",
-    "Question",
-    "Settings",
-    "VariantRuns",
-    "Variants",
-    "by_number",
-    "categories",
-    "curves",
-    "difference",
-    "differences",
-    "dots_and_theory",
-    "interval_categories",
-    "interval_dots",
-    "largest",
-    "log2_ratio",
-    "seed_band",
-    "smallest",
-]
+from normscope.lab.budget import Budget as Budget
+from normscope.lab.charts import OF_SEEDS as OF_SEEDS
+from normscope.lab.charts import against_theory as against_theory
+from normscope.lab.charts import by_number as by_number
+from normscope.lab.charts import categories as categories
+from normscope.lab.charts import curves as curves
+from normscope.lab.charts import differences as differences
+from normscope.lab.charts import image_charts as image_charts
+from normscope.lab.charts import interval_categories as interval_categories
+from normscope.lab.charts import interval_dots as interval_dots
+from normscope.lab.charts import lines as lines
+from normscope.lab.charts import seed_band as seed_band
+from normscope.lab.charts import theory_line as theory_line
+from normscope.lab.claim import Experiment as Experiment
+from normscope.lab.claim import LRTuning as LRTuning
+from normscope.lab.claim import Settings as Settings
+from normscope.lab.claim import Variants as Variants
+from normscope.lab.results.variant_runs import VariantRuns as VariantRuns
+from normscope.lab.results.verdict import LOG2_RATIO as LOG2_RATIO
+from normscope.lab.results.verdict import BySeed as BySeed
+from normscope.lab.results.verdict import Metrics as Metrics
+from normscope.lab.results.verdict import Question as Question
+from normscope.lab.results.verdict import Side as Side
+from normscope.render.chart import COLORS as COLORS
+from normscope.render.chart import Chart as Chart
+from normscope.render.chart import ChartLine as ChartLine
 
 TEXT_MARGIN = 0.03
 """Nats per byte: about what 10% more steps gain in so short a training. Smaller differences do not matter in the choice
@@ -70,6 +48,26 @@ FIXED_SPLIT = (
 
 Metric = str | Callable[[Metrics], float]
 """The name of a metric, or a function of a run's metrics."""
+
+
+def lr_grid(
+    quick: Sequence[float],
+    full: Sequence[float] | None = None,
+    *,
+    seeds: tuple[int, int] = (1, 3),
+    shared: Callable[[Budget], Mapping[str, str]] = lambda budget: {},
+) -> Callable[[Budget], LRTuning]:
+    """The learning rates to try, and the seeds of each: with the quick and with the full budget.
+
+    Args:
+        quick, full: learning rates; the same for both if `full` is None.
+        seeds: runs per learning rate.
+        shared: as in `LRTuning`.
+    """
+    lrs = tuple(quick), tuple(full or quick)
+    return lambda budget: LRTuning(
+        budget.pick(quick=lrs[0], full=lrs[1]), budget.pick(quick=seeds[0], full=seeds[1]), shared=shared(budget)
+    )
 
 
 def difference(

@@ -10,8 +10,8 @@ from normscope.lab.charts import OF_EACH, differences
 from normscope.lab.claim import Claim
 from normscope.lab.report.describe import ClaimReport
 from normscope.lab.results.outcome import load_outcome
+from tests.lab.claims.test_claims import RESULTS
 from tests.lab.made import made_outcome, made_runs, questions
-from tests.lab.test_claims import RESULTS
 
 PAIR = {"difference": [("rms", "layer")]}
 

@@ -16,7 +16,7 @@ from normscope.lab.running.trial import LabTrial, run_trial
 from normscope.lab.trials import images, text
 from normscope.models.convnet import ConvNet
 from normscope.models.gpt import GPT
-from tests.lab.test_study import tiny_claim
+from tests.lab.running.test_run_claims import tiny_claim
 from tests.lab.workers import Here, Silent
 
 Given = list[bytes]

@@ -21,12 +21,10 @@ from normscope.lab.claims.batchnorm import (
 from normscope.lab.claims.initialization import tails_saturate
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import answer
-from normscope.lab.trials.conv_stack import ConvStack
-from normscope.lab.trials.covariate_shift import feature_moments, shift_between
+from normscope.lab.trials.conv_stack import ConvStack, FeatureNoise, expected_shift
 from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.gradient_walk import probe_along_gradient
 from normscope.lab.trials.images import UNIFORM_LOSS, evaluate_digits, train_images
-from normscope.lab.trials.noise import FeatureNoise, expected_shift
+from normscope.lab.trials.probes import feature_moments, probe_along_gradient, shift_between
 
 QUICK, FULL = get_budget("quick"), get_budget("full")
 SMALL = {"optimizer": "sgd", "lr": 0.1, "batch": 8, "steps": 6}

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.errors import ConfigError
-from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, SIZE, Digits, load_digits
-from normscope.lab.trials.flops import training_flops
+from normscope.lab.trials.training_metrics import step_count, training_flops, training_metrics
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
 from normscope.training.schedule import LRSchedule
@@ -31,6 +30,12 @@ class HeldOutMetrics(NamedTuple):
 
 
 UNIFORM_GUESS = HeldOutMetrics(UNIFORM_LOSS, 1 - 1 / CLASSES, guessing=True)
+
+
+def small_convnet(steps: int, norm: str) -> dict[str, Any]:
+    """Return the settings of a small convnet with this norm."""
+    model = {"kind": "convnet", "widths": [16, 32, 64], "norm": norm}
+    return {"model": model, "batch": 32, "steps": steps, "optimizer": "sgd"}
 
 
 def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -56,8 +61,8 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     digits = load_digits()
     model = build_network(settings["model"])
-    steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
-    losses, seconds = fit(model, digits, settings, steps, seed)
+    steps = step_count(settings, flops)
+    losses, times = fit(model, digits, settings, steps, seed)
     diverged = len(losses) < steps
     found = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     last = losses[-max(1, steps // 10) :]
@@ -65,11 +70,10 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         **found._asdict(),
         "train_loss": UNIFORM_LOSS if diverged else min(UNIFORM_LOSS, sum(last) / len(last)),
         "diverged": diverged,
-        "curve": thinned([min(loss, 2 * UNIFORM_LOSS) for loss in losses]),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "flops": flops * steps,
         "steps": steps,
-        "seconds_per_step": seconds,
+        **training_metrics(losses, times, UNIFORM_LOSS),
     }
 
 
@@ -97,8 +101,8 @@ def build_network(config: Mapping[str, Any]) -> nn.Module:
 
 def fit(
     model: nn.Module, digits: Digits, settings: Mapping[str, Any], steps: int, seed: int
-) -> tuple[list[float], float]:
-    """Train; return the losses, up to the first non-finite one, and the median seconds per step."""
+) -> tuple[list[float], list[float]]:
+    """Train; return the losses, up to the first non-finite one, and the seconds of each step."""
     batch, lr = int(settings["batch"]), float(settings["lr"])
     micro_batch = int(settings.get("micro_batch", batch))
     weights = list(model.parameters())
@@ -127,7 +131,7 @@ def fit(
         optimizer.step()
         losses.append(value)
         times.append(time.perf_counter() - start)
-    return losses, sorted(times)[len(times) // 2] if times else 0.0
+    return losses, times
 
 
 def evaluate_digits(model: nn.Module, digits: Digits) -> HeldOutMetrics:

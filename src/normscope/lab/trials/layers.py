@@ -11,6 +11,24 @@ LIBRARIES: Mapping[str, Any] = {"normscope": norm, "torch": nn}
 """`LIBRARIES[name].LayerNorm(64)`: claims about norms are tested in both."""
 
 
+def library_variants(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each option in both libraries, named as in `in_both`."""
+    return {
+        f"{library} {name}": {"library": library, **settings}
+        for library in LIBRARIES
+        for name, settings in options.items()
+    }
+
+
+def in_both(name: str) -> list[str]:
+    """Return a variant's name in both libraries.
+
+    >>> in_both("LayerNorm")
+    ['normscope LayerNorm', 'torch LayerNorm']
+    """
+    return [f"{library} {name}" for library in LIBRARIES]
+
+
 def rms(x: Tensor) -> float:
     """Root mean square of all values.
 

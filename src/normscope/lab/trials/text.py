@@ -14,9 +14,8 @@ import torch
 from normscope.blocks.norm.spec import TEXT_NORMS
 from normscope.data.batches import Batches, windows
 from normscope.errors import NonFiniteError
-from normscope.lab.trials.curves import thinned
-from normscope.lab.trials.flops import training_flops
 from normscope.lab.trials.text_sources import ByteCorpus, load_text
+from normscope.lab.trials.training_metrics import step_count, training_flops, training_metrics
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.training.config import TrainConfig
@@ -33,8 +32,19 @@ SMALL_GPT: Mapping[str, Any] = {
     "warmup": 0.1,
 }
 """Default settings of `train_text`, which variants override."""
+NARROW: Mapping[str, Any] = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}
+"""Model options for deep models, or many: small enough to be affordable."""
 PLACEHOLDER_CORPUS = ByteCorpus(np.zeros(0, np.uint8), np.zeros(0, np.uint8), vocab_size=64)
 """Used before the text is read: a model only needs its vocabulary size."""
+
+
+def small_gpt(steps: int, model: Mapping[str, Any] = SMALL_GPT["model"], **options: Any) -> dict[str, Any]:
+    """Return the settings of a small GPT: its model config with these options, and the number of steps.
+
+    >>> small_gpt(100, NARROW, depth=6)["model"]
+    {'width': 32, 'heads': 2, 'kv_heads': 2, 'context': 32, 'depth': 6}
+    """
+    return {**SMALL_GPT, "model": {**model, **options}, "steps": steps}
 
 
 def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -61,7 +71,7 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     model = build_gpt(settings, text, seed)
     context, batch = model.config.context, int(settings["batch"])
     batches = Batches(text.train, context, batch, seed)
-    steps = int(settings["steps"]) if "flops" not in settings else max(1, round(settings["flops"] / flops))
+    steps = step_count(settings, flops)
     trainer = Trainer(model, training_config(settings, steps, seed), batches)
     losses, times, diverged = [], [], False
     for _ in range(steps):
@@ -79,11 +89,10 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "loss": uniform_loss if guessing else found,
         "diverged": not math.isfinite(found),
         "guessing": guessing,
-        "curve": thinned([min(loss, 2 * uniform_loss) for loss in losses]),
         "parameters": model.parameter_count(),
         "flops": flops * steps,
         "steps": steps,
-        "seconds_per_step": sorted(times)[len(times) // 2] if times else 0.0,
+        **training_metrics(losses, times, uniform_loss),
     }
 
 

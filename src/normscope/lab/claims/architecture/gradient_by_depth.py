@@ -69,13 +69,11 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
     def theory(name: str) -> lab.Question:
         factor = STACKS[name][2] ** 0.5
         text = f"{name}: at every depth the gradient norm is {factor:.3g}^depth, within a factor of {TWICE:g}"
-        return lab.largest(
-            text,
-            lambda run: max(_factor_between(got, factor**depth) for depth, got in run["arrives"]),
-            TWICE,
-            [name],
-            unit="times",
-        )
+
+        def error(run: lab.Metrics) -> float:
+            return max(_factor_between(got, factor**depth) for depth, got in run["arrives"])
+
+        return lab.largest(text, error, TWICE, [name], unit="times")
 
     def unchanged(run: lab.Metrics) -> float:
         norms = [float(norm) for _, norm in run["in_company"]]
@@ -106,13 +104,13 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     for (name, (_, norm, factor)), color in zip(STACKS.items(), lab.COLORS, strict=False):
         if norm == "none" or name == "norm, two residuals":
             single.append(dots(name, "arrives", name, color))
-            single.append(lab.ChartLine(f"{name}, theory", theory(factor), color, dashed=True))
+            single.append(lab.theory_line(f"{name}, theory", theory(factor), color))
         if norm != "none":
             label = name.removeprefix("norm, ")
             i = len(sequence)  # side by side
             sequence.append(dots(name, "arrives", f"{label}, single token", color, 6.0 * i - 9))
             sequence.append(dots(name, "in_company", f"{label}, {SEQUENCE} tokens", "ab"[i // 2], 6.0 * i - 3))
-    sequence.append(lab.ChartLine("theory, single token", theory(1.0), "h", dashed=True))
+    sequence.append(lab.theory_line("theory, single token", theory(1.0), "h"))
     return [
         lab.Chart("Gradient norm at the first block", "blocks", "first / last", single, log_y=True),
         lab.Chart("The same with norms", "blocks", "first / last", sequence, y_from_zero=True),

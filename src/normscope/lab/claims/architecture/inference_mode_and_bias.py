@@ -4,7 +4,7 @@ import torch
 
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.grad_modes import relative_kept, relative_peaks, relative_times
-from normscope.lab.trials.text import SMALL_GPT, build_gpt, train_text
+from normscope.lab.trials.text import SMALL_GPT, build_gpt, small_gpt, train_text
 from normscope.lab.trials.text_sources import load_text
 
 MODELS = {"with biases": True, "without biases": False}
@@ -16,12 +16,8 @@ SAVES = 0.95
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    common = {**SMALL_GPT, "preset": "gpt2", "steps": budget.pick(quick=260, full=4000)}
-    return {name: {**common, "model": {**SMALL_GPT["model"], "bias": bias}} for name, bias in MODELS.items()}
-
-
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning((1e-3, 3e-3, 1e-2), seeds=budget.pick(quick=1, full=3))
+    steps = budget.pick(quick=260, full=4000)
+    return {name: {**small_gpt(steps, bias=bias), "preset": "gpt2"} for name, bias in MODELS.items()}
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -87,4 +83,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((1e-3, 3e-3, 1e-2))
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning)

@@ -20,24 +20,14 @@ def variants(budget: lab.Budget) -> lab.Variants:
     }
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning((3e-4, 1e-3, 3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3))
-
-
 def questions(budget: lab.Budget) -> list[lab.Question]:
     return [lab.difference("at equal compute the loss on pixels is above the loss on patches", "pixels", "patches")]
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    variants, names = list(PATCHES), ["2 x 2 patches", "single pixels"]
-    by_name = dict(zip(names, PATCHES, strict=True))
-    title = "Training loss: equal compute means fewer steps on pixels"
-    lines, errors = {"loss": variants}, {"error rate": variants}
-    return [
-        lab.categories("Loss on held-out images", "tokens", "nats", runs, "loss", lines, names),
-        lab.categories("Error rate on held-out images", "tokens", "share", runs, "error", errors, names),
-        lab.curves(title, "step", "nats", runs, "curve", by_name, log_y=True),
-    ]
+    named = {"2 x 2 patches": "patches", "single pixels": "pixels"}
+    return lab.image_charts(runs, "tokens", named, "Training loss: equal compute means fewer steps on pixels")
 
 
+tuning = lab.lr_grid((3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
 EXPERIMENT = lab.Experiment(variants, train_images, questions, charts, tuning, equal="compute")

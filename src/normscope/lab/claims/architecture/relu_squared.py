@@ -5,7 +5,7 @@ import time
 
 from normscope.data.batches import Batches
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, build_gpt, train_text, training_config
+from normscope.lab.trials.text import build_gpt, small_gpt, train_text, training_config
 from normscope.lab.trials.text_sources import load_text
 from normscope.training.trainer import Trainer
 
@@ -18,19 +18,17 @@ TIMED_STEPS = 30
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    def settings(activation: str, equal: str) -> lab.Settings:
-        model = {**SMALL_GPT["model"], "activation": activation}  # a gated MLP has 2/3 of the hidden units by default
-        return {**SMALL_GPT, "model": model, "steps": budget.pick(quick=230, full=3000), "equal": equal}
-
+    steps = budget.pick(quick=230, full=3000)
+    chosen = {f"{other}, equal {equal}": (other, equal) for equal in EQUAL for other in OTHERS}
     return {
-        REFERENCE: settings(REFERENCE, "steps"),  # its time is the budget of the others
-        **{f"{other}, equal {equal}": settings(other, equal) for equal in EQUAL for other in OTHERS},
+        # A gated MLP has 2/3 of the hidden units by default. The time of the reference is the budget of the others.
+        name: {**small_gpt(steps, activation=activation), "equal": equal}
+        for name, (activation, equal) in {REFERENCE: (REFERENCE, "steps"), **chosen}.items()
     }
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    shared = {f"{other}, equal time": f"{other}, equal steps" for other in OTHERS}
-    return lab.LRTuning((3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3), shared=shared)
+def shared_lrs(budget: lab.Budget) -> dict[str, str]:
+    return {f"{other}, equal time": f"{other}, equal steps" for other in OTHERS}
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -95,4 +93,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((3e-3, 1e-2, 3e-2), shared=shared_lrs)
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning, equal="parameters")

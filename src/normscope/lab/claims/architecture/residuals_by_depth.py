@@ -1,7 +1,7 @@
 """Two residuals per block beat one, and one beats none, increasingly with depth."""
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text import NARROW, small_gpt, train_text
 
 WIRINGS = {"two": "pre", "one": "single", "none": "none"}
 
@@ -16,21 +16,12 @@ def name(residuals: str, depth: int) -> str:
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # so that 24 blocks are affordable
+    steps = budget.pick(quick=90, full=1200)
     return {
-        name(residuals, depth): {
-            **SMALL_GPT,
-            "model": {**narrow, "depth": depth, "wiring": wiring},
-            "steps": budget.pick(quick=90, full=1200),
-        }
+        name(residuals, depth): small_gpt(steps, NARROW, depth=depth, wiring=wiring)
         for depth in depths(budget)
         for residuals, wiring in WIRINGS.items()
     }
-
-
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    lrs = budget.pick(quick=(2e-3, 6e-3, 2e-2, 6e-2), full=(6e-4, 2e-3, 6e-3, 2e-2, 6e-2))
-    return lab.LRTuning(lrs, seeds=budget.pick(quick=1, full=2))
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
@@ -61,4 +52,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((2e-3, 6e-3, 2e-2, 6e-2), (6e-4, 2e-3, 6e-3, 2e-2, 6e-2), seeds=(1, 2))
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

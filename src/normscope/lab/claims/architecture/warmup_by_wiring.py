@@ -1,7 +1,7 @@
 """Pre-norm trains without a warmup where post-norm needs one, and ends no worse."""
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text import NARROW, small_gpt, train_text
 
 WIRINGS = ("pre", "post")
 WARMUPS = {"with": 0.2, "without": 0.0}
@@ -20,12 +20,10 @@ def name(wiring: str, warmup: str, depth: int) -> str:
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32, "norm": "layer", "activation": "relu"}
+    steps, same = budget.pick(quick=320, full=900), {"norm": "layer", "activation": "relu"}
     return {
         name(wiring, warmup, depth): {
-            **SMALL_GPT,
-            "model": {**narrow, "depth": depth, "wiring": wiring},
-            "steps": budget.pick(quick=320, full=900),
+            **small_gpt(steps, NARROW, **same, depth=depth, wiring=wiring),
             "warmup": share,
             "grad_clip": None,  # clipping acts like a warmup: it limits the first steps
         }
@@ -35,14 +33,10 @@ def variants(budget: lab.Budget) -> lab.Variants:
     }
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    """Tune each wiring with the warmup, and train it without at the same learning rate."""
+def shared_lrs(budget: lab.Budget) -> dict[str, str]:
+    """Each wiring is tuned with the warmup, and trained without at the same learning rate."""
     models = [(wiring, depth) for depth in depths(budget) for wiring in WIRINGS]
-    return lab.LRTuning(
-        lrs=budget.pick(quick=FEW_LRS, full=MORE_LRS),
-        seeds=2,
-        shared={name(wiring, "without", depth): name(wiring, "with", depth) for wiring, depth in models},
-    )
+    return {name(wiring, "without", depth): name(wiring, "with", depth) for wiring, depth in models}
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
@@ -73,4 +67,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid(FEW_LRS, MORE_LRS, seeds=(2, 2), shared=shared_lrs)
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

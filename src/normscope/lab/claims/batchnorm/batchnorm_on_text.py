@@ -1,7 +1,7 @@
 """BatchNorm in a language model is worse than LayerNorm, and PowerNorm closes part of the gap."""
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text import small_gpt, train_text
 
 NORMS = {"LayerNorm": "layer", "BatchNorm": "batch", "PowerNorm": "power"}
 NORM_WARMUP = 0.2
@@ -12,26 +12,18 @@ def variants(budget: lab.Budget) -> lab.Variants:
     steps = budget.pick(quick=340, full=4000)
     return {
         label: {
-            **SMALL_GPT,
             # Batch statistics leak later tokens into earlier ones, which a GPT refuses unless this is set.
-            "model": {**SMALL_GPT["model"], "norm": norm, "activation": "gelu", "allow_future_leak": norm != "layer"},
-            "steps": steps,
+            **small_gpt(steps, norm=norm, activation="gelu", allow_future_leak=norm != "layer"),
             "norm_warmup": round(NORM_WARMUP * steps) if norm == "power" else 0,
         }
         for label, norm in NORMS.items()
     }
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning((3e-3, 1e-2, 3e-2, 1e-1), seeds=budget.pick(quick=1, full=3))
-
-
 def questions(budget: lab.Budget) -> list[lab.Question]:
     above = "BatchNorm's loss on held-out text is above"
-    gap, part = (
-        f"{above} LayerNorm's by more than {lab.TEXT_MARGIN} nats",
-        f"{above} PowerNorm's, which closes part of any gap",
-    )
+    gap = f"{above} LayerNorm's by more than {lab.TEXT_MARGIN} nats"
+    part = f"{above} PowerNorm's, which closes part of any gap"
     return [
         lab.difference(gap, "BatchNorm", "LayerNorm", threshold=lab.TEXT_MARGIN),
         lab.difference(part, "BatchNorm", "PowerNorm"),
@@ -47,12 +39,12 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     others = {"LayerNorm": lab.TEXT_MARGIN, "PowerNorm": 0.0}
     pairs = {"difference": [("BatchNorm", other) for other in others]}
     title, thresholds = "BatchNorm's held-out loss minus another norm's", ("threshold", list(others.values()))
+    axes = "other norm", unit
     return [
         lab.interval_categories("Loss in training and on held-out text", "norm", unit, both, names),
-        lab.differences(
-            title, "other norm", unit, runs, "loss", pairs, list(others), questions, category_lines=thresholds
-        ),
+        lab.differences(title, *axes, runs, "loss", pairs, list(others), questions, category_lines=thresholds),
     ]
 
 
+tuning = lab.lr_grid((3e-3, 1e-2, 3e-2, 1e-1))
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

@@ -1,10 +1,10 @@
 """BatchNorm needs many images at once: its loss by micro-batch size, next to GroupNorm's, which needs one."""
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.images import train_images
+from normscope.lab.trials.images import small_convnet, train_images
 
 SIZES = (32, 8, 4, 2)
-"""Micro-batch sizes; an optimizer step always uses the first."""
+"""Micro-batch sizes; an optimizer step always uses 32 images."""
 LARGE, MIDDLE, SMALL = SIZES[0], SIZES[1], SIZES[-1]
 
 
@@ -15,25 +15,10 @@ def sizes_of(norm: str, budget: lab.Budget) -> tuple[int, ...]:
 
 def variants(budget: lab.Budget) -> lab.Variants:
     return {
-        f"{norm} {size}": {
-            "model": {"kind": "convnet", "widths": [16, 32, 64], "norm": norm},
-            "batch": LARGE,
-            "micro_batch": size,
-            "steps": budget.pick(quick=100, full=1300),
-            "optimizer": "sgd",
-        }
+        f"{norm} {size}": {**small_convnet(budget.pick(quick=100, full=1300), norm), "micro_batch": size}
         for norm in ("batch", "group")
         for size in sizes_of(norm, budget)
     }
-
-
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    """Tune BatchNorm at every size, so that none is handicapped by a learning rate that suits another."""
-    return lab.LRTuning(
-        lrs=budget.pick(quick=(0.06, 0.2, 0.6, 2.0), full=(0.02, 0.06, 0.2, 0.6, 2.0)),
-        seeds=budget.pick(quick=1, full=3),
-        shared={f"group {size}": f"group {LARGE}" for size in sizes_of("group", budget)[1:]},
-    )
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
@@ -67,4 +52,10 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+def shared_lrs(budget: lab.Budget) -> dict[str, str]:
+    """BatchNorm is tuned at every size, so that none is handicapped by a learning rate that suits another."""
+    return {f"group {size}": f"group {LARGE}" for size in sizes_of("group", budget)[1:]}
+
+
+tuning = lab.lr_grid((0.06, 0.2, 0.6, 2.0), (0.02, 0.06, 0.2, 0.6, 2.0), shared=shared_lrs)
 EXPERIMENT = lab.Experiment(variants, train_images, questions, charts, tuning)

@@ -5,7 +5,7 @@ import statistics
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.conv_stack import ConvStack, checkpoints, training
 from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.gradient_walk import probe_along_gradient
+from normscope.lab.trials.probes import probe_along_gradient
 
 LR = 1 / 32
 """A quarter of the largest learning rate at which the network without a norm trains (see `batchnorm_large_lr`): four

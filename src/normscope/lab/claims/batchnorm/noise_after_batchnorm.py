@@ -4,12 +4,11 @@ import math
 import statistics
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.conv_stack import ConvStack, checkpoints, training
-from normscope.lab.trials.covariate_shift import feature_moments, shift_between
-from normscope.lab.trials.curves import thinned
+from normscope.lab.trials.conv_stack import ConvStack, checkpoints, expected_shift, training
 from normscope.lab.trials.digits import load_digits
 from normscope.lab.trials.images import UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits
-from normscope.lab.trials.noise import expected_shift
+from normscope.lab.trials.probes import feature_moments, shift_between
+from normscope.lab.trials.training_metrics import thinned
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "BatchNorm and noise": "noisy batch"}
 CHECKPOINTS, PROBE = 20, 128
@@ -20,10 +19,6 @@ LEAST = 1e-12
 def variants(budget: lab.Budget) -> lab.Variants:
     steps = budget.pick(quick=400, full=4000)
     return {norm: {"norm": norm, "batch": 32, "steps": steps} for norm in NAMES.values()}
-
-
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning((0.03, 0.1, 0.3, 1.0), seeds=budget.pick(quick=1, full=3))
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -61,11 +56,8 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
-    shift, loss = (
-        "with noise the features shift further per step than",
-        "with noise the training loss, over all steps, is",
-    )
-    noisy = "noisy batch"
+    noisy, shift = "noisy batch", "with noise the features shift further per step than"
+    loss = "with noise the training loss, over all steps, is"
     close = f"{loss} at most {lab.IMAGE_MARGIN} nats above BatchNorm's"
     return [
         lab.log2_ratio(f"{shift} with BatchNorm alone", noisy, "batch", "shift"),
@@ -86,4 +78,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((0.03, 0.1, 0.3, 1.0))
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning)

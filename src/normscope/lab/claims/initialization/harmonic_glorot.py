@@ -67,43 +67,29 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
         both = [*layer["forward"], *layer["backward"]]
         return [abs(factor - 1) for ratio, factor in both if (ratio == 1) is square]
 
+    mean = "2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out, at every ratio of widths"
+    as_predicted = f"forward, backward and over a pair, the variance factor is within {TOLERANCE:.0%} of theory"
+    equal = f"equal widths: both directions preserve the variance to within {TOLERANCE:.0%}"
+    unequal = f"unequal widths: both directions are off by more than {CLEARLY_OFF:.0%}, at every ratio"
     return [
-        lab.largest(
-            "2/(d_in + d_out) is the harmonic mean of 1/d_in and 1/d_out, at every ratio of widths",
-            "harmonic_error",
-            ROUNDING,
-        ),
-        lab.largest(
-            f"forward, backward and over a pair, the variance factor is within {TOLERANCE:.0%} of theory",
-            theory_error,
-            TOLERANCE,
-        ),
-        lab.largest(
-            f"equal widths: both directions preserve the variance to within {TOLERANCE:.0%}",
-            lambda layer: max(changes(layer, square=True)),
-            TOLERANCE,
-        ),
-        lab.smallest(
-            f"unequal widths: both directions are off by more than {CLEARLY_OFF:.0%}, at every ratio",
-            lambda layer: min(changes(layer, square=False)),
-            CLEARLY_OFF,
-        ),
+        lab.largest(mean, "harmonic_error", ROUNDING),
+        lab.largest(as_predicted, theory_error, TOLERANCE),
+        lab.largest(equal, lambda layer: max(changes(layer, square=True)), TOLERANCE),
+        lab.smallest(unequal, lambda layer: min(changes(layer, square=False)), CLEARLY_OFF),
     ]
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ratios = [2 ** (i / 8) for i in range(-24, 25)]
 
-    def lines(label: str, way: str, color: str) -> list[lab.ChartLine]:
-        theory = [(ratio, THEORY[way](ratio)) for ratio in ratios]
-        return lab.dots_and_theory(label, runs.curve("layer", way), theory, color)
-
-    def chart(title: str, drawn: list[lab.ChartLine]) -> lab.Chart:
+    def chart(title: str, ways: list[str], colors: str) -> lab.Chart:
+        theory = {way: [(ratio, THEORY[way](ratio)) for ratio in ratios] for way in ways}
+        drawn = lab.against_theory({way: (runs.curve("layer", way), theory[way]) for way in ways}, colors)
         x_label, y_label, preserved = "output width / input width", "variance after / before", [("preserved", 1.0)]
         return lab.Chart(title, x_label, y_label, drawn, reference_lines=preserved, log_x=True, y_from_zero=True)
 
-    one_layer = lines("forward", "forward", "a") + lines("backward", "backward", "b")
-    return [chart("Variance factor of one layer", one_layer), chart("Up and back down", lines("pair", "pair", "c"))]
+    one_layer = chart("Variance factor of one layer", ["forward", "backward"], "ab")
+    return [one_layer, chart("Up and back down", ["pair"], "c")]
 
 
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts)

@@ -3,7 +3,7 @@
 import statistics
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text import NARROW, SMALL_GPT, small_gpt, train_text
 
 USUAL = 1.0
 WIRINGS = ("pre", "post")
@@ -24,16 +24,11 @@ def name(wiring: str, scale: float) -> str:
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    narrow = {"width": 32, "heads": 2, "kv_heads": 2, "context": 32}  # small enough to try every lr at every scale
-    wide = {**SMALL_GPT["model"], "width": 48}
-    depth, model = budget.pick(quick=(4, narrow), full=(6, wide))
+    """With the quick budget small enough to try every learning rate at every scale."""
+    steps, depth = budget.pick(quick=(130, 4), full=(800, 6))
+    model = budget.pick(quick=NARROW, full=SMALL_GPT["model"])
     return {
-        name(wiring, scale): {
-            **SMALL_GPT,
-            "model": {**model, "depth": depth, "wiring": wiring},
-            "steps": budget.pick(quick=130, full=800),
-            "init_scale": scale,
-        }
+        name(wiring, scale): {**small_gpt(steps, model, depth=depth, wiring=wiring), "init_scale": scale}
         for wiring in WIRINGS
         for scale in scales(budget)
     }
@@ -64,18 +59,12 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     numbers = sorted({float(variant.split()[1]) for variant in runs.variants})
     lines = {f"{wiring}-norm": {scale: name(wiring, scale) for scale in numbers} for wiring in WIRINGS}
     x_label = "scale of all initial weights"
-    lrs = [
-        lab.ChartLine(label, [(scale, runs.lrs[variant]) for scale, variant in found.items()], color, dots=True)
-        for (label, found), color in zip(lines.items(), "ab", strict=True)
-    ]
+    lrs = lab.lines({label: [(x, runs.lrs[variant]) for x, variant in found.items()] for label, found in lines.items()})
     return [
         lab.by_number("Loss by initialization scale", x_label, "nats per byte", runs, "loss", lines, log_x=True),
         lab.Chart("Tuned learning rate", x_label, "learning rate", lrs, log_x=True, log_y=True),
     ]
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning(budget.pick(quick=FEW_LRS, full=MORE_LRS), seeds=2)
-
-
+tuning = lab.lr_grid(FEW_LRS, MORE_LRS, seeds=(2, 2))
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

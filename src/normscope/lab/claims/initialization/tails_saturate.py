@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.curves import thinned
 from normscope.lab.trials.digits import CLASSES, SIZE, load_digits
 from normscope.lab.trials.images import UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, fit
+from normscope.lab.trials.training_metrics import thinned
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
     "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),
@@ -81,13 +81,9 @@ def _saturated(inputs: list[Tensor], edge: float) -> float:
     return torch.cat(inputs).abs().gt(edge).float().mean().item()
 
 
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    """Tune the learning rate of each unit with the full normal and share it: only the initialization may differ."""
-    return lab.LRTuning(
-        lrs=budget.pick(quick=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), full=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
-        seeds=budget.pick(quick=2, full=3),
-        shared={f"{unit}, {normal}": f"{unit}, full" for unit in UNITS for normal in NORMALS if normal != "full"},
-    )
+def shared_lrs(budget: lab.Budget) -> dict[str, str]:
+    """Each unit is tuned with the full normal: only the initialization may differ."""
+    return {f"{unit}, {normal}": f"{unit}, full" for unit in UNITS for normal in NORMALS if normal != "full"}
 
 
 def avoided(runs: lab.BySeed, unit: str, normal: str) -> float:
@@ -138,4 +134,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), seeds=(2, 3), shared=shared_lrs)
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning)

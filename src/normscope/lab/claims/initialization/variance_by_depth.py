@@ -1,5 +1,7 @@
 """The variance of a signal through a stack of linear layers, forward and backward."""
 
+from typing import Any
+
 import torch
 
 from normscope.lab import toolkit as lab
@@ -27,33 +29,19 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     # One variance for all weights, right for the geometric mean of both widths.
     variance = settings["gain"] / (narrow * wide) ** 0.5
     weights = [torch.randn(d_in, d_out, dtype=torch.float64) * variance**0.5 for d_in, d_out in shapes]
-    x = torch.randn(samples, narrow, dtype=torch.float64)
-    forward = [x.var().item()]
-    for weight in weights:
-        x = x @ weight
-        forward.append(x.var().item())
-    gradient = torch.randn(samples, shapes[-1][1], dtype=torch.float64)
-    backward = [gradient.var().item()]
-    for weight in reversed(weights):
-        gradient = gradient @ weight.T
-        backward.append(gradient.var().item())
-    expected_forward, expected_backward = [forward[0]], [backward[0]]
-    for d_in, _ in shapes:
-        expected_forward.append(expected_forward[-1] * d_in * variance)
-    for _, d_out in reversed(shapes):
-        expected_backward.append(expected_backward[-1] * d_out * variance)
-    return {
-        "forward": list(enumerate(forward)),
-        "backward": list(enumerate(backward)),
-        "expected_forward": list(enumerate(expected_forward)),
-        "expected_backward": list(enumerate(expected_backward)),
-        "worst": max(
-            abs((got / want) ** (1 / layer) - 1)
-            for measured, theory in ((forward, expected_forward), (backward, expected_backward))
-            for layer, (got, want) in enumerate(zip(measured, theory, strict=True))
-            if layer
-        ),
-    }
+    metrics: dict[str, Any] = {"worst": 0.0}
+    for way, chain in (("forward", weights), ("backward", [weight.T for weight in reversed(weights)])):
+        x = torch.randn(samples, chain[0].shape[0], dtype=torch.float64)
+        measured = expected = [x.var().item()]
+        for weight in chain:
+            x = x @ weight
+            measured = [*measured, x.var().item()]
+            expected = [*expected, expected[-1] * weight.shape[0] * variance]
+        pairs = enumerate(zip(measured, expected, strict=True))
+        errors = [abs((got / want) ** (1 / max(1, layer)) - 1) for layer, (got, want) in pairs]
+        metrics["worst"] = max(metrics["worst"], *errors)
+        metrics |= {way: list(enumerate(measured)), f"expected_{way}": list(enumerate(expected))}
+    return metrics
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
@@ -63,10 +51,8 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     def chart(way: str, label: str) -> lab.Chart:
-        lines: list[lab.ChartLine] = []
-        for name, color in zip(GAINS, "abc", strict=True):
-            lines += lab.dots_and_theory(name, runs.curve(name, way), runs.curve(name, f"expected_{way}"), color)
-        return lab.Chart(f"Variance, {way}", label, "variance", lines, log_y=True)
+        found = {name: (runs.curve(name, way), runs.curve(name, f"expected_{way}")) for name in GAINS}
+        return lab.Chart(f"Variance, {way}", label, "variance", lab.against_theory(found), log_y=True)
 
     return [chart("forward", "layer"), chart("backward", "layers from the end")]
 

@@ -82,11 +82,10 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    losses = [lab.ChartLine("ln V", [(size, math.log(size)) for size in VOCAB_SIZES], "d", dashed=True)]
-    learning = []
-    for name, color in zip(INITS, "abc", strict=True):
-        losses.append(lab.seed_band(name, runs, name, "losses", color, connected=False))
-        learning.append(lab.ChartLine(name, runs.curve(name, "learning"), color, dots=True))
+    theory = lab.theory_line("ln V", [(size, math.log(size)) for size in VOCAB_SIZES], "d")
+    found = zip(INITS, "abc", strict=True)
+    losses = [theory, *(lab.seed_band(name, runs, name, "losses", color, connected=False) for name, color in found)]
+    learning = lab.lines({name: runs.curve(name, "learning") for name in INITS})
     return [
         lab.Chart("Initial loss", "vocabulary size, V", "nats", losses, log_x=True),
         lab.Chart("Matrices that get a gradient", "step", "share", learning, y_from_zero=True),

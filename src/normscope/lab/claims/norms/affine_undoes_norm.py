@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.layers import LIBRARIES, max_difference, rms, rms_difference
+from normscope.lab.trials.layers import LIBRARIES, in_both, library_variants, max_difference, rms, rms_difference
 
 TOKENS, WIDTH = 256, 32
 SPREADS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -16,17 +16,14 @@ USUAL = 0.5
 their means over the features, relative to the usual scale."""
 BATCHES = (32, 64, 128, 256, 512)
 NORMS = {"BatchNorm": "BatchNorm1d", "LayerNorm": "LayerNorm", "RMSNorm": "RMSNorm"}
+FITTED = "the fitted batch"
 ROUNDING = 1e-6
 RECOVERED = 0.01
 """Relative error of x: recovering 99% counts as undoing the norm."""
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    return {
-        f"{library} {norm}": {"library": library, "layer": layer}
-        for library in LIBRARIES
-        for norm, layer in NORMS.items()
-    }
+    return library_variants({norm: {"layer": layer} for norm, layer in NORMS.items()})
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -97,7 +94,7 @@ def _initial_difference(library: Any, rng: torch.Generator) -> float:
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     def below(text: str, metric: str, norms: list[str], threshold: float = RECOVERED) -> lab.Question:
-        return lab.largest(text, metric, threshold, [f"{library} {norm}" for library in LIBRARIES for norm in norms])
+        return lab.largest(text, metric, threshold, [name for norm in norms for name in in_both(norm)])
 
     alike = "all norms: tokens of equal scale and mean are recovered (relative error)"
     start = "all norms: with the initial gain and bias, the output is the standardized input"
@@ -117,34 +114,22 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     error = "relative error of x"
 
     def chart(title: str, x_label: str, metric: str, theory: lab.ChartLine) -> lab.Chart:
-        lines = [
-            # RMSNorm's points can lie on LayerNorm's line, so they are drawn without one.
-            lab.ChartLine(norm, runs.curve(f"normscope {norm}", metric), color, dots=True, connected=norm != "RMSNorm")
-            for norm, color in zip(NORMS, "abc", strict=True)
-        ]
-        return lab.Chart(title, x_label, error, [*lines, theory])
+        # RMSNorm's points can lie on LayerNorm's line, so they are drawn without one.
+        found = {norm: runs.curve(f"normscope {norm}", metric) for norm in NORMS}
+        return lab.Chart(title, x_label, error, [*lab.lines(found, dots_only=["RMSNorm"]), theory])
 
     # A gain per feature can only give every token the mean scale, and a bias only the overall mean.
     sizes = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
     means = [(spread, spread / (1 + spread**2) ** 0.5) for spread in SPREADS]
-    by_batch = [
-        lab.ChartLine(
-            label, runs.curve("normscope BatchNorm", f"by_batch_{metric}"), color, dots=True, connected=color != "c"
-        )
-        for label, metric, color in (
-            ("another batch, in training", "training", "a"),
-            ("another batch, in eval mode", "eval", "b"),
-            ("the fitted batch", "fitted", "c"),
-        )
-    ]
+    named = {"another batch, in training": "training", "another batch, in eval mode": "eval", FITTED: "fitted"}
+    by_batch = {label: runs.curve("normscope BatchNorm", f"by_batch_{metric}") for label, metric in named.items()}
     expected = [(count, _between_batches(count)) for count in BATCHES]
-    by_batch.append(lab.ChartLine("theory, in training", expected, "a", dashed=True))
-    sizes_line = lab.ChartLine("theory", sizes, "b", dashed=True)
-    means_line = lab.ChartLine("LayerNorm, theory", means, "b", dashed=True)
+    batch_lines = [*lab.lines(by_batch, dots_only=[FITTED]), lab.theory_line("theory, in training", expected, "a")]
+    sizes_line, means_line = lab.theory_line("theory", sizes, "b"), lab.theory_line("LayerNorm, theory", means, "b")
     return [
         chart("Not recoverable: token scales", "spread of the tokens' log scales", "by_sizes", sizes_line),
         chart("Not recoverable: token means", "spread of the tokens' means", "by_means", means_line),
-        lab.Chart("BatchNorm on other batches", "tokens in a batch", error, by_batch, log_x=True),
+        lab.Chart("BatchNorm on other batches", "tokens in a batch", error, batch_lines, log_x=True),
     ]
 
 

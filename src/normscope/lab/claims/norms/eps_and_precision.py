@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.layers import LIBRARIES, rms
+from normscope.lab.trials.layers import LIBRARIES, in_both, rms
 
 TOKENS, WIDTH = 16, 768
 EPSILONS = {"0": 0.0, "1e-20": 1e-20, "1e-5": 1e-5, "0.1": 0.1}
@@ -67,11 +67,10 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
         text = f"1e-20 protects nothing in {dtype}, {layer}: share of constant tokens that become zeros"
         return lab.largest(text, "kept 1e-20", LOST, [f"{implementation} {dtype}"])
 
-    layers = [f"{library} float32" for library in LIBRARIES]
+    layers = in_both("float32")
+    broken = "without eps every constant token becomes NaN, in the layers, in float32"
     return [
-        lab.smallest(
-            "without eps every constant token becomes NaN, in the layers, in float32", "broken 0", ALL, layers
-        ),
+        lab.smallest(broken, "broken 0", ALL, layers),
         lab.smallest("and in plain code too, in float32", "broken 0", ALL, [f"{PLAIN} float32"]),
         lab.smallest("with 1e-5 every constant token becomes zeros, in every dtype", "kept 1e-5", ALL),
         *(lost(by, dtype) for by in (PLAIN, "torch", "normscope") for dtype in HALVES),
@@ -85,10 +84,9 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
         shift = 0.1 * (position - (of - 1) / 2)
         return lab.ChartLine(label, [(at + shift, y) for at, y in points], lab.COLORS[position], connected=False)
 
-    sizes: list[lab.ChartLine] = []
-    for (name, eps), color in zip(list(EPSILONS.items())[1:], "abc", strict=True):
-        theory = [(variance, (variance / (variance + eps)) ** 0.5) for variance in VARIANCES]
-        sizes += lab.dots_and_theory(f"eps {name}", runs.curve(f"{PLAIN} float16", f"sizes {name}"), theory, color)
+    theory = {name: [(v, (v / (v + eps)) ** 0.5) for v in VARIANCES] for name, eps in EPSILONS.items() if eps}
+    found = {f"eps {name}": (runs.curve(f"{PLAIN} float16", f"sizes {name}"), theory[name]) for name in theory}
+    sizes = lab.against_theory(found)
     shown = [*(f"{by} {dtype}" for by in IMPLEMENTATIONS for dtype in HALVES), f"{PLAIN} float32"]
     kept = [
         dots(variant, [(at, runs.mean(variant, f"kept {name}")) for at, name in enumerate(EPSILONS)], i, len(shown))
@@ -101,17 +99,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
         largest.append(dots(by, [(at, max(runs.values(name, "largest 1e-20"))) for at, name in finite], i, 3))
     names, dtypes = list(EPSILONS), list(DTYPES)
     value, title = "should be 0", "Largest output of a constant token at 1e-20 (no dot: NaN)"
+    plain, axes = "Plain code in float16 (no dot: NaN or 0)", ("variance of x", "rms of the output")
     return [
         lab.Chart("Constant tokens that become zeros", "eps", "share", kept, categories=names, y_from_zero=True),
         lab.Chart(title, "dtype", value, largest, categories=dtypes, y_from_zero=True),
-        lab.Chart(
-            "Plain code in float16 (no dot: NaN or 0)",
-            "variance of x",
-            "rms of the output",
-            sizes,
-            log_x=True,
-            log_y=True,
-        ),
+        lab.Chart(plain, *axes, sizes, log_x=True, log_y=True),
     ]
 
 

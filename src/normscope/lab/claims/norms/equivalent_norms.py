@@ -1,6 +1,5 @@
 """GroupNorm, InstanceNorm, LayerNorm and BatchNorm are the same norm where their scopes coincide."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -90,10 +89,10 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    def chart(title: str, x_label: str, named: Mapping[str, str]) -> lab.Chart:
+    def chart(title: str, x_label: str, metrics: dict[str, str]) -> lab.Chart:
         lines = [
             lab.seed_band(label, runs, "normscope", metric, color, dots=True)
-            for (label, metric), color in zip(named.items(), "ab", strict=True)
+            for (label, metric), color in zip(metrics.items(), "ab", strict=True)
         ]
         return lab.Chart(title, x_label, "difference (rms)", lines)
 

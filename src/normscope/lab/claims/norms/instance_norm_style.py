@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.layers import LIBRARIES, rms, rms_difference
+from normscope.lab.trials.layers import LIBRARIES, in_both, library_variants, rms, rms_difference
 
 IMAGES, CHANNELS, SIZE = 8, 3, 16
 OFFSETS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
@@ -24,7 +24,7 @@ SEEN = 0.1
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    return {f"{library} {norm}": {"library": library, "norm": norm} for library in LIBRARIES for norm in NORMS}
+    return library_variants({norm: {"norm": norm} for norm in NORMS})
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -75,22 +75,16 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
-    instance, batch = ([f"{library} {norm}" for library in LIBRARIES] for norm in ("InstanceNorm", "BatchNorm"))
+    instance, batch = in_both("InstanceNorm"), in_both("BatchNorm")
     after = "InstanceNorm after a convolution padded with"
+    removed = "InstanceNorm: no brightness and no contrast, of all channels or of one, changes the output"
+    brighter = "BatchNorm: an image that is one standard deviation brighter changes the output"
+    reflected = f"{after} reflections: no brightness changes the output"
     return [
-        lab.largest(
-            "InstanceNorm: no brightness and no contrast, of all channels or of one, changes the output",
-            "most",
-            GONE,
-            instance,
-        ),
-        lab.smallest(
-            "BatchNorm: an image that is one standard deviation brighter changes the output", "brighter", SEEN, batch
-        ),
+        lab.largest(removed, "most", GONE, instance),
+        lab.smallest(brighter, "brighter", SEEN, batch),
         lab.smallest("BatchNorm: an image with twice the contrast changes the output", "doubled", SEEN, batch),
-        lab.largest(
-            f"{after} reflections: no brightness changes the output", "most behind reflections", GONE, instance
-        ),
+        lab.largest(reflected, "most behind reflections", GONE, instance),
         lab.smallest(f"{after} zeros: the brighter image changes the output", "brighter behind zeros", SEEN, instance),
     ]
 
@@ -99,18 +93,13 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     offset, change = "added brightness, in standard deviations", "relative change of the output"
 
     def chart(title: str, x_label: str, metric: str, log_x: bool = False) -> lab.Chart:
-        lines = [
-            # InstanceNorm comes last and without a line, which would hide LayerNorm's where both are zero.
-            lab.ChartLine(norm, runs.curve(f"normscope {norm}", metric), color, connected=norm != "InstanceNorm")
-            for norm, color in zip(reversed(NORMS), "cba", strict=True)
-        ]
+        # InstanceNorm comes last and without a line, which would hide LayerNorm's where both are zero.
+        found = {norm: runs.curve(f"normscope {norm}", metric) for norm in NORMS}
+        lines = lab.lines(found, dots_only=["InstanceNorm"], dots=False)[::-1]
         return lab.Chart(title, x_label, change, lines, log_x=log_x, height=220)
 
     variant = "normscope InstanceNorm"
-    padded = [
-        lab.ChartLine(f"padded with {padding}", runs.curve(variant, f"padded {padding}"), color, dots=True)
-        for padding, color in zip(PADDINGS, "ab", strict=True)
-    ]
+    padded = lab.lines({f"padded with {padding}": runs.curve(variant, f"padded {padding}") for padding in PADDINGS})
     return [
         chart("Brightness of one of eight images", offset, "brightness"),
         chart("Contrast of one of eight images", "contrast factor", "contrast", log_x=True),

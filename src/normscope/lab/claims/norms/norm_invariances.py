@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.layers import LIBRARIES, max_difference, rms, rms_difference
+from normscope.lab.trials.layers import LIBRARIES, library_variants, max_difference, rms, rms_difference
 
 WIDTH, TOKENS = 256, 64
 SHAPES = ((7,), (5, 7), (2, 3, 7), (2, 1, 3, 7))
@@ -27,11 +27,7 @@ DIFFERENT = 0.1
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    return {
-        f"{library} {dtype}": {"library": library, "dtype": dtype}
-        for library in LIBRARIES
-        for dtype in ("float32", "float64")
-    }
+    return library_variants({dtype: {"dtype": dtype} for dtype in ("float32", "float64")})
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -100,21 +96,19 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     labels = {"default": "torch's default eps, 1.2e-7", "1e-5": "eps 1e-5"}
 
     def pairs(change: Callable[[float], float], up_to: float = DECADES[-1]) -> list[lab.ChartLine]:
-        lines = []
-        for (name, label), color in zip(labels.items(), "ab", strict=True):
-            found, theory = (
-                [(k, change(size)) for k, size in runs.curve(variant, f"{metric} {name}") if k <= up_to]
-                for metric in ("size", "theory")
-            )
-            lines += lab.dots_and_theory(label, found, theory, color)
-        return lines
+        def points(metric: str) -> list[tuple[float, float]]:
+            return [(k, change(size)) for k, size in runs.curve(variant, metric) if k <= up_to]
+
+        return lab.against_theory(
+            {label: (points(f"size {name}"), points(f"theory {name}")) for name, label in labels.items()}
+        )
 
     without = lab.ChartLine("eps 0", runs.curve(variant, "size_by_factor"), "c", connected=False)
     moved = runs.curve(variant, "rms_by_constant")
     # (x + c) / s - x with s^2 = 1 + c^2, for features of mean 0 and rms 1
     theory = [(c, ((1 / (1 + c * c) ** 0.5 - 1) ** 2 + c * c / (1 + c * c)) ** 0.5) for c, _ in moved]
     shift = [
-        *lab.dots_and_theory("RMSNorm", moved, theory, "a"),
+        *lab.against_theory({"RMSNorm": (moved, theory)}),
         lab.ChartLine("LayerNorm", runs.curve(variant, "layer_by_constant"), "b", dots=True),
     ]
     outputs = [without, *pairs(lambda size: size)]

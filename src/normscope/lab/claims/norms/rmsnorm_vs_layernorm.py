@@ -1,26 +1,19 @@
 """RMSNorm is as good as LayerNorm in a GPT, whatever the activation."""
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.text import SMALL_GPT, train_text
+from normscope.lab.trials.text import small_gpt, train_text
 
 ACTIVATIONS = ("relu", "gelu", "swiglu", "relu2")
 NORMS = ("layer", "rms")
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
+    steps = budget.pick(quick=170, full=2000)
     return {
-        f"{norm} {activation}": {
-            **SMALL_GPT,
-            "model": {**SMALL_GPT["model"], "norm": norm, "activation": activation},
-            "steps": budget.pick(quick=170, full=2000),
-        }
+        f"{norm} {activation}": small_gpt(steps, norm=norm, activation=activation)
         for activation in ACTIVATIONS
         for norm in NORMS
     }
-
-
-def tuning(budget: lab.Budget) -> lab.LRTuning:
-    return lab.LRTuning((3e-3, 1e-2, 3e-2), seeds=budget.pick(quick=1, full=3))
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
@@ -42,4 +35,5 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
 
 
+tuning = lab.lr_grid((3e-3, 1e-2, 3e-2))
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

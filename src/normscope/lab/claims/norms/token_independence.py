@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.layers import LIBRARIES, max_difference, rms_difference
+from normscope.lab.trials.layers import LIBRARIES, in_both, library_variants, max_difference, rms_difference
 
 BATCH, TOKENS, WIDTH = 8, 16, 64
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -21,11 +21,8 @@ DIFFERENT = 0.01
 
 
 def variants(budget: lab.Budget) -> lab.Variants:
-    return {
-        f"{library} {norm}": {"library": library, "layer": NORMS.get(norm, "BatchNorm1d"), "eval": norm == EVAL}
-        for library in LIBRARIES
-        for norm in (*NORMS, EVAL)
-    }
+    layers = {**NORMS, EVAL: "BatchNorm1d"}
+    return library_variants({norm: {"layer": layer, "eval": norm == EVAL} for norm, layer in layers.items()})
 
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
@@ -70,16 +67,13 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
-    def both(norm: str) -> list[str]:
-        return [f"{library} {norm}" for library in LIBRARIES]
-
     def independent(norm: str) -> lab.Question:
         text = f"{norm}: no value of any other token changes when a token or a sample is replaced"
-        return lab.largest(text, "furthest", ROUNDING, both(norm))
+        return lab.largest(text, "furthest", ROUNDING, in_both(norm))
 
     def dependent(metric: str, what: str) -> lab.Question:
         text = f"BatchNorm in training: a token changes when {what} is replaced"
-        return lab.smallest(text, metric, DIFFERENT, both("BatchNorm"))
+        return lab.smallest(text, metric, DIFFERENT, in_both("BatchNorm"))
 
     return [
         independent("LayerNorm"),
@@ -92,10 +86,7 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     names = [*NORMS, EVAL]
-    lines = [
-        lab.ChartLine(norm, runs.curve(f"normscope {norm}", "by_size"), color, dots=True)
-        for norm, color in zip(names, lab.COLORS, strict=False)
-    ]
+    lines = lab.lines({norm: runs.curve(f"normscope {norm}", "by_size") for norm in names})
     by_library = {library: [f"{library} {norm}" for norm in names] for library in LIBRARIES}
     short = ("Layer", "RMS", "Batch", "Batch, eval")
     size = "scale of the new token, relative to the others"

@@ -1,5 +1,6 @@
-"""Loss and gradient along the gradient direction."""
+"""Probes of a network in training: covariate shift, and the loss along the gradient direction."""
 
+import copy
 import math
 from collections.abc import Iterator
 
@@ -7,10 +8,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normscope.lab.trials.conv_stack import ConvStack
+
 REACH = tuple(2.0 ** (power / 2) for power in range(-2, 5))
 """Distances along the gradient, in training steps: from half a step to four."""
 LARGEST = 1e6
 """Replaces non-finite values."""
+FeatureMoments = list[tuple[Tensor, Tensor]]
+"""Mean and standard deviation of each feature, for every layer."""
+
+
+@torch.no_grad()
+def feature_moments(model: ConvStack, images: Tensor) -> FeatureMoments:
+    """Moments in training mode, before the ReLU; of a copy, to leave the running statistics unchanged."""
+    return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in copy.deepcopy(model).features(images)]
+
+
+def shift_between(before: FeatureMoments, after: FeatureMoments) -> float:
+    """Mean distance that the features moved in mean and standard deviation, in units of the latter.
+
+    >>> one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> shift_between([(one, two)], [(two, two)])
+    0.5
+    """
+    moved = [
+        torch.hypot(mean - old_mean, std - old_std) / old_std.clamp(min=1e-12)
+        for (old_mean, old_std), (mean, std) in zip(before, after, strict=True)
+    ]
+    return torch.cat(moved).mean().item()
 
 
 def probe_along_gradient(
