@@ -1,4 +1,4 @@
-"""A claim and an outcome of it whose figures are made up, so that any verdict can be had without a run."""
+"""A synthetic claim and outcome, to get any verdict without a run."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -15,15 +15,15 @@ from normscope.lab.results.verdict import Answer, answer
 QUICK = get_budget("quick")
 
 
-def test_every_scale_of_the_weights_draws_its_own() -> None:
-    """The same draws, only scaled, would be off by the same share."""
+def test_every_weight_scale_draws_its_own_weights() -> None:
+    """The same draws, only scaled, would have the same relative error."""
     worst = [
         variance_by_depth.measure({"gain": gain, "layers": 2, "samples": 8}, 0)["worst"] for gain in (0.5, 1.0, 2.0)
     ]
     assert min(abs(one - other) for i, one in enumerate(worst) for other in worst[:i]) > 1e-6
 
 
-def test_neither_way_to_allocate_is_always_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_allocations_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     def spy(name: str) -> None:
@@ -42,7 +42,7 @@ def test_neither_way_to_allocate_is_always_the_first(monkeypatch: pytest.MonkeyP
 
 
 def gradients_that_drift(a_block: float) -> dict[str, Answer]:
-    """The answers for blocks that multiply the gradient by a little more than theory says."""
+    """The answers for blocks that multiply the gradient by slightly more than theory predicts."""
     runs = {
         name: {
             "arrives": [(depth, factor ** (depth / 2) * a_block**depth) for depth in (1, 4, 14)],
@@ -53,22 +53,22 @@ def gradients_that_drift(a_block: float) -> dict[str, Answer]:
     return {question.text: answer(question, [runs]) for question in gradient_by_depth.questions(QUICK)}
 
 
-def test_what_adds_up_over_the_blocks_counts_against_the_theory_of_gradients() -> None:
+def test_error_that_accumulates_over_blocks_contradicts_the_gradient_theory() -> None:
     assert {found.verdict for found in gradients_that_drift(1.02).values()} == {"supported"}
     for drift in (1.06, 1 / 1.06):
         failed = {text for text, found in gradients_that_drift(drift).items() if found.verdict == "contradicted"}
         assert len(failed) == len(gradient_by_depth.STACKS) + 1  # all but that without anything it vanishes
 
 
-def test_eval_mode_of_a_batchnorm_that_has_seen_enough_is_that_of_a_large_batch() -> None:
+def test_eval_mode_of_a_warmed_up_batchnorm_matches_a_large_batch() -> None:
     metrics = equivalent_norms.measure({"library": "torch"}, 0)
     training, memory = (dict(metrics[name])[16] for name in ("batch_from_instance", "memory_from_instance"))
     assert memory == pytest.approx(training, rel=0.15)
 
 
 @pytest.mark.parametrize(("kept", "verdict"), [(0.0, "supported"), (1.0, "contradicted")])
-def test_an_eps_protects_only_if_zeros_come_out(kept: float, verdict: str) -> None:
-    """Finite numbers alone say nothing: a layer may give large ones."""
+def test_eps_protects_only_if_the_output_is_zero(kept: float, verdict: str) -> None:
+    """Finite output is not enough: it may be large."""
     metrics = {"kept 1e-20": kept, "broken 1e-20": 0.0}
     (question,) = [one for one in eps_and_precision.questions(QUICK) if " float16, torch's" in one.text]
     assert answer(question, [{"torch float16": metrics}]).verdict == verdict

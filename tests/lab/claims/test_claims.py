@@ -1,4 +1,4 @@
-"""The claims themselves: complete, in order, and the results in docs/lab are what the code gives."""
+"""The claims: complete, numbered, and in line with the results in docs/lab."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ EXACT = [claim for claim in all_claims() if claim.kind == "exact"]
 by_name = pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
 
 
-def test_there_are_thirty_each_with_its_own_number_and_files() -> None:
+def test_thirty_claims_each_with_its_number_and_two_files() -> None:
     assert [claim.number for claim in all_claims()] == list(range(1, 31))
     for suffix in ("py", "toml"):
         files = {path.stem for path in FOLDER.rglob(f"*.{suffix}")} - {"__init__"}
@@ -81,7 +81,7 @@ def test_invalid_texts_are_refused(before: str, after: str, message: str, tmp_pa
 
 
 @by_name
-def test_a_claim_says_everything_before_the_run(claim: Claim) -> None:
+def test_claim_is_complete_before_the_run(claim: Claim) -> None:
     words = (claim.statement, claim.design, claim.rule, *(claim.supported, claim.contradicted, claim.inconclusive))
     assert all(len(text.split()) >= 4 and text.endswith(".") for text in words)
     assert "otes on " in claim.source
@@ -94,7 +94,7 @@ def test_a_claim_says_everything_before_the_run(claim: Claim) -> None:
 
 
 @by_name
-def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
+def test_results_in_the_docs_are_of_the_current_claim(claim: Claim) -> None:
     outcome = load_outcome(RESULTS, claim.name)
     assert outcome is not None, f"fix: normscope lab run {claim.name} --out docs/lab"
     variants = json.loads(json.dumps(claim.experiment.variants(outcome.budget)))
@@ -112,7 +112,7 @@ def test_the_results_in_the_docs_are_of_this_claim(claim: Claim) -> None:
 
 @pytest.mark.parametrize("claim", EXACT, ids=lambda claim: claim.name)
 @pytest.mark.parametrize("seeds", chiefly([2], [None]), ids=["two-seeds", "all-seeds"])
-def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, seeds: int | None, tmp_path: Path) -> None:
+def test_exact_claim_has_the_verdict_in_the_docs(claim: Claim, seeds: int | None, tmp_path: Path) -> None:
     schedule: TrialScheduler[Outcome] = TrialScheduler(Store(tmp_path), Here(), Silent())
     found = schedule.run({claim.name: claim_study(claim, get_budget("quick", seeds))})[claim.name]
     known = load_outcome(RESULTS, claim.name)
@@ -123,8 +123,8 @@ def test_an_exact_claim_comes_out_as_in_the_docs(claim: Claim, seeds: int | None
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["rmsnorm-vs-layernorm"])
-def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
-    """Every variant, with its first seed. Another processor rounds otherwise, and training makes more of it."""
+def test_trained_claim_has_the_losses_in_the_docs(name: str) -> None:
+    """Every variant with its first seed. Other processors round differently, which training amplifies."""
     (claim,) = choose_claims([name])
     known = load_outcome(RESULTS, name)
     assert known is not None
@@ -133,7 +133,7 @@ def test_a_trained_claim_gives_the_losses_in_the_docs(name: str) -> None:
         assert again["loss"] == pytest.approx(known.runs.metrics[variant][0]["loss"], abs=0.05)
 
 
-def test_the_page_and_the_readme_in_the_docs_are_made_from_the_results() -> None:
+def test_page_and_readme_in_the_docs_match_the_results() -> None:
     found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
     folder = Path("docs/lab")  # as `make lab` calls it
     files = lab_markdown(found, folder)

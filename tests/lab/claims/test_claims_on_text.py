@@ -1,4 +1,4 @@
-"""Claims that train a GPT on the text: what they ask of figures, and what their own ways to measure give."""
+"""Claims that train a GPT on text: their questions, and their own measure functions."""
 
 import itertools
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ IDS = [claim.__name__.rpartition(".")[2] for claim in TRAINED_HERE]
 
 
 def effects(experiment: Experiment, losses: Mapping[str, float], budget: Budget = QUICK) -> list[float]:
-    """What an experiment's questions make of these losses."""
+    """The effects of an experiment's questions for these losses."""
     runs = {name: {"loss": loss} for name, loss in losses.items()}
     return [question.effect(runs) for question in experiment.questions(budget)]
 
 
 def made(experiment: Experiment, budget: Budget) -> VariantRuns:
-    """Runs of all variants, made up."""
+    """Synthetic runs of all variants."""
     metrics = {"loss": 2.0, "curve": [(1, 4.0), (2, 2.0)], "relative_time": 1.0}
     names = list(experiment.variants(budget))
     return VariantRuns({name: [metrics, metrics] for name in names}, (0, 1), dict.fromkeys(names, 1e-2))
@@ -44,7 +44,7 @@ def made(experiment: Experiment, budget: Budget) -> VariantRuns:
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 @pytest.mark.parametrize("experiment", [claim.EXPERIMENT for claim in TRAINED_HERE], ids=IDS)
-def test_questions_and_charts_are_of_the_variants_that_are_run(experiment: Experiment, budget: Budget) -> None:
+def test_questions_and_charts_use_existing_variants(experiment: Experiment, budget: Budget) -> None:
     metrics = {name: {"loss": 2.0} for name in experiment.variants(budget)}
     assert all(abs(question.effect(metrics)) < 1e-9 for question in experiment.questions(budget))
     assert len(experiment.charts(made(experiment, budget))) >= 2
@@ -55,14 +55,14 @@ def test_questions_and_charts_are_of_the_variants_that_are_run(experiment: Exper
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
-def test_scales_are_as_far_above_the_usual_as_below(budget: Budget) -> None:
+def test_scales_are_symmetric_around_the_usual_one(budget: Budget) -> None:
     found = init_scale_sensitivity.scales(budget)
     assert init_scale_sensitivity.USUAL in found
     for below, above in zip(found, reversed(found), strict=True):
         assert below * above == pytest.approx(1, rel=0.11)  # 0.3 stands for a third
 
 
-def test_the_price_of_a_scale_is_counted_from_the_usual_one_on_either_side() -> None:
+def test_cost_of_a_scale_is_relative_to_the_usual_one() -> None:
     pre = {"pre 0.1": 2.3, "pre 0.3": 2.1, "pre 1": 2.0, "pre 3": 2.4, "pre 10": 2.6}
     post = {"post 0.1": 1.8, "post 0.3": 2.0, "post 1": 2.1, "post 3": 3.0, "post 10": 3.2}
     large, small = effects(init_scale_sensitivity.EXPERIMENT, {**pre, **post})
@@ -71,7 +71,7 @@ def test_the_price_of_a_scale_is_counted_from_the_usual_one_on_either_side() -> 
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
-def test_without_a_warm_up_the_rate_is_the_one_that_was_best_with_it(budget: Budget) -> None:
+def test_lr_without_warmup_is_the_one_tuned_with_warmup(budget: Budget) -> None:
     shared = warmup_by_wiring.tuning(budget).shared
     variants = warmup_by_wiring.variants(budget)
     assert set(shared) == {name for name, settings in variants.items() if settings["warmup"] == 0}
@@ -80,7 +80,7 @@ def test_without_a_warm_up_the_rate_is_the_one_that_was_best_with_it(budget: Bud
         assert variants[with_one]["warmup"] > 0
 
 
-def test_what_is_lost_without_a_warm_up_and_which_wiring_ends_ahead() -> None:
+def test_warmup_questions_measure_the_right_differences() -> None:
     losses = {"pre with": 1.8, "pre without": 1.9, "post with": 2.0, "post without": 2.7}
     asked = effects(warmup_by_wiring.EXPERIMENT, {f"{name} warmup, 6 blocks": loss for name, loss in losses.items()})
     assert asked == pytest.approx([0.1, 0.7, -0.2])
@@ -88,7 +88,7 @@ def test_what_is_lost_without_a_warm_up_and_which_wiring_ends_ahead() -> None:
 
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
-def test_every_depth_is_in_the_first_chart_and_a_gap_grows_from_the_shallowest(budget: Budget) -> None:
+def test_every_depth_is_charted_and_the_gap_is_relative_to_the_shallowest(budget: Budget) -> None:
     experiment, depths = residuals_by_depth.EXPERIMENT, residuals_by_depth.depths(budget)
     for line in experiment.charts(made(experiment, budget))[0].lines:
         assert [x for x, _ in line.points] == list(depths)
@@ -97,7 +97,7 @@ def test_every_depth_is_in_the_first_chart_and_a_gap_grows_from_the_shallowest(b
     assert effects(experiment, losses, budget) == pytest.approx([0.5, 0.4, 0.6, 0.4])
 
 
-def test_equal_time_takes_the_rate_of_equal_steps() -> None:
+def test_equal_time_shares_the_lr_of_equal_steps() -> None:
     experiment = relu_squared.EXPERIMENT
     assert experiment.tuning is not None
     shared = experiment.tuning(QUICK).shared
@@ -107,8 +107,8 @@ def test_equal_time_takes_the_rate_of_equal_steps() -> None:
         assert variants[timed] == {**variants[stepped], "equal": "time"}
 
 
-def test_a_ratio_of_times_is_taken_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is ten times slower in half of the turns slows both; a hiccup hits one step of one of them."""
+def test_time_ratio_is_robust_to_slowdowns_and_outliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is ten times slower in half of the rounds, and one step is an outlier."""
     settings = {**TINY, "equal": "time", "model": {**TINY["model"], "activation": "gelu"}}
     calls = itertools.count()
 
@@ -126,13 +126,13 @@ def test_a_ratio_of_times_is_taken_between_neighbours(monkeypatch: pytest.Monkey
     assert metrics["steps"] == TINY["steps"] / 1.25
 
 
-def test_what_is_timed_is_a_step() -> None:
+def test_one_training_step_is_timed() -> None:
     trainer = relu_squared._trainer({**TINY, "model": {**TINY["model"], "activation": "relu2"}}, 0)
     relu_squared._seconds(trainer)
     assert trainer.steps_done == 1
 
 
-def test_powernorm_begins_with_the_statistics_of_the_batch() -> None:
+def test_powernorm_warmup_uses_batch_statistics() -> None:
     model = {**TINY["model"], "norm": "power", "activation": "gelu", "allow_future_leak": True}
     plain, warmed, every_seed = (train_text({**TINY, "model": model, "norm_warmup": steps}, 0) for steps in (0, 2, 10))
     assert plain["curve"][0][1] != warmed["curve"][0][1] == every_seed["curve"][0][1]

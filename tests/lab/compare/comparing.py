@@ -1,4 +1,4 @@
-"""Comparisons for tests: runs with given losses, and hands that take given times without taking any."""
+"""Comparisons for tests: runs with given losses, and simulated workers with given times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ GUESSING = 4.0
 
 
 def metrics(loss: float) -> dict[str, Any]:
-    """Of a run; at GUESSING it learnt nothing."""
+    """Metrics of a run; with the loss GUESSING it learned nothing."""
     return {
         "loss": loss,
         "guessing": loss == GUESSING,
@@ -39,7 +39,7 @@ def compared(
     workers: int = 1,
     **model: Any,
 ) -> Comparison:
-    """A comparison with these runs, all of models alike but for `model`, whose values are one for each variant."""
+    """A comparison of these runs; `model` has the options that differ, one value per variant."""
     settings = {
         name: {
             "text": STORIES,
@@ -57,13 +57,13 @@ def plan(depths: Sequence[int] = (1, 2), **changes: Any) -> ComparisonPlan:
 
 
 class Simulated:
-    """Hands that run trials in no time, and know how long it would have taken.
+    """Workers that simulate trials with given times.
 
     Args:
         workers: how many.
         step, besides: seconds of a trial on the clock, by its depth: for each step, and besides.
         loss: of a trial.
-        start: seconds until hands can do anything.
+        start: seconds until workers can do anything.
         slower: how many seconds of the clock a second of a core takes.
         ends_early: whether a trial stops being finite at once.
     """
@@ -93,7 +93,7 @@ class Simulated:
                 return end.value  # type: ignore[no-any-return]
 
     def _all(self, asked: Sequence[LabTrial]) -> list[TrialResult]:
-        """Side by side: each goes to whoever is free first; all are waited for."""
+        """Run in parallel: each trial goes to the first free worker."""
         busy_until = [self.clock] * self.workers
         done = []
         for trial in asked:

@@ -1,4 +1,4 @@
-"""Charts of differences: their bars are those that decide."""
+"""Charts of differences show the intervals of the verdict."""
 
 import math
 
@@ -16,7 +16,7 @@ from tests.lab.made import made_outcome, made_runs, questions
 PAIR = {"difference": [("rms", "layer")]}
 
 
-def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
+def test_difference_charts_show_the_intervals_of_the_verdict() -> None:
     asked = questions(get_budget("quick"))
     chance = [question for question in asked if not question.every_seed]
     (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], lambda budget: asked).lines
@@ -29,8 +29,8 @@ def test_bars_are_as_wide_as_the_verdicts_and_say_so() -> None:
 
 
 @pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
-def test_claims_draw_the_intervals_of_their_answers(claim: Claim) -> None:
-    """Whatever is drawn as used for the verdict is among the answers, and every bar says what it is."""
+def test_charts_of_claims_show_the_intervals_of_the_answers(claim: Claim) -> None:
+    """Intervals drawn as those of the verdict are among the answers, and every interval has a label."""
     outcome = load_outcome(RESULTS, claim.name)
     assert outcome is not None
     for chart in ClaimReport(claim, outcome).charts:
@@ -42,8 +42,8 @@ def test_claims_draw_the_intervals_of_their_answers(claim: Claim) -> None:
                     assert any(math.isclose(high - low, width) for width in widths), chart.title
 
 
-def test_there_are_both_kinds_of_bars() -> None:
-    """Or the test above would look at nothing."""
+def test_both_interval_kinds_occur() -> None:
+    """Otherwise the test above would be empty."""
     found = [(claim, outcome) for claim in all_claims() if (outcome := load_outcome(RESULTS, claim.name))]
     said = {line.interval_label for one in found for chart in ClaimReport(*one).charts for line in chart.lines}
     assert OF_EACH in said

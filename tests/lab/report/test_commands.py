@@ -1,4 +1,4 @@
-"""The commands of a README are those that make its outcomes again."""
+"""The commands in a README reproduce its outcomes."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ LEARNT = {name: {**one, "text": OWN} for name, one in made_outcome().settings.it
 QUICK, FULL = Budget("quick", 5), Budget("full", 12)
 
 
-def test_all_claims_at_once_are_all() -> None:
+def test_all_claims_are_one_command() -> None:
     outcomes = [made_outcome(claim=name, budget=QUICK) for name in ("a", "b")]
     assert commands(outcomes, ["a", "b"], LAB) == ["normscope lab run --all"]
     assert commands(outcomes, ["a", "b", "c"], LAB) == ["normscope lab run a b"]
 
 
-def test_budget_seeds_and_folder_are_said_where_they_are_not_the_usual() -> None:
+def test_options_appear_only_if_not_default() -> None:
     outcomes = [
         made_outcome(claim="a", budget=QUICK),
         made_outcome(claim="b", budget=FULL),
@@ -33,7 +33,7 @@ def test_budget_seeds_and_folder_are_said_where_they_are_not_the_usual() -> None
     ]
 
 
-def test_a_text_of_ones_own_is_named_and_takes_along_who_reads_none() -> None:
+def test_data_option_is_shared_with_claims_without_text() -> None:
     reads, reads_none = (
         made_outcome(claim="a", budget=QUICK, settings=LEARNT),
         made_outcome(claim="b", budget=QUICK, settings={"rms": {"width": 3}}),
@@ -47,7 +47,7 @@ def test_a_text_of_ones_own_is_named_and_takes_along_who_reads_none() -> None:
     ]
 
 
-def test_the_readme_names_them() -> None:
+def test_readme_shows_the_commands() -> None:
     readme = lab_markdown([(made_claim(), made_outcome())], Path("docs/lab"))["README.md"]
     assert (
         "Made by `normscope lab run made-up --seeds 4 --out docs/lab` and "

@@ -1,4 +1,4 @@
-"""What is said of an outcome: which figure decides, how sure it is, what to mind, and whether it is older."""
+"""Descriptions of outcomes: the deciding answer, intervals, notices, outdated results."""
 
 import dataclasses
 import math
@@ -44,7 +44,7 @@ def every_seed(text: str, verdict: Verdict, low: float, high: float, line: float
 
 
 def decided_by(*answers: Answer) -> str:
-    """The text of what decides an outcome with these answers, in whichever order they stand."""
+    """The text of the deciding answer, which does not depend on the order."""
     verdicts = {answer.verdict for answer in answers}
     verdict = "contradicted" if "contradicted" in verdicts else "supported" if len(verdicts) == 1 else "inconclusive"
     texts = {deciding_answer(made_outcome(verdict=verdict, answers=some)).text for some in (answers, answers[::-1])}
@@ -52,17 +52,17 @@ def decided_by(*answers: Answer) -> str:
     return text
 
 
-def test_a_claim_that_stands_is_decided_by_its_weakest_part() -> None:
+def test_supported_claim_is_decided_by_its_weakest_part() -> None:
     near, far = found("near", "supported", 0.0, 0.9, 1.0), found("far", "supported", 0.0, 0.1, 1.0)
     assert decided_by(near, far) == "near"
 
 
-def test_a_claim_that_falls_is_decided_by_what_speaks_against_it_most() -> None:
+def test_contradicted_claim_is_decided_by_the_strongest_evidence_against_it() -> None:
     near, far = found("near", "contradicted", 1.1, 2.0, 1.0), found("far", "contradicted", 5.0, 5.2, 1.0)
     assert decided_by(near, far, found("for it", "supported", 0.0, 0.1, 1.0)) == "far"
 
 
-def test_where_nothing_is_decided_it_is_what_is_furthest_from_support() -> None:
+def test_inconclusive_claim_is_decided_by_the_part_furthest_from_support() -> None:
     hopeful, hopeless = (
         found("hopeful", "inconclusive", 0.0, 1.1, 1.0),
         found("hopeless", "inconclusive", 0.9, 2.0, 1.0),
@@ -72,7 +72,7 @@ def test_where_nothing_is_decided_it_is_what_is_furthest_from_support() -> None:
     assert decided_by(upward, hopeful, found("for it", "supported", 0.9, 0.99, 1.0)) == "upward"
 
 
-def test_chance_goes_before_what_always_holds_and_that_before_rounding() -> None:
+def test_seed_noise_decides_before_every_seed_and_before_rounding() -> None:
     rounding = every_seed("rounding", "supported", 0.0, 0.9e-6, 1e-6)
     size, chance = every_seed("size", "supported", 0.5, 0.9, 0.1, "above"), found("chance", "supported", 0.0, 0.1, 1.0)
     assert decided_by(rounding, size, chance) == "chance"
@@ -80,7 +80,7 @@ def test_chance_goes_before_what_always_holds_and_that_before_rounding() -> None
     assert decided_by(rounding) == "rounding"
 
 
-def test_of_what_always_holds_the_worst_seed_counts() -> None:
+def test_worst_seed_decides_if_every_seed_must_hold() -> None:
     one_bad, all_fair = (
         every_seed("one bad", "supported", 0.0, 0.99, 1.0),
         every_seed("all fair", "supported", 0.6, 0.7, 1.0),
@@ -88,12 +88,12 @@ def test_of_what_always_holds_the_worst_seed_counts() -> None:
     assert decided_by(one_bad, all_fair) == "one bad"
 
 
-def test_an_interval_without_width_is_no_obstacle() -> None:
+def test_interval_of_zero_width_can_decide() -> None:
     sure, near = found("sure", "supported", 0.5, 0.5, 1.0), found("near", "supported", 0.0, 0.9, 1.0)
     assert decided_by(sure, near) == "near"
 
 
-def test_an_interval_says_what_its_ends_are() -> None:
+def test_format_effect_names_the_kind_of_interval() -> None:
     chance, every = made_outcome().answers
     assert format_effect(chance).startswith("0.0100 (97.5%: ")
     assert format_effect(every) == "0.0100 (every seed: 0 to 0.0200) nats"
@@ -102,7 +102,7 @@ def test_an_interval_says_what_its_ends_are() -> None:
     assert format_threshold(chance) == "below 0.1"
 
 
-def test_factors_of_two_are_told_as_the_ratio_that_they_are() -> None:
+def test_log2_ratios_are_formatted_as_ratios() -> None:
     shift = dataclasses.replace(made_answer(), unit="log2 ratio", interval=Interval(2.0, 1.0, 3.0), threshold=1.0)
     assert format_effect(shift) == "4.00 (97.5%: 2.00 to 8.00) times"
     assert format_threshold(shift) == "below 2"
@@ -112,7 +112,7 @@ def test_factors_of_two_are_told_as_the_ratio_that_they_are() -> None:
     assert format_effect(far) == "inf (97.5%: 4.00 to inf) times"
 
 
-def test_the_parts_that_a_verdict_hangs_on_are_named() -> None:
+def test_failed_parts_are_named() -> None:
     against = found("it is warm", "contradicted", 2.0, 3.0, 1.0)
     held, unsure = found("it is blue", "supported", 0.0, 0.1, 1.0), found("it is old", "inconclusive", 0.0, 2.0, 1.0)
     both = made_outcome(verdict="contradicted", answers=(held, against, unsure))
@@ -122,7 +122,7 @@ def test_the_parts_that_a_verdict_hangs_on_are_named() -> None:
     assert failed_parts(made_outcome(verdict="inconclusive", answers=(unsure,))) == []  # it is the claim itself
 
 
-def test_a_verdict_that_does_not_stand_says_why_below_its_meaning() -> None:
+def test_failed_parts_follow_the_meaning_of_the_verdict() -> None:
     first, second = made_outcome().answers
     unsure = made_outcome(verdict="inconclusive", answers=(dataclasses.replace(first, verdict="inconclusive"), second))
     for text in everywhere(unsure):
@@ -130,19 +130,19 @@ def test_a_verdict_that_does_not_stand_says_why_below_its_meaning() -> None:
         assert meaning < open_part < text.index("figures/" if "figures/" in text else "<figure")
 
 
-def test_the_figure_that_decides_stands_with_its_question() -> None:
+def test_deciding_answer_is_shown_with_its_question() -> None:
     page, readme = everywhere(made_outcome())
     assert "<td>rms is at most 0.1 behind <b>0.0100 (97.5%: " in page
     assert "| rms is at most 0.1 behind: 0.0100 (97.5%: " in readme
 
 
-def test_what_is_between_backticks_is_code_on_the_page() -> None:
+def test_backticks_become_code_elements() -> None:
     page, readme = everywhere(made_outcome(), remark="as `norm <b>` does")
     assert "as <code>norm &lt;b&gt;</code> does" in page
     assert "as `norm <b>` does" in readme
 
 
-def test_paper_has_the_rates_too() -> None:
+def test_printed_page_has_the_learning_rates() -> None:
     page, _ = everywhere(made_outcome())
     printed = re.findall(r'<p class="faint printed">(.*?)</p>', page)
     assert printed[0] == "Learning rates used: layer 0.0032, rms 0.01. Tried: 0.001, 0.003, 0.01."
@@ -153,12 +153,12 @@ UNTUNED = made_outcome(tuned={})
 
 
 def everywhere(outcome: Outcome, **changes: Any) -> list[str]:
-    """The page and the README, of an outcome and a claim that may have changed since."""
+    """The page and the README of an outcome; the claim may have changed since."""
     pairs = [(made_claim(**changes), outcome)]
     return [lab_page(pairs), lab_markdown(pairs)["README.md"]]
 
 
-def test_no_table_promises_95_percent_where_it_is_not() -> None:
+def test_tables_state_the_actual_confidence() -> None:
     for text in everywhere(made_outcome()):
         assert "0.0100 (97.5%: " in text
         assert "0.0100 (every seed: " in text
@@ -170,28 +170,28 @@ def test_no_table_promises_95_percent_where_it_is_not() -> None:
         assert "the verdict uses the wider ones below" not in text
 
 
-def test_runs_no_better_than_guessing_are_counted() -> None:
+def test_runs_no_better_than_a_uniform_guess_are_counted() -> None:
     runs = made_runs({"rms": (True, False, True, False), "layer": (False,) * 4})
     for text in (*everywhere(made_outcome(runs=runs)), " ".join(notices(made_outcome(runs=runs)))):
         assert "Runs no better than a uniform guess, which count as one: 2 of 4 with rms." in text
     assert not any("guessing" in notice for notice in notices(made_outcome()))
 
 
-def test_a_rate_at_the_edge_is_told_where_it_is_seen() -> None:
+def test_learning_rate_at_the_edge_is_reported() -> None:
     for text in everywhere(made_outcome()):
         shown = re.sub(r"<details>.*?</details>", "", text, flags=re.DOTALL)
         assert "a better one may lie beyond: rms (0.01)." in shown
     assert notices(made_outcome(tuned={})) == []
 
 
-def test_a_rate_between_those_tried_and_a_shared_one_are_in_the_table() -> None:
+def test_interpolated_and_shared_learning_rates_are_in_the_table() -> None:
     outcome = made_outcome(tuned={"layer": made_outcome().tuned["layer"]})
     page = lab_page([(made_claim(), outcome)])
     assert "<td>layer</td><td>2.40</td><td><b>2.10</b></td><td>2.30</td><td>0.0032</td>" in page
     assert "<td>rms</td><td>-</td><td>-</td><td>-</td><td>0.01</td>" in page
 
 
-def test_an_older_outcome_is_marked_and_gets_no_meaning_and_no_rule_of_now() -> None:
+def test_outdated_outcome_is_marked_and_shows_no_current_texts() -> None:
     now = made_claim(rule="Supported if the moon is full.")
     for text in everywhere(made_outcome(), rule=now.rule):
         assert text.count(OUTDATED) == 2  # in the table and in the section
@@ -203,7 +203,7 @@ def test_an_older_outcome_is_marked_and_gets_no_meaning_and_no_rule_of_now() -> 
         assert OUTDATED not in text
 
 
-def test_older_verdicts_are_counted_apart() -> None:
+def test_outdated_verdicts_are_counted_separately() -> None:
     page = lab_page([(made_claim(rule="another"), made_outcome()), (made_claim(), made_outcome())])
     assert re.findall(r"<dt>(\w+)</dt><dd>(\d)</dd>", page) == [
         ("supported", "1"),
@@ -213,7 +213,7 @@ def test_older_verdicts_are_counted_apart() -> None:
     ]
 
 
-def test_a_withdrawn_claim_shows_its_figures_and_why_but_no_verdict() -> None:
+def test_withdrawn_claim_shows_metrics_and_reason_but_no_verdict() -> None:
     outcome, why = made_outcome(), "The measure was wrong."
     claim = made_claim(withdrawn=why)
     for text in everywhere(outcome, withdrawn=why):
@@ -235,7 +235,7 @@ def test_a_withdrawn_claim_shows_its_figures_and_why_but_no_verdict() -> None:
     assert ("withdrawn", "1") in re.findall(r"<dt>(\w+)</dt><dd>(\d)</dd>", page)
 
 
-def test_how_many_parts_hold_stands_beside_every_verdict() -> None:
+def test_every_verdict_shows_how_many_parts_hold() -> None:
     first, second = made_outcome().answers
     mixed = made_outcome(answers=(dataclasses.replace(first, verdict="contradicted"), second), verdict="contradicted")
     for text in (
@@ -248,7 +248,7 @@ def test_how_many_parts_hold_stands_beside_every_verdict() -> None:
     assert "1 of 1 part holds" in format_claims([(made_claim(), alone)])
 
 
-def test_what_to_know_before_relying_on_any_of_it_stands_at_the_top() -> None:
+def test_caveats_are_at_the_top() -> None:
     settings = {name: {**one, "batch": 4, "model": {"context": 8}} for name, one in made_outcome().settings.items()}
     runs = made_runs()
     metrics = {
@@ -276,7 +276,7 @@ def test_what_to_know_before_relying_on_any_of_it_stands_at_the_top() -> None:
 @pytest.mark.parametrize(
     "charts", [made_claim().experiment.charts, lambda runs: runs.metrics["rms"], lambda runs: 1 / 0]
 )
-def test_variants_that_were_renamed_end_no_report(charts: Any) -> None:
+def test_renamed_variants_do_not_break_a_report(charts: Any) -> None:
     outcome = made_outcome()
     runs = dataclasses.replace(
         outcome.runs, metrics={name.upper(): metrics for name, metrics in outcome.runs.metrics.items()}
@@ -287,7 +287,7 @@ def test_variants_that_were_renamed_end_no_report(charts: Any) -> None:
         assert OUTDATED in text
 
 
-def test_the_text_that_was_learnt_from_is_named() -> None:
+def test_training_text_is_named() -> None:
     own = {"name": "my.txt", "sha256": "0123456789abcdef" * 4}
     settings = {name: {**one, "text": own} for name, one in made_outcome().settings.items()}
     for text in everywhere(made_outcome(settings=settings)):

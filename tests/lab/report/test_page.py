@@ -1,4 +1,4 @@
-"""The page, the README and the words say what the outcome says; nothing is fetched, and nothing can be smuggled in."""
+"""Page, README and terminal output of outcomes; no requests, no injection."""
 
 import dataclasses
 import re
@@ -31,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return [(claim, outcome)]
 
 
-def test_the_page_has_table_section_charts_and_intervals(found: Found) -> None:
+def test_page_has_table_section_charts_and_intervals(found: Found) -> None:
     page = lab_page(found)
     (claim, outcome), *_ = found
     assert page.count(f'id="{claim.name}"') == 1
@@ -46,7 +46,7 @@ def test_the_page_has_table_section_charts_and_intervals(found: Found) -> None:
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_each_verdict_says_its_own_meaning(found: Found, verdict: Verdict) -> None:
+def test_report_shows_the_meaning_of_the_verdict(found: Found, verdict: Verdict) -> None:
     (claim, outcome), *_ = found
     answers = tuple(dataclasses.replace(answer, verdict=verdict) for answer in outcome.answers)
     other = [(claim, dataclasses.replace(outcome, verdict=verdict, answers=answers))]
@@ -55,14 +55,14 @@ def test_each_verdict_says_its_own_meaning(found: Found, verdict: Verdict) -> No
     assert verdict in format_outcomes(other)
 
 
-def test_the_page_asks_nobody_for_anything(found: Found) -> None:
+def test_page_makes_no_requests(found: Found) -> None:
     page = lab_page(found)
     assert not re.search(r'(src|href)="(?!#)', page)
     assert "url(" not in page
     assert "default-src 'none'" in page
 
 
-def test_names_are_text_and_not_html(found: Found) -> None:
+def test_texts_are_escaped(found: Found) -> None:
     (claim, outcome), *_ = found
     evil = dataclasses.replace(claim, statement="<script>alert(1)</script>", remark="a < b & c")
     page = lab_page([(evil, outcome)])
@@ -70,14 +70,14 @@ def test_names_are_text_and_not_html(found: Found) -> None:
     assert "a &lt; b &amp; c" in page
 
 
-def test_paper_is_not_left_empty_to_keep_a_claim_in_one_piece(found: Found) -> None:
+def test_claims_may_break_across_printed_pages(found: Found) -> None:
     page = lab_page(found)
     printed = page[page.index("@media print") : page.index("</style>")]
     whole = re.findall(r"([^{}]*)\{[^}]*break-inside: avoid", printed)
     assert [re.sub(r"\s+", " ", rule).strip() for rule in whole] == ["tr, figure, .tiles"]
 
 
-def test_figures_are_svg_files_of_their_own(found: Found, tmp_path: Path) -> None:
+def test_readme_figures_are_separate_svg_files(found: Found, tmp_path: Path) -> None:
     files = lab_markdown(found)
     metrics = [name for name in files if name.endswith(".svg")]
     assert metrics == ["figures/variance-by-depth.svg", "figures/variance-by-depth-2.svg"]

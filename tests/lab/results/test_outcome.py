@@ -1,4 +1,4 @@
-"""Outcomes: kept whole, refused if damaged, and known to be older when the claim has changed since."""
+"""Outcomes: save and load, damaged files, outdated results."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from normscope.storage.files import with_checksum
 from tests.lab.made import VARIANTS, made_claim, made_outcome, questions
 
 
-def test_an_outcome_comes_back_as_it_was_and_is_not_older(tmp_path: Path) -> None:
+def test_saved_outcome_is_equal_and_not_outdated(tmp_path: Path) -> None:
     outcome = made_outcome()
     save_outcome(tmp_path, outcome)
     found = load_outcome(tmp_path, outcome.claim)
@@ -26,7 +26,7 @@ def test_an_outcome_comes_back_as_it_was_and_is_not_older(tmp_path: Path) -> Non
 
 
 def changed(**changes: Any) -> Any:
-    """The questions, the first of them changed."""
+    """The questions with the first one changed."""
     return lambda budget: [dataclasses.replace(questions(budget)[0], **changes), questions(budget)[1]]
 
 
@@ -46,22 +46,22 @@ def changed(**changes: Any) -> Any:
         {"tuning": None},
     ],
 )
-def test_a_claim_that_asks_something_else_makes_its_outcome_older(changes: dict[str, Any]) -> None:
+def test_changed_experiment_makes_an_outcome_outdated(changes: dict[str, Any]) -> None:
     assert is_outdated(made_outcome(), made_claim(**changes))
 
 
-def test_what_is_only_said_of_a_claim_makes_nothing_older() -> None:
+def test_changed_texts_do_not_make_an_outcome_outdated() -> None:
     assert not is_outdated(made_outcome(), made_claim(statement="in other words", remark="more", number=7))
 
 
-def test_another_text_or_another_rate_that_was_found_makes_nothing_older() -> None:
+def test_other_data_or_tuned_lr_does_not_make_an_outcome_outdated() -> None:
     text = {"name": "my.txt", "sha256": "0" * 64}
     settings = {name: {**one, "text": text, "lr": 0.5} for name, one in made_outcome().settings.items()}
     assert not is_outdated(made_outcome(settings=settings), made_claim())
     assert is_outdated(made_outcome(settings=settings), made_claim(tuning=None))
 
 
-def test_what_is_asked_with_another_budget_does_not_matter() -> None:
+def test_questions_of_another_budget_do_not_matter() -> None:
     by_budget = made_claim(
         variants=lambda budget: {name: {**one, "steps": 100 * budget.seeds // 4} for name, one in VARIANTS.items()}
     )
@@ -71,7 +71,7 @@ def test_what_is_asked_with_another_budget_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "text", ["[]", "null", '{"version": 1}', '"supported"', "{", "3", '{"version": 1, "runs": []}']
 )
-def test_a_damaged_file_is_told_by_name(tmp_path: Path, text: str) -> None:
+def test_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     path = outcome_path(tmp_path, "made-up")
     path.parent.mkdir()
     path.write_text(text)
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_told_by_name(tmp_path: Path, text: str) -> None:
     "damage",
     [{"verdict": "perhaps"}, {"claim": "another"}, {"answers": [{}]}, {"budget": {"name": "quick", "seeds": 0}}],
 )
-def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
+def test_file_with_other_content_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
     path = save_outcome(tmp_path, made_outcome())
     content = {**json.loads(path.read_text()), **damage}
     del content["checksum"]
@@ -93,7 +93,7 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, damage: dic
 
 
 @pytest.mark.parametrize("missing", ["rule", "tuned"])
-def test_a_file_that_does_not_say_what_it_rests_on_is_refused(tmp_path: Path, missing: str) -> None:
+def test_file_with_missing_fields_is_refused(tmp_path: Path, missing: str) -> None:
     path = save_outcome(tmp_path, made_outcome())
     content = json.loads(path.read_text())
     del content["checksum"], content[missing]

@@ -1,4 +1,4 @@
-"""What both variants of a seed are given: the same data, in the same order."""
+"""Pairing: variants of a seed see the same data in the same order."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ Given = list[bytes]
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, model: type[Any], method: str) -> Given:
-    """Every batch that a model's method is called with from now on."""
+    """Record every batch that a method of the model gets."""
     given: Given = []
     original: Callable[..., Tensor] = getattr(model, method)
 
@@ -35,9 +35,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, model: type[Any], method: str) -> 
     return given
 
 
-def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_see_the_same_text_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "_flops_per_step", lambda settings: 1)  # counted once for each shape, on a batch too
     given = recorded(monkeypatch, GPT, "loss")
     by_trial: dict[tuple[str, int], Given] = {}
@@ -60,7 +58,7 @@ def test_both_variants_of_a_seed_learn_from_the_same_text_in_the_same_order(
     assert by_trial["rms", first][6:] == by_trial["rms", second][6:]
 
 
-def test_both_variants_of_a_seed_learn_from_the_same_pictures_in_the_same_order(
+def test_variants_see_the_same_images_in_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(images, "_flops_per_step", lambda *settings: 1)

@@ -1,4 +1,4 @@
-"""A key follows the code that figures come from, and nothing else; and a process knows which code it runs."""
+"""Digests of the code that metrics depend on, and snapshots of the code of a process."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ from normscope.lab.running.code_version import (
 
 OWN = "demo.lab.claims.one"
 CODE = '"""What it is for."""\n\n\ndef size() -> int:\n    """So much."""\n    return len("ab")  # two\n'
-NO_FIGURES = (
+NO_METRICS = (
     "__init__.py",
     "_version.py",
     "errors.py",
@@ -33,18 +33,18 @@ NO_FIGURES = (
     "lab/report/",
     "lab/running/code_version.py",
 )
-NO_FIGURES_OF_A_TRIAL = (
+NO_METRICS_OF_A_TRIAL = (
     *(f"lab/{name}.py" for name in ("__init__", "budget", "catalog", "charts", "claim", "toolkit")),
     "lab/results/",
     "lab/running/__init__.py",
     "lab/running/tuning.py",
 )
-"""What claims are written in, and read by when all trials are done."""
+"""Declares claims and evaluates metrics; no influence on the metrics of a trial."""
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package of one small file for each room, two claims, and what trials have nothing to do with."""
+    """A package with a small file per shared source, two claims and an unrelated file."""
     package = tmp_path / "demo"
     for name in (*map(file_in, SHARED_SOURCES), f"{CLAIMS}/one.py", f"{CLAIMS}/two.py", "training/observers/live.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,20 +52,20 @@ def package(tmp_path: Path) -> Path:
     return package
 
 
-def file_in(room: str) -> str:
-    return room if room.endswith(".py") else f"{room}/deep/down.py"
+def file_in(source: str) -> str:
+    return source if source.endswith(".py") else f"{source}/deep/down.py"
 
 
-@pytest.mark.parametrize("room", SHARED_SOURCES)
-def test_a_change_in_a_room_is_another_digest_for_all(package: Path, room: str) -> None:
+@pytest.mark.parametrize("source", SHARED_SOURCES)
+def test_change_of_a_shared_source_changes_every_digest(package: Path, source: str) -> None:
     before = CodeSnapshot(package)
-    (package / file_in(room)).write_text(CODE.replace('"ab"', '"abc"'))
+    (package / file_in(source)).write_text(CODE.replace('"ab"', '"abc"'))
     after = CodeSnapshot(package)
     for claim in ("one", "two"):
         assert before.digest(f"demo.lab.claims.{claim}") != after.digest(f"demo.lab.claims.{claim}")
 
 
-def test_a_claims_file_counts_for_its_own_trials_only(package: Path) -> None:
+def test_claim_file_changes_only_its_own_digest(package: Path) -> None:
     before = CodeSnapshot(package)
     (package / CLAIMS / "two.py").write_text(CODE.replace("len", "sum"))
     after = CodeSnapshot(package)
@@ -74,14 +74,14 @@ def test_a_claims_file_counts_for_its_own_trials_only(package: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [file_in("ops"), f"{CLAIMS}/one.py"])
-def test_comments_docstrings_and_what_is_only_shown_change_no_digest(package: Path, file: str) -> None:
+def test_comments_docstrings_and_display_code_change_no_digest(package: Path, file: str) -> None:
     before = CodeSnapshot(package).digest(OWN)
     (package / file).write_text(CODE.replace("# two", "# both").replace("So much.", "More.").replace("What", "Why"))
     (package / "training/observers/live.py").write_text("other = 1")
     assert CodeSnapshot(package).digest(OWN) == before
 
 
-def test_a_new_file_and_a_file_that_is_gone_change_the_digest(package: Path) -> None:
+def test_added_and_removed_files_change_the_digest(package: Path) -> None:
     digests = [CodeSnapshot(package).digest(OWN)]
     (package / "ops/new.py").write_text(CODE)
     digests.append(CodeSnapshot(package).digest(OWN))
@@ -92,7 +92,7 @@ def test_a_new_file_and_a_file_that_is_gone_change_the_digest(package: Path) -> 
     assert len({*digests}) == 4
 
 
-def test_code_that_was_edited_before_it_was_loaded_is_other_code_for_good(
+def test_code_edited_before_loading_changes_the_digest_permanently(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(package.parent)
@@ -113,9 +113,7 @@ def test_code_that_was_edited_before_it_was_loaded_is_other_code_for_good(
             del sys.modules[name]
 
 
-def test_code_that_is_edited_after_it_was_loaded_is_still_what_it_was(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_edited_after_loading_does_not_change_the_digest(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(package.parent)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     began = CodeSnapshot(package)
@@ -131,8 +129,8 @@ def test_code_that_is_edited_after_it_was_loaded_is_still_what_it_was(
             del sys.modules[name]
 
 
-def test_all_that_trials_load_is_in_the_digest() -> None:
-    """Text, pictures and all claims, in a process that has loaded nothing else."""
+def test_digest_covers_everything_that_trials_import() -> None:
+    """Text, images and all claims, in a new process."""
     code = """
 import sys
 from normscope.lab.catalog import all_claims
@@ -141,27 +139,29 @@ from normscope.lab.trials.text import SMALL_GPT
 all_claims()
 tiny = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 2, "batch": 2}
 run_trial(LabTrial("normscope.lab.trials.text:train_text", tiny, 0))
-pictures = {"model": {"kind": "convnet"}, "optimizer": "sgd", "lr": 0.1, "batch": 4, "steps": 2}
-run_trial(LabTrial("normscope.lab.trials.images:train_images", pictures, 0))
+images = {"model": {"kind": "convnet"}, "optimizer": "sgd", "lr": 0.1, "batch": 4, "steps": 2}
+run_trial(LabTrial("normscope.lab.trials.images:train_images", images, 0))
 print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("normscope")), sep="\\n")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     loaded = [Path(line).relative_to(PACKAGE).as_posix() for line in done.stdout.split()]
     assert "ops/dispatch.py" in loaded
-    rooms = tuple(room if room.endswith(".py") else f"{room}/" for room in (*SHARED_SOURCES, CLAIMS))
-    # The first lines of a folder of which only some files are rooms.
-    without = tuple(f"{room.partition('/')[0]}/__init__.py" for room in SHARED_SOURCES if "/" in room)
-    strange = [file for file in loaded if not file.startswith((*rooms, *NO_FIGURES, *NO_FIGURES_OF_A_TRIAL, *without))]
+    sources = tuple(source if source.endswith(".py") else f"{source}/" for source in (*SHARED_SOURCES, CLAIMS))
+    # The first lines of a folder of which only some files are sources.
+    without = tuple(f"{source.partition('/')[0]}/__init__.py" for source in SHARED_SOURCES if "/" in source)
+    strange = [
+        file for file in loaded if not file.startswith((*sources, *NO_METRICS, *NO_METRICS_OF_A_TRIAL, *without))
+    ]
     assert not strange
 
 
-def test_no_claim_uses_the_code_of_another() -> None:
+def test_claims_do_not_import_each_other() -> None:
     for path in (PACKAGE / CLAIMS).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith("normscope.lab.claims")), path
 
 
-def test_libraries_and_the_processor_are_named() -> None:
+def test_versions_and_processor_are_reported() -> None:
     import numpy as np
     import torch
 
@@ -171,7 +171,7 @@ def test_libraries_and_the_processor_are_named() -> None:
     assert processor().strip()
 
 
-def test_other_kernels_give_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_mode_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "normscope.lab.trials.text"
     monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
     fused = code_digest(module)

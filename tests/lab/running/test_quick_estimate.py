@@ -1,4 +1,4 @@
-"""The quick look at a comparison's time: what cannot fit is refused before anything is started."""
+"""The quick estimate: a comparison that cannot fit is refused before anything starts."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def steps_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("steps_of_a_second")
-def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
+def test_comparison_that_cannot_fit_is_refused_with_a_suggestion() -> None:
     seconds = 2 * 5 * FEWEST_STEPS / OVERESTIMATE  # 10 runs, one at a time
     with pytest.raises(
         TimeBudgetError, match=r"10 runs of at least 40 steps do not fit into 3.31667 minutes"
@@ -36,13 +36,13 @@ def test_what_cannot_fit_is_refused_with_what_would_do() -> None:
 
 
 @pytest.mark.usefixtures("steps_of_a_second")
-def test_more_workers_fit_more() -> None:
+def test_more_workers_fit_more_runs() -> None:
     with pytest.raises(TimeBudgetError):
         check_time_budget(VARIANTS, [5], 150, workers=1)
     check_time_budget(VARIANTS, [5], 150, workers=2)
 
 
-def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_estimated_by_flops_without_building_them(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"depth": [1, 48], "width": [1024], "heads": [8], "context": [512]}
     huge = list(combinations(sizes, {}, STORIES).values())
     monkeypatch.setattr(time_estimates, "matmul_speed", lambda: 1e9)
@@ -50,7 +50,7 @@ def test_a_model_too_large_to_be_timed_is_counted_and_never_built(monkeypatch: p
     assert quick_step_times(huge) == [step_flops(settings) / 1e9 for settings in huge]
 
 
-def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_models_are_timed_with_reference_kernels_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     from normscope.ops.kernel_mode import select_backend
 
     seen = []
@@ -67,6 +67,6 @@ def test_small_ones_are_timed_in_plain_torch_on_one_thread(monkeypatch: pytest.M
     assert torch.get_num_threads() == threads
 
 
-def test_a_real_one() -> None:
+def test_quick_step_times_of_real_models() -> None:
     small, large = quick_step_times(list(combinations({"width": [16, 256]}, {}, STORIES).values()))
     assert 0 < small < large

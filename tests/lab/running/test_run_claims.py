@@ -1,4 +1,4 @@
-"""From a claim to its outcome: rates by other seeds, pairs, and only equals are compared."""
+"""From a claim to its outcome: tuning with other seeds, paired runs, equal variants."""
 
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,15 @@ def tiny_claim(**changes: Any) -> Claim:
 
 
 def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, list[LabTrial]]:
-    hands = Here()
-    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(folder), hands, Silent())
+    workers = Here()
+    schedule: TrialScheduler[Outcome] = TrialScheduler(Store(folder), workers, Silent())
     found = schedule.run({claim.name: claim_study(claim, budget)})
     for error in schedule.errors.values():
         raise error
-    return found[claim.name], hands.started
+    return found[claim.name], workers.started
 
 
-def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) -> None:
+def test_learning_rates_are_tuned_with_other_seeds_than_the_verdict(tmp_path: Path) -> None:
     claim = tiny_claim()
     outcome, started = run(claim, tmp_path)
     tuning = [trial for trial in started if trial.seed >= 1000]
@@ -65,7 +65,7 @@ def test_rates_are_found_with_seeds_that_nothing_is_judged_by(tmp_path: Path) ->
         assert losses[3e-2] == pytest.approx(mean)
 
 
-def test_an_outcome_is_saved_and_loaded_as_it_is(tmp_path: Path) -> None:
+def test_outcome_survives_save_and_load(tmp_path: Path) -> None:
     outcome, _ = run(tiny_claim(), tmp_path)
     path = save_outcome(tmp_path, outcome)
     assert load_outcome(tmp_path, outcome.claim) == outcome
@@ -73,14 +73,14 @@ def test_an_outcome_is_saved_and_loaded_as_it_is(tmp_path: Path) -> None:
     assert load_outcome(tmp_path, "another") is None
 
 
-def test_an_outcome_of_one_seed_has_no_ends_and_is_kept_all_the_same(tmp_path: Path) -> None:
+def test_outcome_of_one_seed_has_an_infinite_interval_and_is_saved(tmp_path: Path) -> None:
     outcome, _ = run(tiny_claim(tuning=None), tmp_path, Budget("quick", 1))
     save_outcome(tmp_path, outcome)
     assert load_outcome(tmp_path, outcome.claim) == outcome
     assert outcome.verdict == "inconclusive"
 
 
-def test_an_outcome_that_was_altered_is_refused(tmp_path: Path) -> None:
+def test_altered_outcome_is_refused(tmp_path: Path) -> None:
     outcome, _ = run(tiny_claim(tuning=None), tmp_path)
     path = save_outcome(tmp_path, outcome)
     path.write_text(path.read_text().replace('"verdict": "supported"', '"verdict": "contradicted"'))
@@ -92,7 +92,7 @@ def test_an_outcome_that_was_altered_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("equal", "metric"), [("parameters", "parameters"), ("compute", "flops")])
-def test_only_equals_are_compared(tmp_path: Path, equal: Any, metric: str) -> None:
+def test_unequal_variants_are_refused(tmp_path: Path, equal: Any, metric: str) -> None:
     wide = {**TINY, "model": {**TINY["model"], "width": 32}}
     claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": wide}, equal=equal)
     with pytest.raises(ConfigError, match=f"equal {equal}"):
@@ -102,13 +102,13 @@ def test_only_equals_are_compared(tmp_path: Path, equal: Any, metric: str) -> No
     check_equal(changed_claim(claim, equal="steps"), outcome.runs)
 
 
-def test_variants_that_should_take_as_many_steps_must(tmp_path: Path) -> None:
+def test_unequal_steps_are_refused(tmp_path: Path) -> None:
     claim = tiny_claim(tuning=None, variants=lambda budget: {"layer": TINY, "rms": {**TINY, "steps": 7}}, equal="steps")
     with pytest.raises(ConfigError, match="equal steps, but 'rms' has 7 and 'layer' 6"):
         run(claim, tmp_path)
 
 
-def test_a_claim_that_asks_more_has_wider_intervals(tmp_path: Path) -> None:
+def test_more_questions_give_wider_intervals(tmp_path: Path) -> None:
     def close(runs: Any) -> float:  # the last loss in training: after six steps, held-out text is still guessed
         return float(runs["rms"]["curve"][-1][1] - runs["layer"]["curve"][-1][1])
 
@@ -128,7 +128,7 @@ def test_a_claim_that_asks_more_has_wider_intervals(tmp_path: Path) -> None:
     assert wider == pytest.approx(stats.t.ppf(1 - 0.05 / 4, 1) / stats.t.ppf(1 - 0.05 / 2, 1))  # two seeds: one degree
 
 
-def test_a_variant_may_take_the_rate_of_another(tmp_path: Path) -> None:
+def test_variant_can_share_a_learning_rate(tmp_path: Path) -> None:
     claim = tiny_claim(tuning=lambda budget: LRTuning((1e-4, 3e-2), shared={"rms": "layer"}))
     outcome, started = run(claim, tmp_path)
     tuning = [trial for trial in started if trial.seed >= 1000]

@@ -1,4 +1,4 @@
-"""Studies run side by side, go on where they were, and do not fall with each other."""
+"""The scheduler: parallel studies, resume, independent failures."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -29,14 +29,14 @@ def trial(seed: int, alone: bool = False, **settings: Any) -> LabTrial:
 
 
 def one_after_the_other(*batches: Sequence[LabTrial]) -> Study[list[float]]:
-    """Asks for each batch after the one before; gives all worst figures."""
+    """Request one batch of trials after the other; return the metric `worst` of all."""
     found = []
     for batch in batches:
         found += [float(done.metrics["worst"]) for done in (yield batch)]
     return found
 
 
-def test_every_study_is_given_what_it_asked_for_in_its_order(tmp_path: Path) -> None:
+def test_results_arrive_in_the_order_of_the_request(tmp_path: Path) -> None:
     schedule = schedule_in(tmp_path, Here())
     seeds = [5, 3, 9, 1]
     found = schedule.run({"all": one_after_the_other([trial(s) for s in seeds]), "none": one_after_the_other([])})
@@ -44,7 +44,7 @@ def test_every_study_is_given_what_it_asked_for_in_its_order(tmp_path: Path) -> 
     assert found == {"all": expected, "none": []}
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_interrupted_run_resumes(tmp_path: Path) -> None:
     def studies() -> dict[str, Study[list[float]]]:
         return {"a": one_after_the_other([trial(0), trial(1)], [trial(2)]), "b": one_after_the_other([trial(3)])}
 
@@ -59,7 +59,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sum(cached for _, cached in watch.trials) == 2
 
 
-def test_a_study_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_failing_study_does_not_stop_the_others(tmp_path: Path) -> None:
     def refused() -> Study[list[float]]:
         yield [trial(7)]
         raise ConfigError("not equal")
@@ -74,7 +74,7 @@ def test_a_study_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None
     assert str(watch.studies["refused"]) == "not equal"
 
 
-def test_what_a_trial_raises_says_which_trial_it_was(tmp_path: Path) -> None:
+def test_error_names_the_trial(tmp_path: Path) -> None:
     schedule = schedule_in(tmp_path, Here())
     schedule.run({"bad": one_after_the_other([trial(4, samples=0)])})
     error = schedule.errors["bad"]
@@ -84,7 +84,7 @@ def test_what_a_trial_raises_says_which_trial_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigError("too wide\nfix: 64"), KeyError("depth"), OSError(28, "full")])
-def test_an_error_keeps_its_kind_and_its_words(tmp_path: Path, error: Exception) -> None:
+def test_error_keeps_its_type_and_message(tmp_path: Path, error: Exception) -> None:
     class Raises(Here):
         def start(self, trial: LabTrial) -> "Future[TrialResult]":
             future: Future[TrialResult] = Future()
@@ -99,7 +99,7 @@ def test_an_error_keeps_its_kind_and_its_words(tmp_path: Path, error: Exception)
     assert "seed 4 of" in "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
-def test_figures_of_edited_code_fail_their_study_and_no_other(tmp_path: Path) -> None:
+def test_metrics_of_edited_code_fail_only_their_study(tmp_path: Path) -> None:
     class Edited(Here):
         def start(self, trial: LabTrial) -> "Future[TrialResult]":
             future: Future[TrialResult] = super().start(trial)
@@ -116,7 +116,7 @@ def test_figures_of_edited_code_fail_their_study_and_no_other(tmp_path: Path) ->
     assert Store(tmp_path).load(trial(0)) is not None
 
 
-def test_nobody_else_works_in_the_folder_meanwhile(tmp_path: Path) -> None:
+def test_folder_is_locked_during_a_run(tmp_path: Path) -> None:
     schedule = schedule_in(tmp_path, Here())
 
     def inside() -> Study[list[float]]:
@@ -132,7 +132,7 @@ def test_nobody_else_works_in_the_folder_meanwhile(tmp_path: Path) -> None:
 
 
 class Slow:
-    """Workers whose trials end when asked for, so that what runs at once can be seen."""
+    """Workers whose trials end on request, to observe what runs at the same time."""
 
     count = 3
 
@@ -147,7 +147,7 @@ class Slow:
         self.together.append({t.seed for t, _ in self.running})
         if trial.alone:
             self.alone.append(trial.seed)
-        # The first that was started ends as soon as all hands are full, or nothing else could start.
+        # The first that was started ends as soon as all workers are full, or nothing else could start.
         if len(self.running) == self.count or trial.alone or trial.seed == 3:
             for _, waiting in self.running:
                 waiting.set_result(TrialResult({"worst": 0.0}, 1.0, code_digest(trial.module)))
@@ -157,7 +157,7 @@ class Slow:
         pass
 
 
-def test_what_measures_time_runs_when_nothing_else_does(tmp_path: Path) -> None:
+def test_timed_trials_run_alone(tmp_path: Path) -> None:
     workers = Slow()
     alone = one_after_the_other([trial(seed, alone=True) for seed in (10, 11)])
     side_by_side = one_after_the_other([trial(seed) for seed in range(4)])
@@ -202,7 +202,7 @@ class Mortal(Here):
 
 
 @pytest.mark.parametrize("kills", [1, 2])
-def test_what_lost_its_process_is_run_once_more_by_itself(tmp_path: Path, kills: int) -> None:
+def test_trial_of_a_killed_worker_is_retried_alone(tmp_path: Path, kills: int) -> None:
     workers = Mortal({0: kills})
     schedule = schedule_in(tmp_path, workers)
     found = schedule.run(

@@ -1,4 +1,4 @@
-"""The time that a comparison may take: it is kept to, and it is used."""
+"""Time budgets of comparisons: kept, and used."""
 
 import re
 from collections.abc import Mapping
@@ -28,22 +28,22 @@ DEPTHS = (1, 2, 3)
     st.booleans(),
     st.floats(0.5, 4.0),
 )
-def test_a_comparison_ends_in_time_and_makes_use_of_it(
+def test_comparison_uses_but_does_not_exceed_its_time_budget(
     step: list[float], overhead: list[float], minutes: float, workers: int, seeds: int, refine: bool, slower: float
 ) -> None:
     what = plan(DEPTHS, minutes=minutes, workers=workers, seeds=seeds, refine=refine)
     by_depth = [dict(zip(DEPTHS, seconds, strict=True)) for seconds in (step, overhead)]
-    hands = Simulated(workers, by_depth[0], by_depth[1], start=5.0, slower=slower)
+    simulated = Simulated(workers, by_depth[0], by_depth[1], start=5.0, slower=slower)
     try:
-        found = hands.run(what)
+        found = simulated.run(what)
     except ConfigError as error:
         assert "do not fit" in str(error)  # noqa: PT017
         return
     assert found.steps >= FEWEST_STEPS
-    assert 0.75 * 60 * minutes < hands.clock <= 60 * minutes
+    assert 0.75 * 60 * minutes < simulated.clock <= 60 * minutes
 
 
-def test_too_little_time_is_told_with_what_would_do() -> None:
+def test_too_small_budget_error_suggests_enough_minutes() -> None:
     paces = [RunCost(0.1, 1.0), RunCost(0.3, 2.0)]
     with pytest.raises(ConfigError, match=r"10 runs of at least 40 steps do not fit into 0\.5 minutes") as refused:
         steps_within(paces, [5], 30.0, workers=1)
@@ -54,7 +54,7 @@ def test_too_little_time_is_told_with_what_would_do() -> None:
         steps_within(paces, [5], 60.0 * (minutes - 1), workers=1)
 
 
-def test_what_gets_through_no_step_is_told() -> None:
+def test_error_if_every_variant_diverges_at_once() -> None:
     with pytest.raises(ConfigError, match="every variant diverges in the first step"):
         steps_within([RunCost(0.0, 0.1)], [5], 60.0, workers=1)
     assert (
@@ -64,10 +64,10 @@ def test_what_gets_through_no_step_is_told() -> None:
 
 @pytest.mark.parametrize(("step", "overhead"), [(0.002, 0.5), (0.05, 0.0), (2.0, 3.0), (0.0, 0.1)])
 @pytest.mark.parametrize("slower", [1.0, 3.0])
-def test_the_pace_is_what_the_clock_says(
+def test_run_cost_matches_the_clock(
     step: float, overhead: float, slower: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run takes longer, which is not counted as pace; and a busy machine makes all of it slower."""
+    """The first run takes longer, which does not count; a busy machine slows everything down."""
     clock = SimpleNamespace(core=0.0, runs=0, steps=0)
 
     def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def test_the_pace_is_what_the_clock_says(
     assert clock.steps <= 220
 
 
-def test_a_step_that_seems_to_take_no_time_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run with few steps was the longer one, by chance."""
+def test_nonpositive_step_time_falls_back_to_the_measured_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By chance the run with few steps takes longer."""
     seconds = iter([9.0, 2.0, 1.0])
     clock = SimpleNamespace(now=0.0)
 
@@ -102,14 +102,14 @@ def test_a_step_that_seems_to_take_no_time_is_not_believed(monkeypatch: pytest.M
     assert measure_run_cost({}, seed=0)["step"] == 0.05
 
 
-def test_one_slow_moment_is_shared_by_all() -> None:
-    """Seconds of a core hardly depend on what else runs, so all variants together tell how slow the machine is."""
+def test_contention_scales_all_variants_alike() -> None:
+    """CPU time hardly depends on other load, so the slowdown is measured over all variants together."""
     quiet = {"step": 0.01, "overhead": 0.1, "core": 1.0, "wall": 1.0, "spent": 2.0}
     first, second = run_costs([{**quiet, "wall": 3.0}, quiet])
     assert (first.step, first.overhead) == (second.step, second.overhead) == pytest.approx((0.02, 0.2))
 
 
-def test_a_step_is_timed_without_what_comes_before_and_after_it() -> None:
+def test_step_time_excludes_overhead() -> None:
     found = Simulated(2, step={1: 0.01, 2: 0.02}, overhead={1: 1.0, 2: 3.0}).run(plan((1, 2)))
     assert list(found.seconds.values()) == pytest.approx([0.01 * found.steps, 0.02 * found.steps])
     assert "measured with 2 parallel runs" in timing(found)

@@ -1,4 +1,4 @@
-"""Trials: the same key for the same figures, kept whole or not at all."""
+"""Trials and their cache: keys, determinism, damaged files."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ MEASURE = "normscope.lab.claims.initialization.variance_by_depth:measure"
 SETTINGS = {"gain": 1.0, "layers": 2, "samples": 8}
 
 
-def test_a_trial_that_was_kept_is_found_with_the_same_figures(tmp_path: Path) -> None:
+def test_stored_trial_is_loaded_with_the_same_metrics(tmp_path: Path) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=3)
     assert store.load(trial) is None
     done = run_trial(trial)
@@ -30,7 +30,7 @@ def test_a_trial_that_was_kept_is_found_with_the_same_figures(tmp_path: Path) ->
     assert Store(tmp_path).load(LabTrial(MEASURE, dict(reversed(SETTINGS.items())), seed=3)) == found
 
 
-def test_another_seed_setting_measure_code_or_library_is_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_depends_on_seed_settings_measure_code_and_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {
         LabTrial(MEASURE, SETTINGS, 0).key,
         LabTrial(MEASURE, SETTINGS, 1).key,
@@ -46,14 +46,14 @@ def test_another_seed_setting_measure_code_or_library_is_another_trial(monkeypat
     assert len(keys) == 5 + len(versions())
 
 
-def test_times_of_another_processor_do_not_count_and_other_figures_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_depends_on_the_processor_only_for_times(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {alone: LabTrial(MEASURE, SETTINGS, 0, alone).key for alone in (False, True)}
     monkeypatch.setattr(trial_module, "processor", lambda: "another")
     assert LabTrial(MEASURE, SETTINGS, 0, alone=False).key == before[False]
     assert LabTrial(MEASURE, SETTINGS, 0, alone=True).key != before[True]
 
 
-def test_figures_of_other_code_are_not_kept(tmp_path: Path) -> None:
+def test_metrics_of_other_code_are_not_stored(tmp_path: Path) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=0)
     done = run_trial(trial)
     with pytest.raises(ConfigError, match=r"other code(.|\n)*fix: run the same command again"):
@@ -64,7 +64,7 @@ def test_figures_of_other_code_are_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"metrics": {}}', "altered"])
-def test_a_damaged_file_counts_as_not_there(tmp_path: Path, damage: str) -> None:
+def test_damaged_file_is_a_cache_miss(tmp_path: Path, damage: str) -> None:
     store, trial = Store(tmp_path), LabTrial(MEASURE, SETTINGS, seed=0)
     store.save(trial, run_trial(trial))
     (path,) = (tmp_path / "trials").glob("*.json")
@@ -76,12 +76,12 @@ def test_a_damaged_file_counts_as_not_there(tmp_path: Path, damage: str) -> None
     assert store.load(trial) is None
 
 
-def test_the_same_trial_gives_the_same_figures_twice() -> None:
+def test_trial_is_deterministic() -> None:
     trial = LabTrial(MEASURE, SETTINGS, seed=1)
     assert run_trial(trial).metrics == run_trial(trial).metrics
 
 
-def test_a_trial_runs_on_one_thread_and_leaves_the_threads_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_runs_on_one_thread_and_restores_the_thread_count(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def measure(settings: object, seed: int) -> dict[str, float]:
@@ -98,7 +98,7 @@ def test_a_trial_runs_on_one_thread_and_leaves_the_threads_as_they_were(monkeypa
         torch.set_num_threads(before)
 
 
-def test_figures_that_json_cannot_hold_are_refused_by_name() -> None:
+def test_metrics_that_json_cannot_represent_are_refused() -> None:
     with pytest.raises(NonFiniteError, match="loss of demo is nan"):
         to_plain_metrics({"loss": float("nan")}, "demo")
     with pytest.raises(NonFiniteError, match="curve of demo is inf"):
@@ -107,6 +107,6 @@ def test_figures_that_json_cannot_hold_are_refused_by_name() -> None:
         to_plain_metrics({"loss": {1.0}}, "demo")
 
 
-def test_only_measures_of_normscope_are_run() -> None:
+def test_foreign_measure_functions_are_refused() -> None:
     with pytest.raises(ConfigError, match="a measure of normscope"):
         _ = LabTrial("os:system", {}, 0).key

@@ -1,4 +1,4 @@
-"""Whoever runs the trials, the figures are the same; and Ctrl-C leaves nobody behind."""
+"""Workers: the same metrics in processes and on Ray, and a clean end."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def without_times(metrics: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in metrics.items() if "seconds" not in name}
 
 
-def test_processes_give_the_same_figures_and_errors_as_this_one() -> None:
+def test_process_workers_give_the_same_metrics_and_errors() -> None:
     workers = ProcessWorkers(1)
     wrong = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
     assert metrics(workers) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
@@ -50,7 +50,7 @@ def test_processes_give_the_same_figures_and_errors_as_this_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray, about what it finds on the machine
-def test_ray_gives_the_same_figures_and_errors_and_ends_only_if_it_was_begun_here() -> None:
+def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray() -> None:
     import ray
 
     first = RayWorkers(1)
@@ -74,7 +74,7 @@ def test_ray_gives_the_same_figures_and_errors_and_ends_only_if_it_was_begun_her
     assert not ray.is_initialized()
 
 
-def test_a_ray_that_does_not_start_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_startup_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
 
     def fail(**_: object) -> None:
@@ -104,7 +104,7 @@ def test_the_number_of_workers_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
         WorkerConfig(513)
 
 
-def test_after_a_process_was_killed_new_ones_go_on() -> None:
+def test_killed_process_is_replaced() -> None:
     workers = ProcessWorkers(1)
     try:
         future = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
@@ -132,7 +132,7 @@ run_claims(choose_claims(["variance-by-depth"]), get_budget("quick", 2), "out", 
 """
 
 
-def test_a_script_without_the_guard_is_told_what_to_do(tmp_path: Path) -> None:
+def test_script_without_main_guard_gets_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     places = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
@@ -146,7 +146,7 @@ def test_a_script_without_the_guard_is_told_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-def test_when_the_lab_is_killed_nobody_works_on(tmp_path: Path) -> None:
+def test_workers_exit_when_the_lab_is_killed(tmp_path: Path) -> None:
     run, deadline = start_lab(tmp_path, trials=1)
     run.send_signal(signal.SIGTERM)  # to the lab alone, not to its processes
     run.wait(timeout=100)
@@ -158,7 +158,7 @@ def test_when_the_lab_is_killed_nobody_works_on(tmp_path: Path) -> None:
 
 
 def start_lab(folder: Path, trials: int) -> tuple["subprocess.Popen[bytes]", float]:
-    """A lab of two processes that is in the middle of its work, and until when all must be over."""
+    """A running lab with two processes, and the deadline for all to end."""
     command = [sys.executable, "-m", "normscope", "lab", "run", "tails-saturate", "--out", str(folder)]
     run = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 200
@@ -170,7 +170,7 @@ def start_lab(folder: Path, trials: int) -> tuple["subprocess.Popen[bytes]", flo
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-def test_ctrl_c_ends_everything_and_keeps_what_is_done(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_workers_and_keeps_finished_trials(tmp_path: Path) -> None:
     run, deadline = start_lab(tmp_path, trials=2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: to all of them
     assert run.wait(timeout=100) == 130
@@ -182,7 +182,7 @@ def test_ctrl_c_ends_everything_and_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def living(group: int) -> list[str]:
-    """The processes of a group that are still at work; those that ended and were not fetched yet do not count."""
+    """Running processes of a group, without zombies."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a forward pass needs of memory, in stacks where it can be counted by hand."""
+"""Memory of a forward pass, in stacks where it can be counted by hand."""
 
 import pytest
 import torch
@@ -19,29 +19,27 @@ def tokens() -> Tensor:
     return torch.randn(128, 64)
 
 
-def test_the_peak_without_gradients_is_what_goes_into_a_layer_and_what_comes_out(
-    stack: nn.Module, tokens: Tensor
-) -> None:
+def test_peak_without_gradients_is_input_plus_output_of_a_layer(stack: nn.Module, tokens: Tensor) -> None:
     two_of_ten = 2 / LAYERS
     assert relative_peaks(stack, tokens) == {"grad": 1.0, "no_grad": two_of_ten, "inference_mode": two_of_ten}
 
 
-def test_only_the_last_output_is_kept_without_gradients(stack: nn.Module, tokens: Tensor) -> None:
+def test_only_the_output_is_kept_without_gradients(stack: nn.Module, tokens: Tensor) -> None:
     assert relative_kept(stack, tokens) == {"grad": 1.0, "no_grad": 1 / LAYERS, "inference_mode": 1 / LAYERS}
 
 
-def test_what_is_given_back_before_the_end_counts_for_the_peak(tokens: Tensor) -> None:
+def test_freed_memory_counts_for_the_peak(tokens: Tensor) -> None:
     assert _peak(lambda: tokens.repeat(8, 1).sum(0)) == 4 * (8 * 128 * 64 + 64)
 
 
-def test_the_profiler_writes_nothing_to_the_terminal(
+def test_profiler_writes_nothing_to_the_terminal(
     stack: nn.Module, tokens: Tensor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     relative_peaks(stack, tokens)
     assert capfd.readouterr() == ("", "")
 
 
-def test_gradients_are_on_in_one_mode_only() -> None:
+def test_gradients_are_enabled_in_one_mode_only() -> None:
     found = {}
     for mode, enter in MODES.items():
         with enter():

@@ -1,4 +1,4 @@
-"""Trials on the digits: batches in parts, networks that guess, noise, shift and walks; and the claims made of them."""
+"""Trials on the digits: micro-batches, uniform guesses, noise, probes, and the claims based on them."""
 
 import copy
 import math
@@ -35,7 +35,7 @@ def losses(norm: str, **settings: Any) -> Tensor:
     return torch.tensor([loss for _, loss in train_images({**SMALL, "model": model, **settings}, 3)["curve"]])
 
 
-def test_a_batch_in_parts_is_the_same_step_unless_the_norm_looks_at_the_batch() -> None:
+def test_micro_batches_change_only_batch_statistics() -> None:
     torch.testing.assert_close(losses("group", micro_batch=2), losses("group"), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(losses("group", micro_batch=3), losses("group"), atol=1e-4, rtol=1e-4)  # 3, 3 and 2
     assert (losses("batch", micro_batch=2) - losses("batch")).abs().max() > 0.005
@@ -43,7 +43,7 @@ def test_a_batch_in_parts_is_the_same_step_unless_the_norm_looks_at_the_batch() 
 
 
 class Says(nn.Module):
-    """A network that is sure of its answer, whatever it sees."""
+    """A network with a confident constant answer."""
 
     def __init__(self, answer: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Says(nn.Module):
         return self.answer(images)
 
 
-def test_a_network_that_does_no_better_than_guess_is_called_so() -> None:
+def test_network_no_better_than_a_uniform_guess_is_marked() -> None:
     digits = load_digits()
     right = 5.0 * nn.functional.one_hot(digits.test_labels, 10)
     sure = evaluate_digits(Says(lambda images: right), digits)
@@ -69,7 +69,7 @@ def test_a_network_that_does_no_better_than_guess_is_called_so() -> None:
     assert not train_images({**SMALL, "model": {"kind": "convnet"}, "steps": 40}, 0)["guessing"]
 
 
-def test_noise_is_replaced_by_its_mean_where_nothing_is_learnt() -> None:
+def test_noise_is_its_mean_in_eval_mode() -> None:
     torch.manual_seed(0)
     noise, x = FeatureNoise(), torch.linspace(-2, 2, 8).reshape(2, 2, 1, 2)
     drawn = torch.stack([noise(x) for _ in range(20_000)]).mean(dim=0)
@@ -77,7 +77,7 @@ def test_noise_is_replaced_by_its_mean_where_nothing_is_learnt() -> None:
     assert (drawn - x).abs().max() > 0.2
 
 
-def test_the_shift_of_the_noise_alone_is_what_theory_says() -> None:
+def test_shift_of_the_noise_alone_matches_theory() -> None:
     torch.manual_seed(0)
     noise, x = FeatureNoise(), torch.randn(64, 400, 4, 4)
     x = (x - x.mean(dim=(0, 2, 3), keepdim=True)) / x.std(dim=(0, 2, 3), keepdim=True)
@@ -86,7 +86,7 @@ def test_the_shift_of_the_noise_alone_is_what_theory_says() -> None:
     assert sum(found) / len(found) == pytest.approx(expected_shift(), rel=0.03)
 
 
-def test_a_look_or_a_walk_leaves_the_network_as_it_was() -> None:
+def test_probes_leave_the_network_unchanged() -> None:
     torch.manual_seed(0)
     model, digits = ConvStack("batch"), load_digits()
     before = copy.deepcopy(model.state_dict())
@@ -98,7 +98,7 @@ def test_a_look_or_a_walk_leaves_the_network_as_it_was() -> None:
         assert torch.equal(weight, before[name]), name
 
 
-def test_one_wild_look_does_not_decide_how_far_features_shift(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_outlier_does_not_dominate_the_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     shifts: Iterator[float] = iter([0.5] * 7 + [1e9] + [0.5] * 100)
     monkeypatch.setattr(noise_after_batchnorm, "shift_between", lambda before, after: next(shifts))
     settings = {"norm": "batch", "batch": 8, "steps": 40, "lr": 0.01}
@@ -108,7 +108,7 @@ def test_one_wild_look_does_not_decide_how_far_features_shift(monkeypatch: pytes
     assert found["held_out"] <= UNIFORM_LOSS
 
 
-def test_noise_counts_as_more_shift_only_above_that_without_a_norm() -> None:
+def test_noise_must_shift_more_than_both_other_networks() -> None:
     def verdicts(without: float) -> list[str]:
         shifts = {"none": without, "batch": 0.01, "noisy batch": 0.3}
         runs = {norm: {"shift": shift, "loss": 1.0} for norm, shift in shifts.items()}
@@ -120,7 +120,7 @@ def test_noise_counts_as_more_shift_only_above_that_without_a_norm() -> None:
 
 
 def landscape(*seeds: tuple[list[float], list[float]]) -> VariantRuns:
-    """Runs whose figures are all the same number at each of the steps 1, 11, ...: without a norm, and with."""
+    """Runs with constant metrics at the steps 1, 11, ..., without a norm and with."""
     names = ("loss_low", "loss", "loss_high", "variation", "change_low", "change", "change_high", "slope")
     scale = {"loss_low": 0.5, "loss_high": 2.0}
 
@@ -131,7 +131,7 @@ def landscape(*seeds: tuple[list[float], list[float]]) -> VariantRuns:
     return VariantRuns(found, tuple(range(len(seeds))))
 
 
-def test_the_band_of_the_landscape_is_over_the_way_and_not_over_the_seeds() -> None:
+def test_band_of_the_smoothness_chart_is_along_the_gradient() -> None:
     runs = landscape(([1.0, 1.0], [2.0, 0.5]), ([3.0, 1.0], [6.0, 0.5]))
     first, _, third, last = batchnorm_smoothness.charts(runs)
     plain, normed = first.lines
@@ -146,12 +146,12 @@ def test_the_band_of_the_landscape_is_over_the_way_and_not_over_the_seeds() -> N
     ("with_norm", "when"),
     [([2.0, 0.5, 0.5], "first at step 11"), ([0.5] * 3, "first at step 1"), ([2.0] * 3, "no checkpoint")],
 )
-def test_the_landscape_says_when_batchnorm_begins_to_be_smoother(with_norm: list[float], when: str) -> None:
+def test_smoothness_chart_says_when_batchnorm_becomes_smoother(with_norm: list[float], when: str) -> None:
     runs = landscape(([1.0] * 3, with_norm))
     assert batchnorm_smoothness.charts(runs)[-1].title.endswith(when)
 
 
-def test_one_look_out_of_bounds_does_not_decide_the_landscape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_outlier_does_not_dominate_the_smoothness(monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([1.0, 1.0, 1e6, 1.0] * 2)
 
     def known(*_: Any) -> list[tuple[float, float, float]]:
@@ -163,7 +163,7 @@ def test_one_look_out_of_bounds_does_not_decide_the_landscape(monkeypatch: pytes
     assert [found[f"usual_{name}"] for name in batchnorm_smoothness.MEASURES] == pytest.approx([1e6 ** (1 / 4)] * 3)
 
 
-def test_only_the_batch_of_the_norm_shrinks() -> None:
+def test_only_the_micro_batch_shrinks() -> None:
     for budget in (QUICK, FULL):
         found = batchnorm_small_batches.variants(budget)
         assert len({(settings["batch"], settings["steps"]) for settings in found.values()}) == 1
@@ -177,7 +177,7 @@ def test_only_the_batch_of_the_norm_shrinks() -> None:
         assert set(shared) == {name for name in found if name.startswith("group")} - {"group 32"}
 
 
-def test_groupnorm_is_asked_for_large_rates_where_there_is_time_for_it() -> None:
+def test_groupnorm_is_tested_at_large_lrs_with_the_full_budget() -> None:
     for budget, norms in ((QUICK, ["none", "batch"]), (FULL, ["none", "batch", "group"])):
         assert list(batchnorm_large_lr.variants(budget)) == norms
         runs = {norm: {"largest": lr} for norm, lr in zip(norms, (0.125, 2.0, 0.125), strict=False)}
@@ -185,7 +185,7 @@ def test_groupnorm_is_asked_for_large_rates_where_there_is_time_for_it() -> None
         assert verdicts == ["supported", "contradicted"][: len(norms) - 1]
 
 
-def test_tails_are_judged_at_the_same_standard_deviation_and_rate() -> None:
+def test_tails_are_compared_at_equal_standard_deviation_and_lr() -> None:
     def verdicts(spoilt: str) -> list[str]:
         runs = {
             f"{unit}, {normal}": {"saturated": 0.1, "loss": 0.2}

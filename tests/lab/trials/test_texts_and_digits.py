@@ -1,4 +1,4 @@
-"""What trials learn from: always the same for a seed, and held-out parts are never lrained on."""
+"""Training data: determined by the seed, and disjoint from held-out data."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ from normscope.models.presets import llama
 TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 20, "batch": 4}
 
 
-def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
+def test_stored_text_is_loaded_as_its_bytes(tmp_path: Path) -> None:
     content = ("żółw " * 4000).encode()
     path = tmp_path / "turtle.txt"
     path.write_bytes(content)
@@ -34,7 +34,7 @@ def test_a_text_is_its_bytes_and_comes_back(tmp_path: Path) -> None:
     assert len(text.validation) == len(content) // 10
 
 
-def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
+def test_unusable_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"none\.txt does not exist"):
         store_text(tmp_path / "none.txt", tmp_path)
     (tmp_path / "short.txt").write_text("too short")
@@ -43,7 +43,7 @@ def test_a_text_that_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
-def test_a_pipe_is_not_waited_for_and_a_huge_file_not_read(tmp_path: Path) -> None:
+def test_pipes_and_huge_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "huge.txt").touch()
     os.truncate(tmp_path / "huge.txt", 2**40)
@@ -53,7 +53,7 @@ def test_a_pipe_is_not_waited_for_and_a_huge_file_not_read(tmp_path: Path) -> No
             store_text(tmp_path / name, tmp_path)
 
 
-def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:
+def test_text_changed_after_storing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two three " * 1000)
     name = store_text(tmp_path / "a.txt", tmp_path / "texts")
     (kept,) = (tmp_path / "texts").glob("*.txt")
@@ -62,8 +62,8 @@ def test_a_text_that_was_changed_in_the_lab_is_refused(tmp_path: Path) -> None:
         load_text(name)
 
 
-def test_a_text_of_ones_own_is_what_is_learnt(tmp_path: Path) -> None:
-    """Two letters in turn are soon known by heart; the stories are not."""
+def test_training_uses_the_given_text(tmp_path: Path) -> None:
+    """Two alternating letters are learned quickly; the stories are not."""
     (tmp_path / "ab.txt").write_text("ab" * 10_000)
     settings = {**TINY, "text": store_text(tmp_path / "ab.txt", tmp_path), "lr": 3e-2, "steps": 60}
     with text_folder(tmp_path):
@@ -71,7 +71,7 @@ def test_a_text_of_ones_own_is_what_is_learnt(tmp_path: Path) -> None:
         assert train_text({**settings, "text": "stories"}, 0)["loss"] > 1.0
 
 
-def test_the_same_digits_are_always_held_out_and_every_other_is_seen_once_an_epoch() -> None:
+def test_held_out_digits_are_fixed_and_the_others_appear_once_per_epoch() -> None:
     first, same = load_digits(), load_digits()
     assert torch.equal(first.test_images, same.test_images)
     assert len(first.images) + len(first.test_images) == 1797
@@ -82,7 +82,7 @@ def test_the_same_digits_are_always_held_out_and_every_other_is_seen_once_an_epo
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_network_learns_the_digits(optimizer: str) -> None:
+def test_network_learns_the_digits(optimizer: str) -> None:
     settings = {"model": {"kind": "convnet"}, "optimizer": optimizer, "lr": 0.01, "batch": 32, "steps": 60}
     found = train_images(settings, 0)
     assert found["error"] < 0.2
@@ -90,28 +90,28 @@ def test_a_network_learns_the_digits(optimizer: str) -> None:
     assert not found["diverged"]
 
 
-def test_a_network_that_stops_being_finite_counts_as_guessing() -> None:
+def test_diverged_network_counts_as_a_uniform_guess() -> None:
     settings = {"model": {"kind": "convnet", "norm": None}, "optimizer": "sgd", "lr": 1e6, "batch": 8, "steps": 20}
     found = train_images(settings, 0)
     assert found["diverged"]
     assert found["loss"] == pytest.approx(np.log(10))
 
 
-def test_a_gpt_that_stops_being_finite_counts_as_knowing_nothing() -> None:
+def test_diverged_gpt_counts_as_a_uniform_guess() -> None:
     found = train_text({**TINY, "lr": 1e30, "warmup": 0.0, "grad_clip": None}, 0)
     assert found["diverged"]
     assert found["guessing"]
     assert found["loss"] == pytest.approx(np.log(load_text("stories").vocab_size))
 
 
-def test_a_gpt_that_is_finite_and_worse_than_guessing_is_told() -> None:
+def test_finite_gpt_worse_than_a_uniform_guess_is_marked() -> None:
     found = train_text({**TINY, "lr": 10.0, "warmup": 0.0}, 0)
     assert found["guessing"]
     assert not found["diverged"]
     assert not train_text({**TINY, "lr": 3e-3, "steps": 60}, 0)["guessing"]
 
 
-def test_work_is_counted_as_torch_counts_it() -> None:
+def test_flops_match_torch() -> None:
     torch.manual_seed(0)
     model = GPT(llama(vocab_size=8, context=4, depth=1, width=8, heads=2, kv_heads=2))
     tokens = torch.randint(8, (2, 4))
@@ -124,7 +124,7 @@ def test_work_is_counted_as_torch_counts_it() -> None:
 
 
 @pytest.mark.parametrize("norm", ["power", "rms"])
-def test_figures_are_the_same_whether_the_work_has_been_counted_before_or_not(norm: str) -> None:
+def test_metrics_do_not_depend_on_counting_flops_first(norm: str) -> None:
     settings = {**TINY, "model": {**TINY["model"], "norm": norm, "dropout": 0.5}}
     first = train_text(settings, 3)
     again = train_text(settings, 3)
@@ -133,7 +133,7 @@ def test_figures_are_the_same_whether_the_work_has_been_counted_before_or_not(no
     assert again["flops"] == first["flops"]
 
 
-def test_the_same_work_is_more_steps_of_a_smaller_model() -> None:
+def test_equal_compute_means_more_steps_of_a_smaller_model() -> None:
     work = 5e8
     small = train_text({**TINY, "flops": work}, 0)
     large = train_text({**TINY, "flops": work, "model": {**TINY["model"], "width": 32}}, 0)
@@ -141,12 +141,12 @@ def test_the_same_work_is_more_steps_of_a_smaller_model() -> None:
     assert small["flops"] == pytest.approx(large["flops"], rel=0.1)
 
 
-def test_a_kind_of_network_that_is_not_there_is_refused() -> None:
+def test_unknown_network_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind of network 'mlp'"):
         build_network({"kind": "mlp"})
 
 
-def test_what_is_no_text_is_told(tmp_path: Path) -> None:
+def test_non_utf8_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(bytes(range(256)))
     assert non_utf8_notice(path) == f"{path} is not UTF-8 text; training uses its raw bytes"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -30,23 +31,33 @@ def lab_page(found: Sequence[tuple[Claim, Outcome]], folder: Path = DEFAULT_FOLD
     reports = [ClaimReport(claim, outcome) for claim, outcome in found]
     counted = [one.status if one.claim.withdrawn or not one.outdated else "outdated" for one in reports]
     names = (*VERDICTS, *(name for name in ("withdrawn", "outdated") if name in counted))
-    functions = (format_answer, format_effect, format_threshold, format_number, notices, out_option)
     return render_page(
         "lab/report/lab.html",
-        reports=reports,
-        folder=folder,
         counts={name: counted.count(name) for name in names},
-        caveats=caveats(found),
-        method=METHOD,
-        OUTDATED=OUTDATED,
+        out=out_option(folder),
         prose=prose_html,
         draw=_draw,
         answer_plot=_answer_plot,
         tried_lrs=_tried_lrs,
         parameters=_parameters,
         to_json=json.dumps,
-        **{function.__name__: function for function in functions},
+        format_number=format_number,
+        **report_values(reports),
     )
+
+
+def report_values(reports: Sequence[ClaimReport]) -> dict[str, Any]:
+    """What both templates show: the page's and the README's."""
+    return {
+        "reports": reports,
+        "caveats": caveats([(report.claim, report.outcome) for report in reports]),
+        "method": METHOD,
+        "OUTDATED": OUTDATED,
+        "notices": notices,
+        "format_answer": format_answer,
+        "format_effect": format_effect,
+        "format_threshold": format_threshold,
+    }
 
 
 def _draw(chart: Chart) -> Markup:

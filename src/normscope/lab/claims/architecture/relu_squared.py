@@ -2,11 +2,13 @@
 
 import statistics
 import time
+from functools import partial
 
 from normscope.data.batches import Batches
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.text import build_gpt, small_gpt, train_text, training_config
 from normscope.lab.trials.text_sources import load_text
+from normscope.lab.trials.timing import times_in_turn
 from normscope.training.trainer import Trainer
 
 REFERENCE = "relu2"
@@ -42,16 +44,10 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 def relative_time(settings: lab.Settings, seed: int) -> float:
     """The time of a step relative to the reference's; both alternate, so that other load slows both."""
     reference = {**settings, "model": {**settings["model"], "activation": REFERENCE}}
-    own, other = _trainer(settings, seed), _trainer(reference, seed)
-    ratios = []
-    for turn in range(TIMED_STEPS):
-        if turn % 2:  # alternate which goes first
-            against = _seconds(other)
-            ratios.append(_seconds(own) / against)
-        else:
-            ratios.append(_seconds(own) / _seconds(other))
-    # Consecutive steps see the machine in the same state, and the median ignores the few during which it changes.
-    return statistics.median(ratios)
+    own, other = partial(_seconds, _trainer(settings, seed)), partial(_seconds, _trainer(reference, seed))
+    times = times_in_turn({"own": own, "other": other}, TIMED_STEPS)
+    # The median ignores the few rounds during which the state of the machine changes.
+    return statistics.median(a / b for a, b in zip(times["own"], times["other"], strict=True))
 
 
 def _seconds(trainer: Trainer) -> float:

@@ -3,12 +3,14 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from normscope.blocks.initialization import GLOROT_TRUNCATED
 from normscope.lab import toolkit as lab
+from normscope.lab.trials.timing import times_in_turn
 
 REPEATS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
 """Widths of square weights, and how often each is measured; the largest takes 16 MB and a fifth of a second."""
@@ -65,15 +67,13 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 
     with torch.no_grad():
         fill(torch.empty(8, 8)), torch.zeros(size, size)  # warm up
-        times = []
-        for turn in range(settings["repeats"]):
-            order = (torch.empty, torch.zeros) if turn % 2 == 0 else (torch.zeros, torch.empty)
-            pair = {allocate: seconds(allocate) for allocate in order}
-            times.append((pair[torch.empty], pair[torch.zeros]))
+        runs = {"empty": partial(seconds, torch.empty), "zeros": partial(seconds, torch.zeros)}
+        times = times_in_turn(runs, settings["repeats"])
+    pairs = list(zip(times["empty"], times["zeros"], strict=True))
     return {
-        "ratio": statistics.median(zeros / empty for empty, zeros in times),
-        "saved": statistics.median(1 - empty / zeros for empty, zeros in times),
-        "microseconds": 1e6 * statistics.median(empty for empty, _ in times),
+        "ratio": statistics.median(zeros / empty for empty, zeros in pairs),
+        "saved": statistics.median(1 - empty / zeros for empty, zeros in pairs),
+        "microseconds": 1e6 * statistics.median(times["empty"]),
     }
 
 

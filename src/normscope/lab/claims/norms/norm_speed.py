@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.lab import toolkit as lab
+from normscope.lab.trials.timing import times_in_turn
 
 SHAPES = {"1 x 768": (1, 768), "512 x 48": (512, 48), "2048 x 256": (2048, 256), "2048 x 768": (2048, 768)}
 """Tokens x features: text generation, a model of the lab, and two sizes that are trained on CPUs."""
@@ -64,12 +66,8 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
         del reserved
     metrics = {}
     for mode, gradient in gradients.items():
-        times: dict[str, list[float]] = {name: [] for name in norms}
-        names = list(norms)
-        for _ in range(settings["rounds"]):
-            for name in names:
-                times[name].append(_seconds(*norms[name], x, gradient, calls))
-            names = names[1:] + names[:1]  # rotate, so that none is always first
+        runs = {name: partial(_seconds, *norms[name], x, gradient, calls) for name in norms}
+        times = times_in_turn(runs, settings["rounds"])
         for label, (one, other) in RATIOS.items():
             ratios = [a / b for a, b in zip(times[one], times[other], strict=True)]
             metrics[f"{label} {mode}"] = statistics.median(ratios)
