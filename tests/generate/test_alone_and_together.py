@@ -1,4 +1,4 @@
-"""The same seed gives the same text, bit by bit: alone, or beside any others.
+"""The same seed gives the same text, bit for bit, alone and in any batch.
 
 In float32, with sizes that fill no vector and a head so flat that all tokens are about equally likely: here a number
 that is rounded otherwise soon chooses another token, and the texts part.
@@ -31,7 +31,7 @@ def prompts_for(count: int, seed: int = 0) -> list[list[int]]:
 
 
 @every_preset
-def test_in_any_batch(name: str) -> None:
+def test_tokens_do_not_depend_on_the_batch(name: str) -> None:
     model, prompts = flat(name), prompts_for(14)
     sampling = GenerationConfig(temperature=1.1, repetition_penalty=1.1)
     alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, config=sampling)[0].tokens for prompt in prompts]
@@ -44,7 +44,7 @@ def test_in_any_batch(name: str) -> None:
 
 
 @every_form
-def test_with_texts_that_end_early_beside_them(form: str) -> None:
+def test_tokens_do_not_depend_on_sequences_that_finish_early(form: str) -> None:
     model, prompts = flat(form), prompts_for(6, seed=1)
     alone = [generate_tokens(model, [prompt], max_new_tokens=30, stop_tokens=[1])[0] for prompt in prompts]
     together = generate_tokens(model, prompts[::-1], max_new_tokens=30, stop_tokens=[1], samples=2)
@@ -53,7 +53,7 @@ def test_with_texts_that_end_early_beside_them(form: str) -> None:
 
 
 @every_form
-def test_the_logits_are_the_same_bits(form: str) -> None:
+def test_logits_are_bitwise_equal_in_any_batch(form: str) -> None:
     """What is behind it; and prompts that are read once for several samples are no exception."""
 
     def rows(prompts: list[list[int]]) -> list[TokenSequence]:
@@ -84,13 +84,13 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_with_several_threads_too() -> None:
+def test_logits_are_bitwise_equal_with_several_threads() -> None:
     model, prompts = flat("gpt2"), prompts_for(3, seed=3)
     alone = [generate_tokens(model, [prompt], max_new_tokens=15)[0].tokens for prompt in prompts]
     assert [text.tokens for text in generate_tokens(model, prompts, max_new_tokens=15)] == alone
 
 
-def test_in_any_order_of_events() -> None:
+def test_tokens_do_not_depend_on_the_order_of_events() -> None:
     """A caller that stops one text changes no other."""
     model, prompts = flat("llama"), prompts_for(4, seed=4)
     whole = generate_tokens(model, prompts, max_new_tokens=20)

@@ -1,4 +1,4 @@
-"""A conversation: each answer sees all that was said, and every turn can be taken back."""
+"""Conversations: each reply sees the whole conversation, and each message can be undone."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def talk(**settings: Any) -> Conversation:
     return Conversation(MODEL, LETTERS, **{"max_new_tokens": 6, "seed": 3, **settings})
 
 
-def test_an_answer_continues_all_that_was_said() -> None:
+def test_a_reply_continues_the_whole_conversation() -> None:
     conversation = talk()
     for prompt in ("hello ", "and then ", ""):
         before = conversation.text
@@ -33,7 +33,7 @@ def test_an_answer_continues_all_that_was_said() -> None:
     assert [turn.prompt for turn in conversation.messages] == ["hello ", "and then ", ""]
 
 
-def test_the_newest_is_seen_if_it_became_too_long() -> None:
+def test_a_long_conversation_is_truncated_to_its_last_tokens() -> None:
     conversation = talk()
     for _ in range(5):
         list(conversation.send("hello and so on "))
@@ -55,7 +55,7 @@ def test_undo_and_reset() -> None:
     assert conversation.text == ""
 
 
-def test_an_answer_comes_piece_by_piece_and_may_be_broken_off() -> None:
+def test_a_reply_is_streamed_and_can_be_interrupted() -> None:
     conversation = talk(max_new_tokens=30)
     answer = conversation.send("hello ")
     assert conversation.messages == []
@@ -67,14 +67,14 @@ def test_an_answer_comes_piece_by_piece_and_may_be_broken_off() -> None:
     assert LETTERS.decode(turn.tokens) == "hello " + heard
 
 
-def test_an_answer_that_is_broken_off_before_its_first_piece_is_remembered_too() -> None:
+def test_a_reply_interrupted_before_its_first_piece_is_recorded() -> None:
     conversation = talk()
     conversation.send("hello ").close()  # type: ignore[attr-defined]
     assert [(turn.prompt, turn.reply, turn.finish_reason) for turn in conversation.messages] == [("hello ", "", None)]
     assert LETTERS.decode(conversation.messages[0].tokens) == "hello "
 
 
-def test_a_stop_string_is_not_remembered() -> None:
+def test_a_stop_string_is_not_recorded() -> None:
     whole = "".join(talk(max_new_tokens=12).send("hello "))
     assert len(whole) == 12
     conversation = talk(max_new_tokens=12, stop=whole[5:8])
@@ -85,7 +85,7 @@ def test_a_stop_string_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("stop", [(), (" the the the",)])
-def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> None:
+def test_leading_spaces_are_encoded_once(stop: tuple[str, ...]) -> None:
     """Llama's tokenizer puts a space before whatever it is given, also before what only goes on."""
     tokenizer = HuggingFaceTokenizer(like_llama())
     model = always(tokenizer.vocab_size, tokenizer.encode("the").item())
@@ -100,7 +100,7 @@ def test_spaces_that_words_carry_are_remembered_once(stop: tuple[str, ...]) -> N
     assert tokenizer.decode(tokens) == conversation.text == ("cat at" if stop else "cat the at the")
 
 
-def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
+def test_a_stop_token_ends_the_reply_and_is_not_recorded() -> None:
     conversation = talk(max_new_tokens=60)
     for prompt in "abcdefgh":
         list(conversation.send(prompt))
@@ -110,7 +110,7 @@ def test_an_end_ends_the_answer_and_not_the_conversation() -> None:
     assert all(LETTERS.decode(turn.tokens) == turn.prompt + turn.reply for turn in conversation.messages)
 
 
-def test_settings_may_change_between_turns() -> None:
+def test_the_config_may_be_replaced_between_messages() -> None:
     conversation = talk()
     list(conversation.send("one "))
     conversation.config = GenerationConfig(temperature=0, max_new_tokens=2, samples=3)
@@ -118,7 +118,7 @@ def test_settings_may_change_between_turns() -> None:
     assert len(answer) <= 2
 
 
-def test_what_cannot_be_said_changes_nothing() -> None:
+def test_text_that_cannot_be_encoded_changes_nothing() -> None:
     conversation = talk()
     with pytest.raises(TokenError, match="alphabet"):
         conversation.send("ü")
@@ -132,12 +132,12 @@ def test_what_cannot_be_said_changes_nothing() -> None:
     ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
     ("text", DtypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )
-def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
 
 
-def test_half_a_character_is_not_remembered() -> None:
+def test_an_incomplete_character_is_not_recorded() -> None:
     """The model would see it before the next words, of which the user knows nothing."""
     text = "a€".encode()[:-1]
     conversation = Conversation(parrot(text), BYTES, GenerationConfig(max_new_tokens=3, temperature=0))

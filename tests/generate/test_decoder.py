@@ -1,4 +1,4 @@
-"""The decoder: the numbers of whole passes, in any format of the weights, and the same bits beside any others."""
+"""The fused decoder matches the model, in every weight format, with the same bits in any batch."""
 
 import copy
 import dataclasses
@@ -60,13 +60,13 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @every_preset
 @pytest.mark.parametrize("rows", [1, 3, 8])
-def test_the_logits_of_every_preset_are_those_of_whole_passes(name: str, rows: int) -> None:
+def test_presets_match_the_model(name: str, rows: int) -> None:
     model, texts = writer(name, torch.float32), texts_of([2, 16, 5, 9, 3, 3, 12, 7][:rows], VOCABULARY)
     assert relative_error(decoded(model, texts), whole_passes(model, texts)) < 1e-6
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_the_logits_are_those_of_whole_passes(setting: str) -> None:
+def test_configs_match_the_model(setting: str) -> None:
     name, options = SETTINGS[setting]
     model, texts = writer(name, torch.float32, **options), texts_of([14, 2, 7], VOCABULARY)
     assert relative_error(decoded(model, texts), whole_passes(model, texts)) < 1e-6
@@ -80,9 +80,7 @@ def large(name: str) -> GPT:
 
 @every_format
 @every_preset
-def test_a_row_has_the_same_bits_alone_and_beside_others_by_any_number_of_threads(
-    name: str, weights: WeightFormat
-) -> None:
+def test_rows_are_bitwise_equal_in_any_batch_and_with_any_number_of_threads(name: str, weights: WeightFormat) -> None:
     model, texts = large(name), texts_of([38, 3, 40, 14], 353)
     beside = decoded(model, texts, weights)
     assert decoded(model, texts, weights, threads=2).tobytes() == beside.tobytes()
@@ -106,7 +104,7 @@ def rounded(model: GPT, weights: WeightFormat) -> GPT:
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @pytest.mark.parametrize("setting", ["llama", "untied", "odd-gated", "small", "wide", "qk-layer", "bias"])
-def test_rounded_weights_are_those_of_a_model_that_was_rounded(setting: str, weights: WeightFormat) -> None:
+def test_rounded_weights_match_a_rounded_model(setting: str, weights: WeightFormat) -> None:
     """Odd rows and rows of one number too; and what rounding costs is bounded."""
     name, options = SETTINGS.get(setting, (setting, {}))
     model, texts = writer(name, torch.float32, **{**options, "tied_head": False}), texts_of([14, 2, 7], VOCABULARY)
@@ -116,7 +114,7 @@ def test_rounded_weights_are_those_of_a_model_that_was_rounded(setting: str, wei
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
-def test_a_tied_table_is_rounded_as_a_head_and_not_as_a_table(weights: WeightFormat) -> None:
+def test_a_tied_embedding_is_rounded_as_the_head_only(weights: WeightFormat) -> None:
     model = writer("gpt2", torch.float32)
     untied = GPT(dataclasses.replace(model.config, tied_head=False))
     untied.load_state_dict({**model.state_dict(), "head.weight": model.embedding.weight})
@@ -126,7 +124,7 @@ def test_a_tied_table_is_rounded_as_a_head_and_not_as_a_table(weights: WeightFor
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
 @every_preset
-def test_rounded_texts_do_not_depend_on_those_beside_them(name: str, weights: WeightFormat) -> None:
+def test_rounded_weights_do_not_depend_on_the_batch(name: str, weights: WeightFormat) -> None:
     model, prompts = writer(name, torch.float32), texts_of([1, 30, 5, 16], VOCABULARY)
     together = generate_tokens(model, prompts, max_new_tokens=40, weights=weights)
     for prompt, text in zip(prompts, together, strict=True):
@@ -134,7 +132,7 @@ def test_rounded_texts_do_not_depend_on_those_beside_them(name: str, weights: We
     assert decoder._layouts[model].weights == weights
 
 
-def test_a_model_that_has_learnt_something_writes_it_in_any_format() -> None:
+def test_a_trained_model_generates_the_same_in_every_weight_format() -> None:
     """Count by threes: from any number on."""
     model = writer("llama", torch.float32, width=32, heads=2)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.02)
@@ -151,13 +149,13 @@ def test_a_model_that_has_learnt_something_writes_it_in_any_format() -> None:
             assert sum(map(int.__eq__, text.tokens, wanted)) >= 11
 
 
-def test_a_model_in_training_is_read_without_its_dropout() -> None:
+def test_dropout_is_off_in_train_mode() -> None:
     model, texts = writer("gpt2", torch.float32, dropout=0.5).train(), texts_of([6, 3], VOCABULARY)
     assert relative_error(decoded(model, texts), whole_passes(model, texts)) < 1e-6
     assert model.training
 
 
-def test_no_more_tokens_than_there_is_room_for() -> None:
+def test_a_full_cache_raises() -> None:
     model = writer("llama", torch.float32)
     reading = Decoder(known_layout(model), cache := model.new_cache(2, capacity=3))
     for _ in range(3):
@@ -169,7 +167,7 @@ def test_no_more_tokens_than_there_is_room_for() -> None:
 
 @every_preset
 @pytest.mark.parametrize("place", ["mlp", "attention", "norm"])
-def test_what_is_not_a_number_is_not_hidden(name: str, place: str) -> None:
+def test_nan_and_inf_propagate_to_the_logits(name: str, place: str) -> None:
     model, texts = writer(name, torch.float32, norm="rms"), texts_of([5], VOCABULARY)
     block: Any = model.blocks[0]
     weight = {"mlp": block.mlp.up, "attention": block.attention.v, "norm": block.norms[1]}[place].weight

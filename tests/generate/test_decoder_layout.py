@@ -1,4 +1,4 @@
-"""The layout of a model: its weights as they are now, whatever has happened to them, in memory that stays."""
+"""Decoder layouts follow every change of the weights, and keep the memory alive that they read."""
 
 import copy
 import dataclasses
@@ -115,7 +115,7 @@ CHANGES: dict[str, Callable[[GPT], None]] = {
 
 @every_format
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: WeightFormat) -> None:
+def test_changes_of_the_model_take_effect(change: str, weights: WeightFormat) -> None:
     model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
     before = decoded(model, texts, weights)
     assert get_layout(model, weights) is get_layout(model, weights)
@@ -126,7 +126,7 @@ def test_a_change_of_the_model_is_seen_by_the_next_text(change: str, weights: We
 
 
 @every_format
-def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: WeightFormat) -> None:
+def test_permuted_weights_take_effect(weights: WeightFormat) -> None:
     """Even where their sums are exact, and so the same in any order."""
     model, texts = writer("llama", torch.float32), texts_of([6, 3], VOCABULARY)
     head: Any = model.head
@@ -137,7 +137,7 @@ def test_weights_that_only_changed_places_are_seen_to_have_changed(weights: Weig
 
 
 @every_format
-def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(weights: WeightFormat) -> None:
+def test_a_new_weight_at_an_old_address_takes_effect(weights: WeightFormat) -> None:
     model, texts = writer("llama", torch.float32), texts_of([4], VOCABULARY)
     found = []
     for i in range(8):
@@ -147,7 +147,7 @@ def test_a_new_weight_is_not_taken_for_an_old_one_whose_place_in_memory_it_has(w
     np.testing.assert_allclose(found, found[0], rtol=0.01)
 
 
-def test_what_belongs_together_is_together_in_the_tables() -> None:
+def test_table_fields_are_adjacent() -> None:
     """A matrix is handed over by its first place: its scale and its bias follow it, and a norm's bias its gain."""
     places = {name: value for name, value in vars(decoding).items() if name.isupper() and isinstance(value, int)}
     matrices = {name.removesuffix("_SCALE") for name in places if name.endswith("_SCALE")}
@@ -160,7 +160,7 @@ def test_what_belongs_together_is_together_in_the_tables() -> None:
         assert places[f"{name}_BIAS"] == places[name] + 1
 
 
-def test_a_layout_keeps_the_memory_that_it_reads() -> None:
+def test_a_layout_keeps_its_tensors_alive() -> None:
     """A model that goes elsewhere between two tokens leaves its old memory behind."""
     model, (text,) = writer("llama", torch.float32, width=64, hidden=300), texts_of([6], VOCABULARY)
     wanted = decoded(model, [text], together=6)[:, 0]
@@ -174,7 +174,7 @@ def test_a_layout_keeps_the_memory_that_it_reads() -> None:
     assert len(others) == len(sizes)
 
 
-def test_an_old_layout_does_not_keep_the_weights_of_a_model_that_went_elsewhere() -> None:
+def test_an_old_layout_does_not_keep_moved_weights_alive() -> None:
     model = writer("llama", torch.float32)
     generate_tokens(model, [[1]], max_new_tokens=2)
     assert model in decoder._layouts
@@ -183,7 +183,7 @@ def test_an_old_layout_does_not_keep_the_weights_of_a_model_that_went_elsewhere(
 
 
 @every_format
-def test_a_model_that_no_one_needs_any_more_is_let_go(weights: WeightFormat) -> None:
+def test_an_unused_model_is_garbage_collected(weights: WeightFormat) -> None:
     model = writer("llama", torch.float32)
     generate_tokens(model, [[1, 2]], max_new_tokens=3, weights=weights)
     layout, ends = weakref.ref(decoder._layouts[model]), weakref.ref(model)
@@ -194,7 +194,7 @@ def test_a_model_that_no_one_needs_any_more_is_let_go(weights: WeightFormat) -> 
     assert layout() is None
 
 
-def test_a_model_that_was_made_in_inference_mode() -> None:
+def test_a_model_created_in_inference_mode() -> None:
     with torch.inference_mode():
         model = writer("llama", torch.float32)
     texts = texts_of([6, 3], VOCABULARY)

@@ -1,4 +1,4 @@
-"""What the decoder does not know is left to the model: it says no, and the text is the model's own."""
+"""Models that the fused decoder does not support run in torch, with the same text."""
 
 import copy
 import os
@@ -47,7 +47,7 @@ def texts(model: nn.Module) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "no-cache"])
-def test_the_forms_that_it_knows(form: str) -> None:
+def test_supported_configs(form: str) -> None:
     model = single(form)
     assert can_decode(model)
     assert can_decode(model.train())
@@ -75,7 +75,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_configs_that_it_does_not_know(config: str) -> None:
+def test_unsupported_configs(config: str) -> None:
     model = single(**CONFIGS[config]).eval()
     assert not can_decode(model)
     assert get_layout(model, "float32") is None
@@ -182,7 +182,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_parts_that_it_does_not_know(change: str) -> None:
+def test_unsupported_modules(change: str) -> None:
     model = single().eval()
     if change == "another-activation":  # one without a gate
         model = single(activation="silu", positions="none").eval()
@@ -197,7 +197,7 @@ def test_parts_that_it_does_not_know(change: str) -> None:
     assert texts(model) == wanted
 
 
-def test_weights_of_no_memory() -> None:
+def test_weights_on_the_meta_device() -> None:
     assert not can_decode(single().to("meta"))
 
 
@@ -208,7 +208,7 @@ def test_weights_in_bfloat16() -> None:
         assert [len(text) for text in texts(model)] == [6, 6, 6]
 
 
-def test_a_model_in_a_wrapper() -> None:
+def test_a_wrapped_model() -> None:
     """As torch.compile makes one: it has all that the model has, and does it in its own way."""
     wrapped = nn.Sequential(single())
     wrapped.config = wrapped[0].config
@@ -252,7 +252,7 @@ def test_hooks_see_every_token() -> None:
     [reference_kernels, lambda: torch.autocast("cpu", dtype=torch.bfloat16), Counter],
     ids=["reference", "autocast", "counter"],
 )
-def test_environment_in_which_the_model_is_called(environment: Callable[[], AbstractContextManager[Any]]) -> None:
+def test_autocast_and_other_contexts(environment: Callable[[], AbstractContextManager[Any]]) -> None:
     model = single().eval()
     with safe_bfloat16(), environment():
         assert not can_decode(model)
@@ -266,7 +266,7 @@ def kernels_on(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_the_switch(kernels_on: pytest.MonkeyPatch) -> None:
+def test_kernels_can_be_disabled(kernels_on: pytest.MonkeyPatch) -> None:
     model = single()
     wanted = texts(model)
     kernels_on.setattr(kernel_mode, "_enabled", False)
@@ -274,7 +274,7 @@ def test_the_switch(kernels_on: pytest.MonkeyPatch) -> None:
     assert texts(model) == wanted
 
 
-def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(kernels_on: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_fails_to_compile_falls_back_after_one_notice(kernels_on: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise numba.core.errors.TypingError("no such thing")
 

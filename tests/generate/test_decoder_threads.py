@@ -42,7 +42,7 @@ def test_a_busy_machine_gets_fewer_threads_and_the_same_logits(monkeypatch: pyte
     assert np.array_equal(found[4], found[1])
 
 
-def test_what_was_found_out_stays_when_the_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_timings_survive_a_change_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))
     model = GPT(MODEL)
     before = known_layout(model).threads()
@@ -53,7 +53,7 @@ def test_what_was_found_out_stays_when_the_weights_change(monkeypatch: pytest.Mo
     assert known_layout(model).threads().max_threads == 2
 
 
-def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_texts_share_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))
     model = GPT(MODEL)
     forgotten = []
@@ -66,7 +66,7 @@ def test_texts_shorter_than_a_trial_add_up_to_one(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_after_a_text_threads_wait_as_they_did_before(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_policy_is_restored_after_a_text(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(3.9, cores=4))

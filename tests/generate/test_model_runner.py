@@ -1,4 +1,4 @@
-"""The model is left as it was found: its mode, its gradients, torch's random numbers; also after an error."""
+"""A generation restores the mode of the model, gradients and the rng, also after an error."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def modes(model: nn.Module) -> list[bool]:
     return [module.training for module in model.modules()]
 
 
-def test_mode_gradients_and_chance_are_left_as_they_were() -> None:
+def test_mode_gradients_and_rng_are_restored() -> None:
     model = mixed()
     before, state, weights = modes(model), torch.get_rng_state(), [p.clone() for p in model.parameters()]
     text = generate_tokens(model, [[1, 2]], max_new_tokens=25)
@@ -35,7 +35,7 @@ def test_mode_gradients_and_chance_are_left_as_they_were() -> None:
     assert text == generate_tokens(model.eval(), [[1, 2]], max_new_tokens=25)
 
 
-def test_between_two_tokens_the_model_is_the_callers() -> None:
+def test_the_model_is_in_its_original_mode_between_tokens() -> None:
     model = mixed()
     before, tokens = modes(model), torch.tensor([[1, 2, 3]])
     for _ in Generation(model, [[1, 2]], max_new_tokens=3):
@@ -46,7 +46,7 @@ def test_between_two_tokens_the_model_is_the_callers() -> None:
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_after_an_error_too(grad: bool) -> None:
+def test_the_mode_is_restored_after_an_error(grad: bool) -> None:
     model = mixed()
     before, seen = modes(model), []
 
@@ -65,7 +65,7 @@ def test_after_an_error_too(grad: bool) -> None:
     assert modes(model) == before
 
 
-def test_running_statistics_stay() -> None:
+def test_running_statistics_do_not_change() -> None:
     model = writer("llama", torch.float32, norm="batch", allow_future_leak=True).train()
     model(torch.tensor([[1, 2, 3, 4]]))
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -73,7 +73,7 @@ def test_running_statistics_stay() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_each_token_is_computed_once_but_for_a_window_that_begins_anew() -> None:
+def test_each_token_is_computed_once_unless_the_window_restarts() -> None:
     model, seen = writer("gpt2"), []
     model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
     generate_tokens(
@@ -82,7 +82,7 @@ def test_each_token_is_computed_once_but_for_a_window_that_begins_anew() -> None
     assert seen == [10] + [1] * 6 + [8] + [1] * 8 + [8]
 
 
-def test_a_model_that_cannot_be_cached_reads_it_all() -> None:
+def test_a_model_that_cannot_be_cached_recomputes_the_window() -> None:
     model, seen = writer("no-cache"), []
     model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
     generate_tokens(model, [[1] * 13], max_new_tokens=6)
@@ -90,7 +90,7 @@ def test_a_model_that_cannot_be_cached_reads_it_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_model_writes_the_same() -> None:
+def test_a_compiled_model_generates_the_same() -> None:
     torch.compiler.reset()
     model = writer("llama", depth=1).eval()
     compiled = torch.compile(model, backend="eager")

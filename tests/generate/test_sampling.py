@@ -1,4 +1,4 @@
-"""Sampling against the definitions, told in loops; and frequencies against probabilities."""
+"""Sampling compared with loops that follow the definitions, and frequencies with probabilities."""
 
 import itertools
 import math
@@ -52,7 +52,7 @@ def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:
 @given(logits=logit_lists, config=configs)
 @example(logits=[0.0, 0.0, 0.0], config=GenerationConfig(top_k=2))  # of equals the first are kept
 @example(logits=[0.0, 1.0, 1.0, 0.0], config=GenerationConfig(top_k=3))
-def test_what_is_left_is_what_the_definitions_leave(logits: list[float], config: GenerationConfig) -> None:
+def test_filters_match_their_definitions(logits: list[float], config: GenerationConfig) -> None:
     found = probabilities(np.array(logits), config)
     np.testing.assert_allclose(found, by_definition(logits, config), rtol=1e-12, atol=0)
 
@@ -64,7 +64,7 @@ def test_what_is_left_is_what_the_definitions_leave(logits: list[float], config:
     ),
     u=st.floats(0, 1, exclude_max=True) | st.just(1 - 2.0**-53),
 )
-def test_a_draw_walks_the_tokens_by_id_and_never_takes_an_impossible_one(weights: list[float], u: float) -> None:
+def test_sample_index_inverts_the_cumulative_sum(weights: list[float], u: float) -> None:
     token = sample_index(np.array(weights), u)
     assert weights[token] > 0
     before, upto = np.cumsum([0.0, *weights])[[token, token + 1]]
@@ -83,7 +83,7 @@ def test_a_draw_walks_the_tokens_by_id_and_never_takes_an_impossible_one(weights
     ],
     ids=repr,
 )
-def test_tokens_come_as_often_as_they_are_probable(config: GenerationConfig) -> None:
+def test_frequencies_match_the_probabilities(config: GenerationConfig) -> None:
     """Chi-square: below the value that chance alone passes one time in a thousand (Wilson and Hilferty's formula)."""
     logits, count = np.linspace(-1.5, 1.0, 9)[[4, 0, 7, 2, 8, 1, 6, 3, 5]], 5000
     wanted = probabilities(logits, config) * count
@@ -96,19 +96,19 @@ def test_tokens_come_as_often_as_they_are_probable(config: GenerationConfig) -> 
 
 
 @given(logits=logit_lists, u=st.floats(0, 1, exclude_max=True))
-def test_at_temperature_zero_the_first_of_the_likeliest_is_taken(logits: list[float], u: float) -> None:
+def test_temperature_zero_takes_the_first_of_the_most_likely(logits: list[float], u: float) -> None:
     for config in (GenerationConfig(temperature=0), GenerationConfig(temperature=0.0, top_k=3, top_p=0.5, min_p=0.9)):
         assert sample_token(np.array(logits), config, u) == logits.index(max(logits))
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
-def test_a_tiny_temperature_is_nearly_zero_and_no_accident(temperature: float) -> None:
+def test_a_tiny_temperature_does_not_overflow(temperature: float) -> None:
     logits = np.array([-1e30, 3.0, 5.0, 1e-9, -math.inf])
     assert sample_token(logits, GenerationConfig(temperature=temperature, top_p=0.9), 0.5) == 2
 
 
 @given(logits=logit_lists, seen=st.sets(st.integers(0, 8)), penalty=st.sampled_from([0.5, 1.0, 1.3, 2.0]))
-def test_the_penalty_is_as_it_is_usually_defined(logits: list[float], seen: set[int], penalty: float) -> None:
+def test_the_repetition_penalty_matches_its_definition(logits: list[float], seen: set[int], penalty: float) -> None:
     seen = {i for i in seen if i < len(logits)}
     changed = [
         logit if i not in seen else logit / penalty if logit > 0 else logit * penalty for i, logit in enumerate(logits)
@@ -122,7 +122,7 @@ def test_the_penalty_is_as_it_is_usually_defined(logits: list[float], seen: set[
     assert given_logits.tolist() == logits  # the caller's numbers are the caller's
 
 
-def test_the_penalty_comes_before_the_choice_of_the_likeliest() -> None:
+def test_the_repetition_penalty_applies_to_greedy_decoding() -> None:
     logits, greedy = np.array([1.0, 1.5]), GenerationConfig(temperature=0, repetition_penalty=2.0)
     assert sample_token(logits, greedy, 0.0, np.array([1])) == 0
     assert sample_token(logits, greedy, 0.0) == 1
@@ -153,7 +153,7 @@ def of(*logits: float, **settings: Any) -> Any:
     ("nothing", NonFiniteError, "logits contain NaN or Inf", of(-math.inf, -math.inf)),
     ("penalised-away", NonFiniteError, "logits contain NaN or Inf", of(1e10, 0.0, repetition_penalty=1e-305)),
 )
-def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
 

@@ -1,4 +1,4 @@
-"""A sequence and its window: where it begins follows from the sequence's own length."""
+"""A sequence and its window, whose start depends only on the length of the sequence."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ def sequence_of(count: int, context: int = 6) -> TokenSequence:
 
 
 @given(given_tokens=st.integers(1, 20), context=st.integers(1, 9), added=st.integers(0, 30))
-def test_the_window_is_the_newest_tokens_and_fits(given_tokens: int, context: int, added: int) -> None:
+def test_the_window_is_the_last_tokens_and_fits_the_context(given_tokens: int, context: int, added: int) -> None:
     sequence = sequence_of(given_tokens, context)
     for i in range(added):
         before = sequence.window_start
@@ -26,14 +26,14 @@ def test_the_window_is_the_newest_tokens_and_fits(given_tokens: int, context: in
     assert len(sequence.notices) <= 2
 
 
-def test_what_is_in_the_text_is_known_prompt_included() -> None:
+def test_seen_tokens_include_the_prompt() -> None:
     sequence = sequence_of(3)
     sequence.append(7)
     sequence.append(1)
     assert sequence.seen.tolist() == [0, 1, 2, 7]
 
 
-def test_tokens_beyond_what_can_be_chosen_may_be_in_a_prompt() -> None:
+def test_a_prompt_may_have_tokens_beyond_the_vocabulary() -> None:
     sequence = TokenSequence([3, 99], prompt=0, sample=0, context=6, vocabulary=10)
     assert sequence.seen.tolist() == [3]
 
@@ -44,7 +44,7 @@ def test_tokens_beyond_what_can_be_chosen_may_be_in_a_prompt() -> None:
     (6, 1, ["continues from the last 3 tokens"]),
     (7, 9, ["of 7 tokens", "exceeds the context of 6 tokens"]),
 ])  # fmt: skip
-def test_notices_come_once(count: int, added: int, words: list[str]) -> None:
+def test_notices_are_given_once(count: int, added: int, words: list[str]) -> None:
     sequence = sequence_of(count)
     for i in range(added):
         sequence.append(i)

@@ -1,4 +1,4 @@
-"""Stop strings: the text ends before the first, and no part of one is shown, however the text is cut into pieces."""
+"""Stop strings: the text ends before the first match, however it is split into pieces."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def by_definition(text: str, stops: tuple[str, ...]) -> tuple[str, bool]:
 @example(pieces=["abab"], stops=("bab", "ab"))
 @example(pieces=["a", "a", "b"], stops=("aab",))
 @example(pieces=["ab", "ca"], stops=("abcd", "bc"))
-def test_any_pieces(pieces: list[str], stops: tuple[str, ...]) -> None:
+def test_the_result_does_not_depend_on_the_pieces(pieces: list[str], stops: tuple[str, ...]) -> None:
     text, stopped = by_definition("".join(pieces), stops)
     finder, shown = StopFinder(stops), ""
     for piece in pieces:
@@ -39,7 +39,7 @@ def test_any_pieces(pieces: list[str], stops: tuple[str, ...]) -> None:
 
 
 @given(text=st.text("abc", max_size=12), stops=st.lists(words, max_size=3).map(tuple))
-def test_no_more_is_held_back_than_could_begin_a_stop_string(text: str, stops: tuple[str, ...]) -> None:
+def test_only_a_possible_prefix_is_held_back(text: str, stops: tuple[str, ...]) -> None:
     finder = StopFinder(stops)
     shown = finder.push(text)
     if not finder.found:
@@ -47,7 +47,7 @@ def test_no_more_is_held_back_than_could_begin_a_stop_string(text: str, stops: t
         assert not held or any(stop.startswith(held) for stop in stops)
 
 
-def test_without_stop_strings_text_goes_straight_through() -> None:
+def test_without_stop_strings_nothing_is_held_back() -> None:
     finder = StopFinder(())
     assert [finder.push(piece) for piece in ("a", "", "bc")] == ["a", "", "bc"]
     assert finder.finish() == ""
@@ -58,6 +58,6 @@ def test_without_stop_strings_text_goes_straight_through() -> None:
     ("empty-alone", ConfigError, "a stop string is empty", lambda: GenerationConfig(stop="")),
     ("number", DtypeError, "a stop string must be a str, but got 3", lambda: GenerationConfig(stop=(3,))),  # type: ignore[arg-type]
 )
-def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

@@ -1,4 +1,4 @@
-"""Text: pieces that add up to it, stop strings over several tokens, characters over several bytes, beginnings."""
+"""Text generation: pieces, stop strings over several tokens, characters over several bytes, prompts."""
 
 import codecs
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def streamed(
 
 
 @every_preset
-def test_the_text_is_that_of_the_tokens(name: str) -> None:
+def test_text_and_pieces_match_the_tokens(name: str) -> None:
     model = writer(name)
     found, pieces = streamed(model, LETTERS, ["hello", "a b"], samples=2, max_new_tokens=30, seed=3)
     assert [text.prompt for text in found] == ["hello", "hello", "a b", "a b"]
@@ -53,7 +53,7 @@ def bytes_writer() -> GPT:
     return writer("llama", vocab_size=300)
 
 
-def test_bytes_become_characters_when_they_are_whole() -> None:
+def test_only_complete_characters_are_emitted() -> None:
     found, pieces = streamed(bytes_writer(), BYTES, ["", "é"], samples=3, max_new_tokens=60)
     for text, joined in zip(found, pieces, strict=True):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -78,7 +78,7 @@ def parrot(text: bytes) -> GPT:
     return model
 
 
-def test_a_character_comes_in_one_piece_and_at_once() -> None:
+def test_a_character_is_emitted_with_its_last_byte() -> None:
     text, heard = "ab€𝄞é".encode(), list[str]()
     (found,) = generate_text(
         parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0, stream=lambda _, piece: heard.append(piece)
@@ -88,7 +88,7 @@ def test_a_character_comes_in_one_piece_and_at_once() -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
-def test_half_a_character_at_the_end_of_a_text_that_was_cut_off_is_left_out(missing: int) -> None:
+def test_an_incomplete_character_at_max_new_tokens_is_dropped(missing: int) -> None:
     text = "a𝄞".encode()[:-missing]
     (found,), (pieces,) = streamed(parrot(text), BYTES, "", max_new_tokens=len(text), temperature=0.0)
     assert found.text == pieces == "a"
@@ -96,7 +96,7 @@ def test_half_a_character_at_the_end_of_a_text_that_was_cut_off_is_left_out(miss
     assert found.finish_reason == "length"
 
 
-def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
+def test_an_invalid_character_becomes_a_replacement_character() -> None:
     """What comes after it, a letter or the end of the text, says that its rest will not come."""
     half = "€".encode()[:-1]
     (found,) = generate_text(parrot(half + b"a"), BYTES, "", max_new_tokens=3, temperature=0.0)
@@ -108,7 +108,7 @@ def test_half_a_character_that_cannot_become_whole_is_marked() -> None:
     assert (found.text, found.finish_reason) == ("\N{REPLACEMENT CHARACTER}", "stop_token")
 
 
-def test_a_special_token_in_a_prompt_is_text_unless_it_is_allowed() -> None:
+def test_special_tokens_in_a_prompt_need_allow_special() -> None:
     prompt, model = "a<|endoftext|>", bytes_writer()
     plain, special, ended = (
         generate_text(model, BYTES, text, max_new_tokens=8, allow_special=is_allowed)[0]
@@ -136,7 +136,7 @@ def test_a_stop_string_ends_the_text_before_it(stops: list[str], seed: int) -> N
 MODEL = writer()
 
 
-def test_a_stop_string_over_several_tokens_stops_as_soon_as_it_is_whole() -> None:
+def test_a_stop_string_over_several_tokens() -> None:
     (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
     assert len(free.text) == 20
     stop = free.text[7:11]
@@ -147,14 +147,14 @@ def test_a_stop_string_over_several_tokens_stops_as_soon_as_it_is_whole() -> Non
     assert len(text.tokens) == at + 4
 
 
-def test_what_was_held_back_is_shown_at_the_end() -> None:
+def test_held_back_text_is_emitted_at_the_end() -> None:
     (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
     (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9, stop=[free.text[15:] + "zz"])
     assert text.text == pieces == free.text
     assert text.finish_reason == "length"
 
 
-def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
+def test_a_stop_string_in_the_last_token_sets_the_finish_reason() -> None:
     (free,) = generate_text(MODEL, LETTERS, "hello", max_new_tokens=20, seed=9)
     last = free.text[-3:]
     assert free.text.count(last) == 1
@@ -162,14 +162,14 @@ def test_a_stop_string_in_the_last_token_is_why_it_stopped() -> None:
     assert (text.text, text.finish_reason) == (free.text[:-3], "stop")
 
 
-def test_an_empty_prompt_begins_after_an_end() -> None:
+def test_an_empty_prompt_starts_a_document() -> None:
     (text,) = generate_text(MODEL, LETTERS, "", max_new_tokens=10, temperature=0.0)
     wanted = slow_continuation(MODEL.eval(), [LETTERS.eos_token_id], 10, GenerationConfig(temperature=0))
     assert text.prompt == ""
     assert text.tokens == wanted[: len(text.tokens)]
 
 
-def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
+def test_an_empty_prompt_does_not_penalize_the_stop_token() -> None:
     """The end that stands before an empty prompt is no part of the text, so it is not there already."""
     model = always(LETTERS.vocab_size, LETTERS.eos_token_id, or_else=0)
     for penalty in (1.0, 4.0):
@@ -177,7 +177,7 @@ def test_an_empty_prompt_does_not_make_an_end_less_likely() -> None:
         assert (text.text, text.finish_reason) == ("", "stop_token")
 
 
-def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
+def test_a_space_after_the_prompt_is_kept() -> None:
     """Llama's tokens carry the space before a word, and the library drops it where a text begins."""
     tokenizer = HuggingFaceTokenizer(like_llama())
     model = writer("llama", vocab_size=tokenizer.vocab_size)
@@ -193,13 +193,13 @@ def test_a_space_between_the_prompt_and_the_text_is_not_lost() -> None:
     assert text.text == " the the"
 
 
-def test_long_prompts_and_long_texts_are_noticed() -> None:
+def test_notices_of_long_prompts_and_texts() -> None:
     short, long = generate_text(MODEL, LETTERS, ["a", "abc " * 10], max_new_tokens=3)
     assert short.notices == ()
     assert long.notices[0] == "prompt truncated to its last 16 of 40 tokens: the context of the model is 16 tokens"
 
 
-def test_settings_reach_the_choice_of_tokens() -> None:
+def test_settings_reach_the_sampling() -> None:
     options: list[dict[str, Any]] = [
         {},
         {"temperature": 0.0},
@@ -213,7 +213,7 @@ def test_settings_reach_the_choice_of_tokens() -> None:
     assert len(set(found)) == len(found)
 
 
-def test_no_prompts_no_texts() -> None:
+def test_no_prompts() -> None:
     assert generate_text(MODEL, LETTERS, []) == []
 
 
@@ -238,6 +238,6 @@ def ask(prompts: Any = "hello", model: Any = None, tokenizer: Any = LETTERS, **o
     ("length", ConfigError, "max_new_tokens=-1 must be", ask(max_new_tokens=-1)),
     ("seed", ConfigError, "seed=0.5 must be", lambda: GenerationConfig(seed=0.5)),  # type: ignore[arg-type]
 )
-def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

@@ -1,4 +1,4 @@
-"""Generation of tokens: equal to whole passes by the definition, and everything that can be asked for."""
+"""Token generation matches uncached forward passes; stop tokens, samples, batches, prompts."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 
 @every_form
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
+def test_tokens_match_uncached_forward_passes(form: str, sampling: str) -> None:
     """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
     model = writer(form).eval()
     found = generate_tokens(model, PROMPTS, max_new_tokens=24, config=SAMPLINGS[sampling], seed=11)
@@ -34,7 +34,7 @@ def test_it_is_what_whole_passes_give(form: str, sampling: str) -> None:
         assert text.finish_reason == "length"
 
 
-def test_greedy_takes_the_likeliest_of_a_whole_pass() -> None:
+def test_greedy_decoding_matches_argmax() -> None:
     model, tokens = writer("gpt2").eval(), [1, 2, 3]
     (text,) = generate_tokens(model, [tokens], max_new_tokens=CONTEXT - 3, config=GREEDY)
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], batch
         assert len(text.notices) == (len(prompt) > CONTEXT) + (len(prompt) + 12 > CONTEXT)
 
 
-def test_samples_differ_and_do_not_depend_on_how_many_there_are() -> None:
+def test_samples_differ_and_do_not_depend_on_their_number() -> None:
     model = writer()
     many = generate_tokens(model, PROMPTS, max_new_tokens=12, samples=4)
     assert [(text.prompt, text.sample) for text in many] == [(p, s) for p in range(4) for s in range(4)]
@@ -68,7 +68,7 @@ def test_seeds() -> None:
     assert texts[0] == texts[2] != texts[1]
 
 
-def test_a_text_that_was_cut_off_goes_on_as_it_would_have() -> None:
+def test_a_truncated_text_continues_the_same() -> None:
     model = writer()
     (whole,) = generate_tokens(model, [[1, 2]], max_new_tokens=12, seed=4)
     (start,) = generate_tokens(model, [[1, 2]], max_new_tokens=5, seed=4)
@@ -76,7 +76,7 @@ def test_a_text_that_was_cut_off_goes_on_as_it_would_have() -> None:
     assert start.tokens + rest.tokens == whole.tokens
 
 
-def test_stop_tokens_end_a_text_and_are_no_part_of_it() -> None:
+def test_stop_tokens_end_a_sequence_and_are_not_part_of_it() -> None:
     model, prompts = writer(), [[i] for i in range(12)]
     free = generate_tokens(model, prompts, max_new_tokens=10)
     ended = generate_tokens(model, prompts, max_new_tokens=10, stop_tokens=(5, 6))
@@ -87,7 +87,7 @@ def test_stop_tokens_end_a_text_and_are_no_part_of_it() -> None:
         assert text.finish_reason == ("length" if first is None else "stop_token")
 
 
-def test_events_tell_it_all_and_the_caller_may_stop_a_text() -> None:
+def test_events_are_complete_and_the_caller_may_stop_a_sequence() -> None:
     model = writer()
     generation = Generation(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
     heard: dict[int, list[TokenEvent]] = {i: [] for i in range(4)}
@@ -106,7 +106,7 @@ def test_events_tell_it_all_and_the_caller_may_stop_a_text() -> None:
         assert generation.sequences[i].generated_tokens == whole[i].tokens
 
 
-def test_a_text_may_be_stopped_before_its_turn() -> None:
+def test_a_sequence_may_be_stopped_before_its_batch() -> None:
     """In the middle of a round, and while it waits."""
     model = writer()
     whole = generate_tokens(model, [[1], [2], [3]], max_new_tokens=4)
@@ -121,7 +121,7 @@ def test_a_text_may_be_stopped_before_its_turn() -> None:
     assert [row.generated_tokens for row in generation.sequences] == [whole[0].tokens, whole[1].tokens[:1], []]
 
 
-def test_only_so_many_are_written_at_once_and_those_that_end_make_no_more_work() -> None:
+def test_batch_size_and_finished_sequences_limit_the_work() -> None:
     model, seen = writer(), []
     model.blocks[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
     generation = Generation(model, [[1, 2, 3], [4]], max_new_tokens=4, samples=2, batch_size=4)
@@ -134,17 +134,17 @@ def test_only_so_many_are_written_at_once_and_those_that_end_make_no_more_work()
     assert [event.sequence for event in waiting] == [0, 1, 0, 1, 2, 2]
 
 
-def test_fewer_tokens_to_choose_from() -> None:
+def test_vocabulary_limits_the_tokens() -> None:
     model = writer()
     (text,) = generate_tokens(model, [[20]], max_new_tokens=60, vocabulary=4)
     assert set(text.tokens) <= {0, 1, 2, 3}
 
 
-def test_no_prompts_no_texts() -> None:
+def test_no_prompts() -> None:
     assert generate_tokens(writer(), [], max_new_tokens=3) == []
 
 
-def test_rows_of_numbers_of_any_kind_are_prompts() -> None:
+def test_prompts_of_any_sequence_type() -> None:
     model = writer()
     kinds: list[Any] = [[1, 2], (1, 2), np.array([1, 2], dtype=np.uint16), torch.tensor([1, 2])]
     texts = generate_tokens(model, kinds, max_new_tokens=8)
@@ -181,11 +181,11 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
     ("seed", ConfigError, "seed=-3 must be", ask(seed=-3)),
     ("config", ConfigError, "made from a GenerationConfig, but got", ask(config={"temperature": 1})),
     ("typo", ConfigError, "no setting 'tempreature'; did you mean 'temperature'", ask(tempreature=1)),
-    ("other-setting", ConfigError, "no setting 'sampling'; the settings are: max_new_tokens, ", ask(sampling=1)),
+    ("other-setting", ConfigError, "no setting 'beams'; the settings are: max_new_tokens, ", ask(beams=1)),
     ("weights", ConfigError, "invalid weights='int4'\nfix: use one of float32, bfloat16, int8", ask(weights="int4")),
     ("stop-string", ConfigError, "fix: use generate_text", lambda: generate_tokens(writer(), [[1]], stop=["end"])),
     ("vocabulary", ConfigError, "vocabulary=30 exceeds vocab_size=29", ask(vocabulary=30)),
 )
-def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
