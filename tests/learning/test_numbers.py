@@ -1,4 +1,4 @@
-"""Numbers that were worked by hand, to the digits that were written down."""
+"""Results that were computed by hand."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_one_sample_of_batch_norm_is_instance_norm() -> None:
     )
 
 
-def test_layer_norm_gives_every_row_mean_zero_and_spread_one() -> None:
+def test_layer_norm_gives_every_row_mean_zero_and_std_one() -> None:
     worked = explanation("layernorm")
     result = numbers(worked, "result")
     assert result.shape == (3, 5)
@@ -61,7 +61,7 @@ def test_layer_norm_without_eps_divides_zero_by_zero() -> None:
     assert np.isnan(numbers(explanation("layernorm", [[0.5, 0.5]], eps=0.0), "result")).all()
 
 
-def test_group_norm_at_its_two_ends() -> None:
+def test_group_norm_with_one_and_all_groups() -> None:
     worked = explanation("groupnorm")
     assert numbers(worked, "mean").flatten().tolist() == [3.5, 11.5]
     assert numbers(worked, "variance").flatten().tolist() == [5.25, 5.25]
@@ -76,13 +76,13 @@ def test_group_norm_at_its_two_ends() -> None:
         near(numbers(explanation("groupnorm", groups=groups), "result"), numbers(worked, end), 6)
 
 
-def test_power_norm_remembers_a_tenth_of_the_batch() -> None:
+def test_power_norm_updates_its_running_statistics_by_a_tenth() -> None:
     worked = explanation("powernorm", torch.full((2, 3, 4), 3.0))
     near(numbers(worked, "result"), np.full((2, 3, 4), 3.0), 4)  # divided by psi's start, 1
     near(numbers(worked, "new_square"), [1.8] * 4, 4)
 
 
-def test_power_norm_takes_the_pull_out_of_the_second_gradient() -> None:
+def test_power_norm_corrects_the_second_gradient() -> None:
     worked = explanation("powernorm")
     near(numbers(worked, "batch_mean_square"), [54.5, 58.0, 50.0], 6)
     near(numbers(worked, "new_square"), [6.35, 6.7, 5.9], 5)
@@ -133,7 +133,7 @@ def test_linear_layer_of_two_people() -> None:
     near(numbers(worked, "result"), by_hand, 4)
 
 
-def test_mlp_goes_up_and_down() -> None:
+def test_mlp_up_and_down_projections() -> None:
     worked = explanation("mlp")
     assert [numbers(worked, title).shape for title in ("up", "activated", "result")] == [
         (1, 2, 16),
@@ -159,7 +159,7 @@ def test_requires_grad() -> None:
     assert worked.step("parameters_and_buffers").value.content == kinds
 
 
-def test_start_of_a_linear_layer() -> None:
+def test_initialization_of_a_linear_layer() -> None:
     worked = explanation("init")
     std = math.sqrt(2 / (768 + 3072))
     assert numbers(worked, "forward_variance") == 1 / 768
@@ -174,7 +174,7 @@ def test_start_of_a_linear_layer() -> None:
     assert numbers(worked, "backward_gain") == pytest.approx(0.9866**2 * 3072 * std**2, rel=2e-2)
 
 
-def test_embedding_looks_rows_up() -> None:
+def test_embedding_selects_rows() -> None:
     worked = explanation("embedding", [[2, 0, 2]])
     tokens, table = (np.asarray(value.content) for value in worked.given)
     assert tokens.dtype == np.int64
@@ -183,7 +183,7 @@ def test_embedding_looks_rows_up() -> None:
     assert numbers(worked, "one_hot")[0].tolist() == [[0, 0, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]
 
 
-def test_attention_sees_no_future() -> None:
+def test_attention_is_causal() -> None:
     worked = explanation("attention")
     shares = numbers(worked, "attention_weights")
     assert shares.shape == (1, 2, 3, 3)

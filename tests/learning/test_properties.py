@@ -1,4 +1,4 @@
-"""For any numbers the worked norms end where torch's layers do."""
+"""For any input the results of the norms match those of torch."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ NUMBERS = st.integers(-800, 800).map(lambda eighths: eighths / 8)
 @pytest.mark.parametrize("topic", LAYERS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_the_last_step_is_what_the_layer_gives(topic: str, data: st.DataObject) -> None:
+def test_the_result_matches_the_layer(topic: str, data: st.DataObject) -> None:
     rank, layer = LAYERS[topic]
     least = 2 if rank == 4 else 1
     shape = data.draw(st.lists(st.integers(least, 4), min_size=rank, max_size=4).map(tuple), label="shape")

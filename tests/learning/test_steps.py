@@ -1,4 +1,4 @@
-"""How explanations are made: the code that is shown is the code that ran, and the checks can fail."""
+"""Explanations: the code that is shown is the code that ran, and the checks can fail."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
 from normscope.learning import TOPICS, explanation
-from normscope.learning.lesson import Lesson, max_difference, step
+from normscope.learning.lesson import Lesson, max_difference, step, topic
 from tests.learning.cases import numbers, wrong
 from tests.support import Refusal, every_refusal, randn
 
@@ -19,10 +19,10 @@ EACH_TOPIC = pytest.mark.parametrize("topic", TOPICS)
 
 
 @EACH_TOPIC
-def test_everyone_agrees_on_the_example(topic: str) -> None:
+def test_references_agree_on_the_example(topic: str) -> None:
     worked = explanation(topic)
     assert wrong(worked) == []
-    assert worked.summary
+    assert worked.description
     assert all(step.description and step.code for step in worked.steps)
     others = [check.reference for step in worked.steps for check in step.checks if "float64" not in check.reference]
     assert others, "somebody else computed it too"
@@ -30,9 +30,9 @@ def test_everyone_agrees_on_the_example(topic: str) -> None:
 
 @EACH_TOPIC
 def test_the_code_that_is_shown_gives_the_numbers_that_are_shown(topic: str) -> None:
-    worked, lesson = explanation(topic), TOPICS[topic].lesson(None)
-    names: dict[str, Any] = dict(lesson.given)
-    for work, shown in zip(lesson.steps, worked.steps, strict=True):
+    worked, lesson = explanation(topic), TOPICS[topic].lesson()
+    names: dict[str, Any] = {**lesson.given, **lesson.hidden}
+    for work, shown in zip(TOPICS[topic].steps, worked.steps, strict=True):
         here = {**inspect.unwrap(work.function).__globals__, **names}
         exec(shown.code, here)  # as a reader would type it
         names[shown.title] = here[shown.title]
@@ -45,7 +45,7 @@ def test_the_code_that_is_shown_gives_the_numbers_that_are_shown(topic: str) -> 
 
 
 @EACH_TOPIC
-def test_explaining_leaves_the_users_random_numbers_alone(topic: str) -> None:
+def test_explaining_does_not_change_the_rng(topic: str) -> None:
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
@@ -57,14 +57,14 @@ def test_explaining_leaves_the_users_random_numbers_alone(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", ["requires-grad", "residual", "layernorm", "powernorm"])
 @pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
-def test_whether_gradients_are_off_outside_does_not_matter(topic: str, surroundings: Callable[[], Any]) -> None:
+def test_no_grad_and_inference_mode_do_not_matter(topic: str, surroundings: Callable[[], Any]) -> None:
     usual = explanation(topic)
     with surroundings():
         found = explanation(topic)
     assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]
 
 
-def test_another_default_type_does_not_matter() -> None:
+def test_another_default_dtype_does_not_matter() -> None:
     usual = explanation("block")
     torch.set_default_dtype(torch.float64)
     try:
@@ -75,16 +75,16 @@ def test_another_default_type_does_not_matter() -> None:
     assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]
 
 
-def test_the_users_tensor_stays_as_it_is() -> None:
+def test_the_users_tensor_does_not_change() -> None:
     x = randn(2, 3, dtype=torch.float32).requires_grad_()
     before = x.detach().clone()
-    for topic in ("layernorm", "requires-grad"):
-        explanation(topic, x)
+    for name in ("layernorm", "requires-grad"):
+        explanation(name, x)
     assert torch.equal(x.detach(), before)
     assert x.grad is None
 
 
-@step({"half as much": lambda x: x})
+@step({"half as much": lambda x: x, "none for two": lambda count: None if count == 2 else 0.0})
 def doubled(x: Tensor) -> Tensor:
     """Twice x, of {count} numbers."""
     once = x  # and
@@ -93,8 +93,20 @@ def doubled(x: Tensor) -> Tensor:
     )
 
 
-def test_a_peer_that_disagrees_is_told() -> None:
-    worked = Lesson("t", "s", {"x": torch.tensor([1.0, 3.0]), "count": 2}, [doubled]).explain("topic")
+def inputs(x: Tensor) -> Lesson:
+    return Lesson({"x": x}, {"count": 2}, "A note.")
+
+
+def test_a_reference_that_differs_is_reported() -> None:
+    worked = topic(
+        "topic",
+        "one line",
+        title="{count} numbers",
+        description="About   {count} numbers.",
+        example=[1.0, 3.0],
+        check=lambda x: x,
+    )(inputs).explain()
+    assert (worked.title, worked.description) == ("2 numbers", "About 2 numbers. A note.")
     assert wrong(worked) == [("doubled", "half as much", 3.0)]
     assert worked.steps[0].description == "Twice x, of 2 numbers."
     assert worked.steps[0].code == "once = x  # and\ndoubled = once.add(  # once more\n    x,\n)"
@@ -118,7 +130,7 @@ def test_largest_difference(ours: Any, theirs: Any, expected: float) -> None:
     assert max_difference(torch.tensor(ours), torch.tensor(theirs)) == expected
 
 
-def test_numbers_that_float32_cannot_square_are_told() -> None:
+def test_an_overflow_of_float32_is_reported() -> None:
     worked = explanation("rmsnorm", [1e30, 2e30])
     told = {(title, reference) for title, reference, _ in wrong(worked)}
     assert ("squares", "float64") in told
@@ -144,7 +156,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("topic", "shape"), [(topic, shape) for topic in SHAPES for shape in SHAPES[topic]])
-def test_every_shape_that_the_layer_takes(topic: str, shape: tuple[int, ...]) -> None:
+def test_supported_shapes(topic: str, shape: tuple[int, ...]) -> None:
     x = randn(*shape, seed=3)
     worked = explanation(topic, x)
     assert wrong(worked) == []
@@ -152,7 +164,7 @@ def test_every_shape_that_the_layer_takes(topic: str, shape: tuple[int, ...]) ->
         assert numbers(worked, "result").shape == shape
 
 
-def test_sizes_and_tokens_of_ones_own() -> None:
+def test_own_sizes_and_token_ids() -> None:
     assert wrong(explanation("init", [3, 5])) == []
     assert wrong(explanation("init", [64, 64])) == []
     assert wrong(explanation("embedding", [[7, 0], [1, 60000]])) == []
@@ -214,7 +226,7 @@ REFUSALS: list[Refusal] = [
 
 
 @every_refusal(*REFUSALS)
-def test_refusals_say_what_to_do(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_errors_say_how_to_fix_them(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error) as caught:
         mistake()
     assert words in str(caught.value)

@@ -1,5 +1,6 @@
-"""How explanations look: numbers in columns, within the width, the same with colours and without."""
+"""Rendered explanations: numbers in columns, within the width, the same with and without colors."""
 
+import html
 import io
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,7 @@ from hypothesis.extra.numpy import array_shapes
 from rich.console import Console
 
 from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explanation
-from normscope.learning.number_layout import format_values
-from normscope.learning.terminal import render, render_rich
+from normscope.learning.terminal import format_values, render, render_rich
 
 
 def drawn(array: Any, digits: int = 4, width: int = 77, **words: tuple[str, ...]) -> list[str]:
@@ -37,11 +37,17 @@ def drawn(array: Any, digits: int = 4, width: int = 77, **words: tuple[str, ...]
         (8, ["8"]),
     ],
 )
-def test_numbers_are_written_alike(array: Any, lines: list[str]) -> None:
+def test_number_formats(array: Any, lines: list[str]) -> None:
     assert [line.strip() for line in drawn(array)] == [line.strip() for line in lines]
 
 
-def test_matrices_stand_side_by_side() -> None:
+def test_a_notebook_shows_the_same_text() -> None:
+    worked = explanation("relu2")
+    assert worked._repr_html_() == f"<pre>{html.escape(render(worked))}</pre>"
+    assert "&gt; relu = x.clamp(min=0)" in worked._repr_html_()
+
+
+def test_matrices_are_side_by_side() -> None:
     array = np.arange(16.0).reshape(2, 2, 2, 2)
     assert drawn(array, axes=("n", "c", "h", "w")) == [
         "n=0  c=0       c=1",
@@ -55,7 +61,7 @@ def test_matrices_stand_side_by_side() -> None:
     assert drawn(array)[:2] == ["[0]  [0]       [1]", "      0   1     4   5"]
 
 
-def test_a_table_has_a_head() -> None:
+def test_a_table_has_column_titles() -> None:
     assert drawn([[1.0, 0.25], [-2.0, 4.0]], columns=("x", "square")) == [
         " x  square",
         " 1    0.25",
@@ -63,7 +69,7 @@ def test_a_table_has_a_head() -> None:
     ]
 
 
-def test_a_large_tensor_is_shown_from_its_ends() -> None:
+def test_large_tensors_are_abbreviated() -> None:
     array = np.arange(32.0 * 64 * 100).reshape(32, 64, 100)
     lines = drawn(array, axes=("b", "s", "d"))
     assert len(lines) < 40
@@ -76,7 +82,7 @@ def test_a_large_tensor_is_shown_from_its_ends() -> None:
 
 @settings(deadline=None)
 @given(shape=array_shapes(max_dims=5, max_side=20), digits=st.integers(1, 8), width=st.integers(60, 120))
-def test_no_line_is_wider_than_the_screen(shape: tuple[int, ...], digits: int, width: int) -> None:
+def test_no_line_exceeds_the_width(shape: tuple[int, ...], digits: int, width: int) -> None:
     array = np.random.default_rng(0).normal(size=shape) * 100
     lines = drawn(array, digits, width)
     assert max(map(len, lines)) <= width
@@ -92,7 +98,7 @@ def test_every_topic_fits_eighty_columns(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_colours_change_nothing_but_the_colours(topic: str) -> None:
+def test_colors_do_not_change_the_text(topic: str) -> None:
     worked = explanation(topic)
     assert render_rich(worked).plain == render(worked)
     stream = io.StringIO()
@@ -101,7 +107,7 @@ def test_colours_change_nothing_but_the_colours(topic: str) -> None:
     assert "\x1b[1m" in stream.getvalue()
 
 
-def test_words_code_numbers_and_checks() -> None:
+def test_the_parts_of_a_step() -> None:
     text = render(explanation("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6))
     assert text.startswith("RMSNorm, over ... [d]\nEach row (in a transformer: one token) is")
     assert "\nx = 3  -4   0\nweight = 1  1  1\neps = 1e-06\n" in text
@@ -125,14 +131,14 @@ def test_words_code_numbers_and_checks() -> None:
         (float("inf"), "largest difference from torch: inf: the values overflow float32"),
     ],
 )
-def test_a_difference_is_told(difference: float, words: str) -> None:
+def test_a_difference_is_reported(difference: float, words: str) -> None:
     worked = explanation("relu2", [1.0])
     step = replace(worked.steps[0], checks=(ReferenceCheck("torch", difference, 1e-5),))
     text = render(replace(worked, steps=(step,)), width=120)
     assert text.splitlines()[-1].strip() == words
 
 
-def test_what_is_not_a_number_is_told() -> None:
+def test_nan_is_reported() -> None:
     text = " ".join(render(explanation("rmsnorm", [[0.0, 0.0], [3.0, 4.0]], eps=0.0)).split())
     assert text.count("NaN: the result of 0 / 0") == 1
     assert text.index("4. scaled") < text.index("NaN: the result") < text.index("5. result")
@@ -143,6 +149,6 @@ def test_what_is_not_a_number_is_told() -> None:
 
 
 @pytest.mark.parametrize("topic", ["attention", "block", "residual"])
-def test_one_text_is_a_batch_of_one(topic: str) -> None:
+def test_one_sequence_is_a_batch_of_one(topic: str) -> None:
     text = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     assert render(explanation(topic, text)) == render(explanation(topic, [text]))

@@ -9,8 +9,8 @@ import tyro
 
 from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
 from normscope.learning.explain import TOPICS, explanation
+from normscope.learning.inputs import read_tensor
 from normscope.learning.terminal import WIDTH, render, render_rich
-from normscope.learning.user_numbers import read_tensor
 
 MIN_WIDTH = 40
 

@@ -1,5 +1,6 @@
 """An explanation as plain data: text, code and numbers."""
 
+import html
 import math
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ class Explanation:
     Args:
         topic: name of the topic.
         title: the layer, and its scope if it has one.
-        summary: what the layer does.
+        description: what the layer does.
         given: the inputs of the steps.
         steps: the steps, in order; the output of the layer is the step `result`, or the last one.
         digits: decimals to show.
@@ -73,10 +74,16 @@ class Explanation:
 
     topic: str
     title: str
-    summary: str
+    description: str
     given: tuple[ExplanationValue, ...]
     steps: tuple[ExplanationStep, ...]
     digits: int = 4
+
+    def _repr_html_(self) -> str:
+        """Show the explanation in a notebook."""
+        from normscope.learning.terminal import render  # which imports this file
+
+        return f"<pre>{html.escape(render(self))}</pre>"
 
     def step(self, title: str) -> ExplanationStep:
         """Return the step with this title."""

@@ -1,6 +1,8 @@
-"""Lessons: steps that are run, shown and compared with references.
+"""Topics: steps that are run, shown and compared with references.
 
-A step is a function. Its arguments are named after given values and earlier steps. Its name is the step's title, its
+A topic is a file of `topics`: its steps in order, then a function with the decorator `topic` that returns their inputs.
+
+A step is a function. Its arguments are named after inputs and earlier steps. Its name is the step's title, its
 docstring the description, and its body, read from the source file, the code that is shown: what a reader sees is what
 was run. Each step is also run in float64, and compared with reference implementations.
 """
@@ -9,20 +11,24 @@ import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from normscope.learning.explanation import Explanation, ExplanationStep, ExplanationValue, ReferenceCheck
+from normscope.learning.inputs import check_eps
 
 Namespace = Mapping[str, Any]
-"""Given values and results of earlier steps, by name."""
+"""Inputs and results of earlier steps, by name."""
 
 TOLERANCE = 1e-5
 """Tolerance of float32 results, relative to max(1, largest absolute value)."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,14 +39,12 @@ class StepFunction:
     references: Mapping[str, Callable[..., Any]]
     axes: tuple[str, ...] | None = None
     columns: tuple[str, ...] = ()
-    tolerance: float | None = None
+    tolerance: Callable[..., float] | None = None
+    when: Callable[..., bool] | None = None
 
     @property
     def name(self) -> str:
         return self.function.__name__
-
-    def run(self, names: Namespace) -> Any:
-        return call(self.function, names)
 
 
 def step(
@@ -48,65 +52,144 @@ def step(
     *,
     axes: str | None = None,
     columns: Sequence[str] = (),
-    tolerance: float | None = None,
+    tolerance: Callable[..., float] | None = None,
+    when: Callable[..., bool] | None = None,
 ) -> Callable[[Callable[..., Any]], StepFunction]:
-    """Decorate a function as a step.
+    """Decorate a function as a step. All functions given here have arguments that are named like the step's.
 
     Args:
-        peers: who else computes this, by name: functions whose arguments are named like the step's. They may use the
-            step's own name as well, and then get the numbers that it gave.
-        axes: names of the result's dimensions, if they differ from the lesson's.
+        references: other implementations, by name; one that returns None does not apply. They may also use the step's
+            own name, for its result.
+        axes: names of the result's dimensions, if they differ from the topic's.
         columns: column titles, if the result is a table.
         tolerance: tolerance of the references, if not a matter of rounding.
+        when: whether the step applies to these inputs.
     """
     named = None if axes is None else tuple(axes.split())
-    return lambda function: StepFunction(function, references or {}, named, tuple(columns), tolerance)
+    return lambda function: StepFunction(function, references or {}, named, tuple(columns), tolerance, when)
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A topic with its inputs and steps, before it is run.
+    """The inputs of a topic's steps.
 
     Args:
-        title, summary, digits: as in `Explanation`.
-        given: inputs of the steps: tensors, numbers, modules.
-        steps: the steps, in order.
-        axes: names of the input's dimensions.
-        hidden: names of given values that are not shown.
+        given: inputs that are shown: tensors, numbers, modules.
+        hidden: inputs that are not shown.
+        note: a sentence that is added to the description, for instance about the example.
     """
 
-    title: str
-    summary: str
     given: Namespace
+    hidden: Namespace = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic: see `topic`."""
+
+    name: str
+    summary: str
+    title: str
+    description: str
+    example: Any
+    check: Callable[[Tensor], Any]
+    inputs: Callable[..., Lesson]
     steps: Sequence[StepFunction]
-    axes: tuple[str, ...] = ()
+    axes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     digits: int = 4
-    hidden: Collection[str] = ()
 
-    def explain(self, topic: str) -> Explanation:
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options, such as eps."""
+        return tuple(name for name in inspect.signature(self.inputs).parameters if name not in ("x", "is_example"))
+
+    def lesson(self, x: Tensor | None = None, **options: Any) -> Lesson:
+        """Return the inputs of the steps, for a tensor or for the example."""
+        if options.get("eps") is not None:
+            check_eps(options["eps"])
+        if "is_example" in inspect.signature(self.inputs).parameters:
+            options["is_example"] = x is None
+        return self.inputs(self.check(torch.tensor(self.example) if x is None else x), **options)
+
+    def explain(self, x: Tensor | None = None, **options: Any) -> Explanation:
         """Run each step, in float32 and in float64, and compare."""
-        names, wide = dict(self.given), {name: _to_float64(value) for name, value in self.given.items()}
-        shown = tuple(self._value(name, value) for name, value in self.given.items() if name not in self.hidden)
-        steps = []
-        for work in self.steps:
-            names[work.name], wide[work.name] = work.run(names), work.run(wide)
-            steps.append(
-                ExplanationStep(
-                    title=work.name,
-                    description=describe(work.function, names),
-                    code=source_code(work.function),
-                    value=self._value(work.name, names[work.name], work),
-                    checks=tuple(_checks(work, names, wide)),
+        with default_torch_state():
+            lesson = self.lesson(x, **options)
+            names: dict[str, Any] = {**lesson.given, **lesson.hidden}
+            wide = {name: _to_float64(value) for name, value in names.items()}
+            own_axes = self.axes.get(names["x"].dim(), ()) if self.axes else ()
+            given = tuple(_value(name, value, own_axes) for name, value in lesson.given.items())
+            steps = []
+            for work in self.steps:
+                if work.when is not None and not call(work.when, names):
+                    continue
+                names[work.name], wide[work.name] = call(work.function, names), call(work.function, wide)
+                axes = own_axes if work.axes is None else work.axes
+                steps.append(
+                    ExplanationStep(
+                        title=work.name,
+                        description=fill(inspect.getdoc(work.function) or "", names),
+                        code=source_code(work.function),
+                        value=_value(work.name, names[work.name], axes, work.columns),
+                        checks=tuple(_checks(work, names, wide)),
+                    )
                 )
-            )
-        summary = " ".join(self.summary.split())
-        return Explanation(topic, self.title, summary, shown, tuple(steps), self.digits)
+        description = fill(f"{self.description} {lesson.note}", names)
+        return Explanation(self.name, fill(self.title, names), description, given, tuple(steps), self.digits)
 
-    def _value(self, name: str, value: Any, work: StepFunction | None = None) -> ExplanationValue:
-        axes = self.axes if work is None or work.axes is None else work.axes
-        content = _content(value)
-        fits = not isinstance(content, str) and content.ndim == len(axes)
-        return ExplanationValue(name, content, axes if fits else (), work.columns if work else ())
+
+def topic(
+    name: str,
+    summary: str,
+    *,
+    title: str,
+    description: str,
+    example: Any,
+    check: Callable[[Tensor], Any],
+    axes: Mapping[int, tuple[str, ...]] | None = None,
+    digits: int = 4,
+) -> Callable[[Callable[..., Lesson]], Topic]:
+    """Declare a topic: decorates the function that returns the inputs of all steps that its file defines above.
+
+    The function gets the checked input `x` and its options as keyword arguments; and, if it has the argument, whether
+    the input `is_example`.
+
+    Args:
+        name: its name on the command line.
+        summary: one line for the list of topics.
+        title: the layer, and its scope if it has one; like the description, with {names} of inputs filled in.
+        description: what the layer does.
+        example: the default input.
+        check: checks an input, and may convert it.
+        axes: names of the dimensions of x and of the results, by their number.
+        digits: decimals to show.
+    """
+
+    def declare(inputs: Callable[..., Lesson]) -> Topic:
+        steps = [value for value in inputs.__globals__.values() if isinstance(value, StepFunction)]
+        return Topic(name, summary, title, description, example, check, inputs, steps, axes or {}, digits)
+
+    return declare
+
+
+def seeded(make: Callable[[], T], seed: int = 0) -> T:
+    """Call `make` with this random seed, without changing torch's rng state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+@contextmanager
+def default_torch_state() -> Iterator[None]:
+    """Enable gradients, set the default dtype to float32 and fork the rng; restore all of it afterwards."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def call(function: Callable[..., Any], names: Namespace) -> Any:
@@ -114,9 +197,9 @@ def call(function: Callable[..., Any], names: Namespace) -> Any:
     return function(**{name: names[name] for name in inspect.signature(function).parameters})
 
 
-def describe(function: Callable[..., Any], names: Namespace) -> str:
-    """Return the docstring as one paragraph, with {names} filled in."""
-    return " ".join((inspect.getdoc(function) or "").format(**names).split())
+def fill(text: str, names: Namespace) -> str:
+    """Return a text as one paragraph, with {names} filled in."""
+    return " ".join(text.format(**names).split())
 
 
 def source_code(function: Callable[..., Any]) -> str:
@@ -144,14 +227,14 @@ def source_code(function: Callable[..., Any]) -> str:
 
 def _checks(work: StepFunction, names: Namespace, wide: Namespace) -> list[ReferenceCheck]:
     ours = names[work.name]
-    others = {peer: call(function, names) for peer, function in work.references.items()}
+    others = {name: call(function, names) for name, function in work.references.items()}
+    others = {name: theirs for name, theirs in others.items() if theirs is not None}
     if isinstance(ours, Tensor) and ours.dtype == torch.float32:
         others["float64"] = wide[work.name]
+    fixed = None if work.tolerance is None else call(work.tolerance, names)
     return [
-        ReferenceCheck(
-            peer, max_difference(ours, theirs), _tolerance(theirs) if work.tolerance is None else work.tolerance
-        )
-        for peer, theirs in others.items()
+        ReferenceCheck(name, max_difference(ours, theirs), _tolerance(theirs) if fixed is None else fixed)
+        for name, theirs in others.items()
     ]
 
 
@@ -188,6 +271,12 @@ def _to_float64(value: Any) -> Any:
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.detach().double().requires_grad_(value.requires_grad)
     return value
+
+
+def _value(name: str, value: Any, axes: tuple[str, ...], columns: tuple[str, ...] = ()) -> ExplanationValue:
+    content = _content(value)
+    fits = not isinstance(content, str) and content.ndim == len(axes)
+    return ExplanationValue(name, content, axes if fits else (), columns)
 
 
 def _content(value: Any) -> Any:

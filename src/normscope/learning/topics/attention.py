@@ -8,12 +8,8 @@ from torch import Tensor, nn
 
 from normscope.blocks.attention import Attention
 from normscope.errors import ShapeError
-from normscope.learning.checks import as_batch, resolve_heads
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.torch_state import seeded
-
-TOKENS = (((1.0, 0.0, 1.0, 0.0), (0.0, 2.0, 0.0, 1.0), (1.0, 1.0, -1.0, 0.0)),)
-"""A sequence of three tokens of width four."""
+from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
+from normscope.learning.lesson import Lesson, seeded, step, topic
 
 MAX_SCORES = 2**24
 """Maximum number of scores."""
@@ -100,40 +96,30 @@ def result(concatenated: Tensor, out_weight: Tensor) -> Tensor:
     return concatenated @ out_weight.T
 
 
-def attention_lesson(x: Tensor | None, heads: int | None = None) -> Lesson:
-    custom = x is not None
-    x = torch.tensor(TOKENS) if x is None else as_batch(x, "attention")
-    width = x.shape[-1]
-    heads = resolve_heads(width, heads)
+@topic(
+    "attention",
+    "scores, mask, softmax, weighted values",
+    title="Causal attention",
+    description="""Attention exchanges information between tokens. The query of each token is compared with the keys of
+    all earlier tokens and its own; the output is the weighted mean of their values.""",
+    example=(((1.0, 0.0, 1.0, 0.0), (0.0, 2.0, 0.0, 1.0), (1.0, 1.0, -1.0, 0.0)),),
+    check=needs_sequences("attention"),
+    axes=TEXT_AXES,
+)
+def attention(x: Tensor, is_example: bool, heads: int | None = None) -> Lesson:
+    heads = resolve_heads(x.shape[-1], heads)
     if x.shape[0] * heads * x.shape[1] ** 2 > MAX_SCORES:
         raise ShapeError(
             f"too many attention scores: {x.shape[0]} sequences of {x.shape[1]} tokens with {heads} heads"
             f"\nfix: use the first few hundred tokens of one sequence"
         )
-    layer = seeded(lambda: Attention(width, heads))
-    if not custom:
-        with torch.no_grad():
-            for part in (layer.q, layer.k, layer.v, layer.out):
-                part.weight.copy_(torch.eye(width))
-    note = (
-        ""
-        if custom
-        else " All four weights of the example are the identity, so queries, keys and values equal the tokens."
-    )
-    return Lesson(
-        title="Causal attention",
-        summary=f"""Attention exchanges information between tokens. The query of each token is compared with the keys of
-        all earlier tokens and its own; the output is the weighted mean of their values.{note}""",
-        given={
-            "x": x,
-            "heads": heads,
-            "q_weight": layer.q.weight.detach(),
-            "k_weight": layer.k.weight.detach(),
-            "v_weight": layer.v.weight.detach(),
-            "out_weight": layer.out.weight.detach(),
-            "layer": layer,
-        },
-        steps=[queries, keys, values, scores, masked, attention_weights, head_outputs, concatenated, result],
-        axes=("b", "s", "d"),
-        hidden=("layer", *(() if custom else ("q_weight", "k_weight", "v_weight", "out_weight"))),
-    )
+    layer = seeded(lambda: Attention(x.shape[-1], heads))
+    parts = {"q": layer.q, "k": layer.k, "v": layer.v, "out": layer.out}
+    if is_example:
+        for part in parts.values():
+            nn.init.eye_(part.weight)
+    given, weights = {"x": x, "heads": heads}, {f"{name}_weight": part.weight.detach() for name, part in parts.items()}
+    note = "All four weights of the example are the identity, so queries, keys and values equal the tokens."
+    if is_example:
+        return Lesson(given, {"layer": layer, **weights}, note)
+    return Lesson({**given, **weights}, {"layer": layer})

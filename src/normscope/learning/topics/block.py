@@ -6,10 +6,9 @@ from torch import Tensor
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import Sublayer
-from normscope.learning.checks import as_batch, check_eps, resolve_heads
-from normscope.learning.lesson import Lesson, step
+from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
+from normscope.learning.lesson import Lesson, seeded, step, topic
 from normscope.learning.topics.mlp import TOKENS
-from normscope.learning.torch_state import seeded
 
 
 @step({"normscope's norm": lambda x, block: block.norms[0](x)})
@@ -57,24 +56,23 @@ def result(after_attention: Tensor, mlp_output: Tensor) -> Tensor:
     return after_attention + mlp_output
 
 
-def block(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> Lesson:
-    check_eps(eps)
-    x, heads = stream(x, heads)
+def make_block(width: int, heads: int, eps: float, wiring: str = "pre") -> Block:
+    """Return a block with RMSNorm without weight; all wirings have the same initial weights."""
     spec = NormSpec("... [d]", statistic="rms", affine=None, eps=eps)
-    whole = seeded(lambda: Block(BlockConfig(width=x.shape[-1], heads=heads, norm=spec)))
-    return Lesson(
-        title="A transformer block, pre-norm",
-        summary="""A block applies attention, which mixes tokens, and then an MLP, which processes each token
-        separately. Each reads a normalized copy of the residual stream and adds its output to the stream. The weights
-        are those of a newly initialized block.""",
-        given={"x": x, "attention": whole.attention, "mlp": whole.mlp, "eps": eps, "block": whole},
-        steps=[attention_input, attention_output, after_attention, mlp_input, mlp_output, result],
-        axes=("b", "s", "d"),
-        hidden=("block",),
-    )
+    return seeded(lambda: Block(BlockConfig(width=width, heads=heads, norm=spec, wiring=wiring)))
 
 
-def stream(x: Tensor | None, heads: int | None) -> tuple[Tensor, int]:
-    """Return a residual stream of shape (b, s, d) and a number of heads that divides its width."""
-    x = torch.tensor(TOKENS) if x is None else as_batch(x, "a block")
-    return x, resolve_heads(x.shape[-1], heads)
+@topic(
+    "block",
+    "attention and MLP around a residual stream",
+    title="A transformer block, pre-norm",
+    description="""A block applies attention, which mixes tokens, and then an MLP, which processes each token
+    separately. Each reads a normalized copy of the residual stream and adds its output to the stream. The weights
+    are those of a newly initialized block.""",
+    example=TOKENS,
+    check=needs_sequences("a block"),
+    axes=TEXT_AXES,
+)
+def block(x: Tensor, eps: float = 1e-5, heads: int | None = None) -> Lesson:
+    whole = make_block(x.shape[-1], resolve_heads(x.shape[-1], heads), eps)
+    return Lesson({"x": x, "attention": whole.attention, "mlp": whole.mlp, "eps": eps}, {"block": whole})

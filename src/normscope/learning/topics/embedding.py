@@ -1,16 +1,13 @@
 """Embedding: a table with one vector per token."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.linear import Embedding
 from normscope.errors import ShapeError, TokenError
-from normscope.learning.checks import format_number
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.torch_state import seeded
+from normscope.learning.inputs import format_number
+from normscope.learning.lesson import Lesson, seeded, step, topic
 
-WIDTH, VOCAB_SIZE = 4, 6
 MAX_TOKEN_ID = 65536
 """Largest token id allowed here."""
 
@@ -18,14 +15,18 @@ MAX_ONE_HOT_VALUES = 10**7
 """Maximum number of values of the one-hot vectors."""
 
 
-@step()
+def fits_one_hot(tokens: Tensor, vocab_size: int) -> bool:
+    return tokens.numel() * vocab_size <= MAX_ONE_HOT_VALUES
+
+
+@step(when=fits_one_hot)
 def one_hot(tokens: Tensor, weight: Tensor) -> Tensor:
     """Token ids are labels, not quantities: token 4 is not twice token 2. As a one-hot vector, a token is 1 at its own
     index and 0 elsewhere."""
     return F.one_hot(tokens, weight.shape[0]).to(weight.dtype)
 
 
-@step()
+@step(when=fits_one_hot)
 def one_hot_product(one_hot: Tensor, weight: Tensor) -> Tensor:
     """So a linear layer could do the lookup: the product with the table selects one row."""
     return one_hot @ weight
@@ -49,21 +50,7 @@ def max_abs(weight: Tensor) -> Tensor:
     return weight.abs().max()
 
 
-def embedding(x: Tensor | None) -> Lesson:
-    tokens = torch.tensor([[1, 2, 4], [5, 1, 1]]) if x is None else _tokens(x)
-    vocab_size = max(VOCAB_SIZE, int(tokens.max()) + 1)
-    table = seeded(lambda: Embedding(vocab_size, WIDTH))
-    one_hot_steps = [one_hot, one_hot_product] if tokens.numel() * vocab_size <= MAX_ONE_HOT_VALUES else []
-    return Lesson(
-        title="Embedding",
-        summary=f"""An embedding maps each token of the vocabulary (here {vocab_size}) to its own learned vector (here
-        of width {WIDTH}). It is the first layer of a language model: token ids in, vectors out.""",
-        given={"tokens": tokens, "weight": table.weight.detach()},
-        steps=[*one_hot_steps, result, max_abs],
-    )
-
-
-def _tokens(x: Tensor) -> Tensor:
+def check_token_ids(x: Tensor) -> Tensor:
     whole = x.floor() == x
     if not bool(whole.all()):
         wrong = x[~whole].flatten()[0].item()
@@ -76,3 +63,18 @@ def _tokens(x: Tensor) -> Tensor:
     if x.dim() == 0:
         raise ShapeError("embedding expects at least one dimension, but got a scalar\nfix: --input 1,2,4")
     return x.long()
+
+
+@topic(
+    "embedding",
+    "one vector per token",
+    title="Embedding",
+    description="""An embedding maps each token of the vocabulary (here {vocab_size}) to its own learned vector (here of
+    width {width}). It is the first layer of a language model: token ids in, vectors out.""",
+    example=((1.0, 2.0, 4.0), (5.0, 1.0, 1.0)),
+    check=check_token_ids,
+)
+def embedding(x: Tensor) -> Lesson:
+    vocab_size, width = max(6, int(x.max()) + 1), 4
+    table = seeded(lambda: Embedding(vocab_size, width))
+    return Lesson({"tokens": x, "weight": table.weight.detach()}, {"vocab_size": vocab_size, "width": width})

@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import GroupNorm
-from normscope.checks import is_integer
-from normscope.errors import ConfigError, ShapeError
-from normscope.learning.checks import check_rank, image_axis_names
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import Axes, channel_shape, count_along, norm_inputs, result
+from normscope.errors import ShapeError
+from normscope.learning import norm_steps
+from normscope.learning.inputs import IMAGE_AXES, check_divisor, needs_rank
+from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.norm_steps import Axes, has_positions
 
 GROUPED = "n g c h w"
 
@@ -44,7 +44,15 @@ def standardized(x: Tensor, grouped: Tensor, mean: Tensor, variance: Tensor, eps
     return (centered / torch.sqrt(variance + eps)).reshape(x.shape)
 
 
-@step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)})
+result = step(
+    {
+        "torch.nn.GroupNorm": lambda x, groups, eps: nn.GroupNorm(groups, x.shape[1], eps)(x),
+        "normscope.GroupNorm": lambda x, groups, eps: GroupNorm(groups, x.shape[1], eps)(x),
+    }
+)(norm_steps.result)
+
+
+@step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)}, when=has_positions)
 def one_channel_per_group(x: Tensor, eps: float) -> Tensor:
     """With one channel per group, GroupNorm is InstanceNorm."""
     return F.group_norm(x, num_groups=x.shape[1], eps=eps)
@@ -56,47 +64,29 @@ def single_group(x: Tensor, eps: float) -> Tensor:
     return F.group_norm(x, num_groups=1, eps=eps)
 
 
-def groupnorm(x: Tensor | None, eps: float = 1e-5, groups: int | None = None) -> Lesson:
-    x = torch.arange(16.0).reshape(1, 4, 2, 2) if x is None else check_rank(x, "GroupNorm", 2, example="[[1, 2, 3, 4]]")
-    channels = x.shape[1]
-    groups = _default_groups(x) if groups is None else groups
-    if not is_integer(groups) or channels % groups:
-        divisors = ", ".join(str(size) for size in range(1, channels + 1) if channels % size == 0)
-        raise ConfigError(
-            f"{channels} channels are not divisible by groups={groups!r}\nfix: --groups with one of {divisors}"
-        )
+def default_groups(x: Tensor) -> int:
+    """Return the smallest number of groups above one with more than one value each; otherwise one."""
+    channels, numbers = x.shape[1], x[0].numel()
+    return next((size for size in range(2, channels + 1) if channels % size == 0 and numbers > size), 1)
+
+
+@topic(
+    "groupnorm",
+    "normalize groups of channels of each sample",
+    title="GroupNorm, over n (g [c]) [...]",
+    description="""The channels of each sample are split into groups, and each group is centered and scaled by its own
+    mean and variance. The extremes are InstanceNorm (one channel per group) and LayerNorm (one group). Samples are
+    independent of each other. Weight and bias are per channel, not per group.""",
+    example=torch.arange(16.0).reshape(1, 4, 2, 2).tolist(),
+    check=needs_rank("GroupNorm", 2, example="[[1, 2, 3, 4]]"),
+    axes=IMAGE_AXES,
+)
+def groupnorm(x: Tensor, eps: float = 1e-5, groups: int | None = None) -> Lesson:
+    groups = check_divisor("groups", f"{x.shape[1]} channels are", x.shape[1], default_groups(x), groups)
     if x.numel() == x.shape[0] * groups and x.shape[0] == 1:
         raise ShapeError(
             f"a tensor of shape {tuple(x.shape)} has one value per group ({groups} groups), with variance 0"
             f"\nfix: fewer groups, or more channels or positions"
         )
-    dims = tuple(range(2, x.dim() + 1))
-    layers = {
-        "torch.nn.GroupNorm": lambda x, groups, eps: nn.GroupNorm(groups, x.shape[1], eps)(x),
-        "normscope.GroupNorm": lambda x, groups, eps: GroupNorm(groups, x.shape[1], eps)(x),
-    }
-    has_positions = count_along(x, tuple(range(2, x.dim()))) > 1
-    return Lesson(
-        title="GroupNorm, over n (g [c]) [...]",
-        summary="""The channels of each sample are split into groups, and each group is centered and scaled by its own
-        mean and variance. The extremes are InstanceNorm (one channel per group) and LayerNorm (one group). Samples are
-        independent of each other. Weight and bias are per channel, not per group.""",
-        given={"x": x, "groups": groups, **norm_inputs(x, channel_shape(x), eps, dims, x[0].numel() // groups)},
-        steps=[
-            grouped,
-            mean,
-            variance,
-            standardized,
-            step(layers)(result),
-            *([one_channel_per_group] if has_positions else []),
-            single_group,
-        ],
-        axes=image_axis_names(x),
-        hidden=("count",),
-    )
-
-
-def _default_groups(x: Tensor) -> int:
-    """Return the smallest number of groups above one with more than one value each; otherwise one."""
-    channels, numbers = x.shape[1], x[0].numel()
-    return next((size for size in range(2, channels + 1) if channels % size == 0 and numbers > size), 1)
+    given = norm_steps.norm_inputs(x, norm_steps.channel_shape(x), eps, tuple(range(2, x.dim() + 1)))
+    return Lesson({"x": x, "groups": groups, **given}, {"count": x[0].numel() // groups})

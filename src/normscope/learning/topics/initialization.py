@@ -9,15 +9,23 @@ from torch import Tensor
 from normscope.blocks.initialization import truncated_normal_std
 from normscope.blocks.linear import Linear
 from normscope.errors import ShapeError
-from normscope.learning.checks import format_number
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.torch_state import seeded
-
-EXAMPLE = (768.0, 3072.0)
-"""The up projection of GPT-2's MLP."""
+from normscope.learning.inputs import format_number
+from normscope.learning.lesson import Lesson, seeded, step, topic
 
 MAX_WEIGHTS, MAX_FEATURES = 2**24, 2**16
 """Maximum number of weights, and of features on a side."""
+
+SAMPLES = 256
+"""Number of random signals and gradients."""
+
+
+# Six standard errors: exceeded by chance less than once in a hundred million times.
+def std_tolerance(d_in: int, d_out: int) -> float:
+    return 6 * math.sqrt(2 / (d_in + d_out)) / math.sqrt(2 * d_in * d_out)
+
+
+def gain_tolerance(d_in: int, d_out: int) -> float:
+    return 6 * math.sqrt(2 / (d_in * d_out) + 2 / (SAMPLES * d_in) + 2 / (SAMPLES * d_out)) * 2 / (d_in + d_out)
 
 
 @step()
@@ -86,6 +94,7 @@ def corrected_std(std: float, shrinkage: float) -> float:
     return std / shrinkage
 
 
+@step({"std_after_truncation": lambda std_after_truncation: std_after_truncation}, tolerance=std_tolerance)
 def measured_std(weight: Tensor) -> Tensor:
     """Measured on the weight of a new normscope.Linear(d_in, d_out); the relative standard error is about 1 / sqrt(2
     n)."""
@@ -98,77 +107,33 @@ def max_abs(weight: Tensor) -> Tensor:
     return weight.abs().max()
 
 
+@step({"std": lambda std: std}, tolerance=std_tolerance)
 def measured_corrected_std(corrected_weight: Tensor) -> Tensor:
     """The same with init="glorot-corrected": truncated, with exactly Glorot's standard deviation."""
     return corrected_weight.std(correction=0)
 
 
+@step(
+    {"d_in * std_after_truncation ** 2": lambda d_in, std_after_truncation: d_in * std_after_truncation**2},
+    tolerance=lambda d_in, d_out: d_in * gain_tolerance(d_in, d_out),
+)
 def forward_gain(signal: Tensor, weight: Tensor) -> Tensor:
     """Gain of one layer for the variance of a signal ({samples} rows of standard normal values): d_in * Var(w). After
     twenty layers it would be this to the power of twenty."""
     return (signal @ weight.T).var() / signal.var()
 
 
+@step(
+    {"d_out * std_after_truncation ** 2": lambda d_out, std_after_truncation: d_out * std_after_truncation**2},
+    tolerance=lambda d_in, d_out: d_out * gain_tolerance(d_in, d_out),
+)
 def backward_gain(gradient: Tensor, weight: Tensor) -> Tensor:
     """Gain for the variance of a gradient in the backward pass: d_out * Var(w). Glorot's compromise lies between the
     two."""
     return (gradient @ weight).var() / gradient.var()
 
 
-def init(x: Tensor | None) -> Lesson:
-    d_in, d_out = _sizes(torch.tensor(EXAMPLE) if x is None else x)
-    count, samples = d_in * d_out, 256
-    glorot = math.sqrt(2 / (d_in + d_out))
-    # Six standard errors: exceeded by chance less than once in a hundred million times.
-    std_tolerance = 6 * glorot / math.sqrt(2 * count)
-    gain_tolerance = 6 * math.sqrt(2 / count + 2 / (samples * d_in) + 2 / (samples * d_out))
-    return Lesson(
-        title=f"Initialization of a linear layer, {d_in} to {d_out}: truncated Glorot",
-        summary="""Initial weights are random, but their scale matters: if they are too small, signals and gradients
-        vanish from layer to layer; if they are too large, they explode. Glorot's variance approximately preserves both,
-        and truncation at three standard deviations avoids rare huge weights.""",
-        given={
-            "d_in": d_in,
-            "d_out": d_out,
-            "weight": seeded(lambda: Linear(d_in, d_out).weight.detach()),
-            "corrected_weight": seeded(lambda: Linear(d_in, d_out, init="glorot-corrected").weight.detach()),
-            "signal": seeded(lambda: torch.randn(samples, d_in), seed=1),
-            "gradient": seeded(lambda: torch.randn(samples, d_out), seed=2),
-            "samples": samples,
-        },
-        steps=[
-            forward_variance,
-            backward_variance,
-            variance,
-            std,
-            bound,
-            shrinkage,
-            std_after_truncation,
-            corrected_std,
-            step({"std_after_truncation": lambda std_after_truncation: std_after_truncation}, tolerance=std_tolerance)(
-                measured_std
-            ),
-            max_abs,
-            step({"std": lambda std: std}, tolerance=std_tolerance)(measured_corrected_std),
-            step(
-                {"d_in * std_after_truncation ** 2": lambda d_in, std_after_truncation: d_in * std_after_truncation**2},
-                tolerance=gain_tolerance * d_in * glorot**2,
-            )(forward_gain),
-            step(
-                {
-                    "d_out * std_after_truncation ** 2": lambda d_out, std_after_truncation: (
-                        d_out * std_after_truncation**2
-                    )
-                },
-                tolerance=gain_tolerance * d_out * glorot**2,
-            )(backward_gain),
-        ],
-        digits=6,
-        hidden=("weight", "corrected_weight", "signal", "gradient", "samples"),
-    )
-
-
-def _sizes(x: Tensor) -> tuple[int, int]:
+def check_sizes(x: Tensor) -> tuple[int, int]:
     """Parse the two sizes of the layer."""
     fix = "fix: pass d_in and d_out, for example --input 768,3072"
     if x.dim() != 1 or x.numel() != 2:
@@ -181,3 +146,26 @@ def _sizes(x: Tensor) -> tuple[int, int]:
     if d_in * d_out > MAX_WEIGHTS or max(d_in, d_out) > MAX_FEATURES:
         raise ShapeError(f"{format_number(d_in)} by {format_number(d_out)} is too large to draw here\n{fix}")
     return int(d_in), int(d_out)
+
+
+@topic(
+    "init",
+    "initialization: Glorot variance and truncation",
+    title="Initialization of a linear layer, {d_in} to {d_out}: truncated Glorot",
+    description="""Initial weights are random, but their scale matters: if they are too small, signals and gradients
+    vanish from layer to layer; if they are too large, they explode. Glorot's variance approximately preserves both,
+    and truncation at three standard deviations avoids rare huge weights.""",
+    example=(768.0, 3072.0),  # the up projection of GPT-2's MLP
+    check=check_sizes,
+    digits=6,
+)
+def init(x: tuple[int, int]) -> Lesson:
+    d_in, d_out = x
+    hidden = {
+        "weight": seeded(lambda: Linear(d_in, d_out).weight.detach()),
+        "corrected_weight": seeded(lambda: Linear(d_in, d_out, init="glorot-corrected").weight.detach()),
+        "signal": seeded(lambda: torch.randn(SAMPLES, d_in), seed=1),
+        "gradient": seeded(lambda: torch.randn(SAMPLES, d_out), seed=2),
+        "samples": SAMPLES,
+    }
+    return Lesson({"d_in": d_in, "d_out": d_out}, hidden)

@@ -4,14 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.linear import Linear
-from normscope.learning.checks import check_rank
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.torch_state import seeded
+from normscope.learning.inputs import needs_rank
+from normscope.learning.lesson import Lesson, seeded, step, topic
 
-PEOPLE = ((1.8, 80.0), (1.6, 50.0))
-"""Two people: height in meters and weight in kilograms."""
-
-WEIGHT = ((-0.1126, -0.3855), (0.0426, 0.5514), (-0.3952, 0.6278))
+EXAMPLE_WEIGHT = ((-0.1126, -0.3855), (0.0426, 0.5514), (-0.3952, 0.6278))
 """A weight that maps two features to three."""
 
 
@@ -47,18 +43,19 @@ def result(sums: Tensor, bias: Tensor) -> Tensor:
     return sums + bias
 
 
-def linear(x: Tensor | None) -> Lesson:
-    if x is None:
-        x, weight = torch.tensor(PEOPLE), torch.tensor(WEIGHT)
-        note = "The example maps the height and weight of two people to three outputs each."
-    else:
-        width = check_rank(x, "Linear", least=1).shape[-1]
+@topic(
+    "linear",
+    "weighted sums of features",
+    title="Linear",
+    description="""A linear layer changes the number of features, here from {width} to 3: y = x W^T + b. Each output is
+    a weighted sum of all inputs of its row; rows are independent.""",
+    example=((1.8, 80.0), (1.6, 50.0)),
+    check=needs_rank("Linear", 1),
+)
+def linear(x: Tensor, is_example: bool) -> Lesson:
+    width, weight = x.shape[-1], torch.tensor(EXAMPLE_WEIGHT)
+    note = "The example maps the height and weight of two people to three outputs each."
+    if not is_example:
         weight = seeded(lambda: Linear(width, 3).weight.detach())
         note = "The weights are those of a newly initialized layer."
-    return Lesson(
-        title="Linear",
-        summary=f"""A linear layer changes the number of features, here from {x.shape[-1]} to 3: y = x W^T + b. Each
-        output is a weighted sum of all inputs of its row; rows are independent. {note}""",
-        given={"x": x, "weight": weight, "bias": torch.zeros(3)},
-        steps=[products, sums, result],
-    )
+    return Lesson({"x": x, "weight": weight, "bias": torch.zeros(3)}, {"width": width}, note)

@@ -1,14 +1,12 @@
 """The MLP of a block: up projection, ReLU^2, down projection."""
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from normscope.blocks.mlp import MLP
 from normscope.blocks.mlp import relu2 as real_relu2
-from normscope.learning.checks import axis_names, check_rank
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.torch_state import seeded
+from normscope.learning.inputs import TEXT_AXES, needs_rank
+from normscope.learning.lesson import Lesson, seeded, step, topic
 
 TOKENS = (((0.5, -1.2, 2.0, -0.1), (1.0, 0.0, 3.0, -5.0)),)
 """A sequence of two tokens of width four."""
@@ -38,32 +36,21 @@ def result(activated: Tensor, down_weight: Tensor) -> Tensor:
     return activated @ down_weight.T
 
 
-def mlp(x: Tensor | None) -> Lesson:
-    custom = x is not None
-    x = torch.tensor(TOKENS) if x is None else check_rank(x, "MLP", least=1)
-    width = x.shape[-1]
-    layer = seeded(lambda: MLP(width))
-    if not custom:
-        with torch.no_grad():
-            layer.up.weight.fill_(1.0)
-    note = (
-        ""
-        if custom
-        else " In this example all up weights are 1, so each hidden value is the sum of its token's features."
-    )
-    return Lesson(
-        title="MLP with ReLU^2",
-        summary=f"""The MLP processes each token separately; only attention mixes tokens. It projects up to four times
-        the width, applies ReLU^2, and projects down again, without biases.{note}""",
-        given={
-            "x": x,
-            "up_weight": layer.up.weight.detach(),
-            "down_weight": layer.down.weight.detach(),
-            "mlp": layer,
-            "width": width,
-            "hidden": layer.up.out_features,
-        },
-        steps=[up, relu, activated, result],
-        axes=axis_names(x, "b s d"),
-        hidden=("mlp", "width", "hidden"),
-    )
+@topic(
+    "mlp",
+    "up projection, ReLU^2, down projection",
+    title="MLP with ReLU^2",
+    description="""The MLP processes each token separately; only attention mixes tokens. It projects up to four times
+    the width, applies ReLU^2, and projects down again, without biases.""",
+    example=TOKENS,
+    check=needs_rank("MLP", 1),
+    axes=TEXT_AXES,
+)
+def mlp(x: Tensor, is_example: bool) -> Lesson:
+    layer = seeded(lambda: MLP(x.shape[-1]))
+    if is_example:
+        nn.init.ones_(layer.up.weight)
+    given = {"x": x, "up_weight": layer.up.weight.detach(), "down_weight": layer.down.weight.detach()}
+    hidden = {"mlp": layer, "width": x.shape[-1], "hidden": layer.up.out_features}
+    note = "In this example all up weights are 1, so each hidden value is the sum of its token's features."
+    return Lesson(given, hidden, note if is_example else "")

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.norm import PowerNorm
-from normscope.learning.checks import axis_names, check_eps, check_rank
-from normscope.learning.lesson import Lesson, step
-from normscope.learning.topics.layer_norm import Axes
-from normscope.learning.topics.layer_norm import result as affine
+from normscope.learning import norm_steps
+from normscope.learning.inputs import TEXT_AXES, needs_rank
+from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.norm_steps import Axes
 from normscope.learning.topics.rms_norm import TOKENS
 
 
@@ -44,6 +44,9 @@ def standardized(x: Tensor, psi: Tensor) -> Tensor:
     """Divide. Nothing is centered, and the statistics of this batch are not used: an unusual batch does not affect its
     own output."""
     return x / psi
+
+
+result = step({"normscope.PowerNorm": lambda x, eps: run_layer(x, eps).result})(norm_steps.result)
 
 
 @step()
@@ -96,35 +99,18 @@ def second_x_grad(
     return (second_result * weight - correction) / new_psi
 
 
-def powernorm(x: Tensor | None, eps: float = 1e-5) -> Lesson:
-    x = torch.tensor(TOKENS) if x is None else check_rank(x, "PowerNorm", least=2)
-    check_eps(eps)
-    width = x.shape[-1]
-    return Lesson(
-        title="PowerNorm, over [...] d",
-        summary="""BatchNorm for text. Each feature is divided by the root of its mean square over all tokens: not that
-        of the current batch, which fluctuates strongly for text, but a running estimate from earlier batches, in
-        training, too. There is no centering, and the backward pass is an approximation (Shen et al. 2020).""",
-        given={
-            "x": x,
-            "running_square": torch.ones(width),
-            "running_nu": torch.zeros(width),
-            "weight": torch.ones(width),
-            "bias": torch.zeros(width),
-            "eps": eps,
-            "dims": tuple(range(x.dim() - 1)),
-        },
-        steps=[
-            psi,
-            standardized,
-            step({"normscope.PowerNorm": lambda x, eps: run_layer(x, eps).result})(affine),
-            grad,
-            x_grad,
-            new_nu,
-            batch_mean_square,
-            new_square,
-            second_result,
-            second_x_grad,
-        ],
-        axes=axis_names(x, "b s d"),
-    )
+@topic(
+    "powernorm",
+    "BatchNorm for text, by a running mean square",
+    title="PowerNorm, over [...] d",
+    description="""BatchNorm for text. Each feature is divided by the root of its mean square over all tokens: not that
+    of the current batch, which fluctuates strongly for text, but a running estimate from earlier batches, in
+    training, too. There is no centering, and the backward pass is an approximation (Shen et al. 2020).""",
+    example=TOKENS,
+    check=needs_rank("PowerNorm", 2),
+    axes=TEXT_AXES,
+)
+def powernorm(x: Tensor, eps: float = 1e-5) -> Lesson:
+    one, zero = torch.ones(x.shape[-1]), torch.zeros(x.shape[-1])
+    state = {"x": x, "running_square": one, "running_nu": zero}
+    return Lesson({**state, "weight": one, "bias": zero, "eps": eps, "dims": tuple(range(x.dim() - 1))})

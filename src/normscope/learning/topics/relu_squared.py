@@ -5,10 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.blocks.mlp import relu2 as real_relu2
-from normscope.learning.checks import check_rank
-from normscope.learning.lesson import Lesson, step
-
-EXAMPLE = (-5.0, -2.0, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0)
+from normscope.learning.inputs import needs_rank
+from normscope.learning.lesson import Lesson, step, topic
 
 
 @step({"torch.nn.functional.relu": lambda x: F.relu(x)})
@@ -47,13 +45,15 @@ def comparison(x: Tensor, relu: Tensor, result: Tensor, gelu: Tensor) -> Tensor:
     return torch.stack((x, relu, result, gelu), -1).reshape(-1, 4)
 
 
-def relu2(x: Tensor | None) -> Lesson:
-    x = torch.tensor(EXAMPLE) if x is None else check_rank(x, "ReLU^2", least=1)
-    return Lesson(
-        title="ReLU^2",
-        summary="""An MLP needs a nonlinear activation: without one, any number of layers would be a single linear one.
-        ReLU^2 is 0 below zero, which keeps most neurons inactive, and a parabola above, which reduces weak signals and
-        amplifies strong ones. It needs neither exp nor tanh.""",
-        given={"x": x},
-        steps=[relu, result, change_from_relu, gelu, comparison],
-    )
+@topic(
+    "relu2",
+    "ReLU squared, compared with ReLU and GELU",
+    title="ReLU^2",
+    description="""An MLP needs a nonlinear activation: without one, any number of layers would be a single linear one.
+    ReLU^2 is 0 below zero, which keeps most neurons inactive, and a parabola above, which reduces weak signals and
+    amplifies strong ones. It needs neither exp nor tanh.""",
+    example=(-5.0, -2.0, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0),
+    check=needs_rank("ReLU^2", 1),
+)
+def relu2(x: Tensor) -> Lesson:
+    return Lesson({"x": x})

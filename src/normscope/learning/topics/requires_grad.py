@@ -4,10 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.norm import BatchNorm
-from normscope.learning.checks import check_rank
-from normscope.learning.lesson import Lesson, step
-
-EXAMPLE = (1.0, 2.0)
+from normscope.learning.inputs import needs_rank
+from normscope.learning.lesson import Lesson, step, topic
 
 
 @step()
@@ -78,21 +76,14 @@ def parameters_and_buffers() -> str:
     return f"parameters: {parameters}\nbuffers: {buffers}"
 
 
-def requires_grad(x: Tensor | None) -> Lesson:
-    x = torch.tensor(EXAMPLE) if x is None else check_rank(x, "this example", least=1)
-    return Lesson(
-        title="requires_grad",
-        summary="""requires_grad=True tells autograd to record all operations on a tensor, so that its gradient can be
-        computed. It is set for parameters. Data, frozen weights and buffers do not need it, nor does inference.""",
-        given={"x": x, "w": torch.full_like(x, 0.5).requires_grad_()},
-        steps=[
-            y,
-            w_grad,
-            x_grad,
-            w_updated,
-            y_updated,
-            frozen_grad,
-            requires_grad_in_inference_mode,
-            parameters_and_buffers,
-        ],
-    )
+@topic(
+    "requires-grad",
+    "gradients, frozen weights, buffers",
+    title="requires_grad",
+    description="""requires_grad=True tells autograd to record all operations on a tensor, so that its gradient can be
+    computed. It is set for parameters. Data, frozen weights and buffers do not need it, nor does inference.""",
+    example=(1.0, 2.0),
+    check=needs_rank("this example", 1),
+)
+def requires_grad(x: Tensor) -> Lesson:
+    return Lesson({"x": x, "w": torch.full_like(x, 0.5).requires_grad_()})

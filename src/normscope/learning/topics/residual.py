@@ -5,13 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.norm import NormSpec
+from normscope.blocks.block import Block
 from normscope.blocks.residual import WIRINGS, Sublayer
-from normscope.learning.checks import check_eps
-from normscope.learning.lesson import Lesson, StepFunction, step
-from normscope.learning.topics.block import stream
-from normscope.learning.torch_state import seeded
+from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
+from normscope.learning.lesson import Lesson, StepFunction, step, topic
+from normscope.learning.topics.block import make_block
+from normscope.learning.topics.mlp import TOKENS
 
 
 @step()
@@ -107,41 +106,20 @@ def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
     return torch.stack(rms_at_input)[None]
 
 
-def residual(x: Tensor | None, eps: float = 1e-5, heads: int | None = None) -> Lesson:
-    check_eps(eps)
-    x, heads = stream(x, heads)
-    width = x.shape[-1]
-    spec = NormSpec("... [d]", statistic="rms", affine=None, eps=eps)
-
-    def made(wiring: str) -> Block:
-        return seeded(lambda: Block(BlockConfig(width=width, heads=heads, norm=spec, wiring=wiring)))
-
-    blocks = {wiring: made(wiring) for wiring in WIRINGS}  # the same seed gives the same weights
-    return Lesson(
-        title="Residual connections and the six wirings",
-        summary="""A residual connection adds the output of a branch to its input. This identity path carries signals
-        and gradients through dozens of layers. The wiring determines where the norms are and how many residual
-        connections there are: here are the six wirings of normscope, on the same input with the same weights.""",
-        given={
-            "x": x,
-            "attention": blocks["pre"].attention,
-            "mlp": blocks["pre"].mlp,
-            "norm": blocks["pre"].norms[0],
-            "blocks": blocks,
-        },
-        steps=[
-            normalized,
-            branch_output,
-            residual_sum,
-            gradient,
-            pre,
-            post,
-            sandwich,
-            parallel,
-            single,
-            none,
-            gradient_through_a_stack,
-        ],
-        axes=("b", "s", "d"),
-        hidden=("blocks",),
-    )
+@topic(
+    "residual",
+    "residual connections and the six wirings",
+    title="Residual connections and the six wirings",
+    description="""A residual connection adds the output of a branch to its input. This identity path carries signals
+    and gradients through dozens of layers. The wiring determines where the norms are and how many residual
+    connections there are: here are the six wirings of normscope, on the same input with the same weights.""",
+    example=TOKENS,
+    check=needs_sequences("a block"),
+    axes=TEXT_AXES,
+)
+def residual(x: Tensor, eps: float = 1e-5, heads: int | None = None) -> Lesson:
+    heads = resolve_heads(x.shape[-1], heads)
+    blocks = {wiring: make_block(x.shape[-1], heads, eps, wiring) for wiring in WIRINGS}
+    first = blocks["pre"]
+    given = {"x": x, "attention": first.attention, "mlp": first.mlp, "norm": first.norms[0]}
+    return Lesson(given, {"blocks": blocks})

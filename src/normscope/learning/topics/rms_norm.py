@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.norm import RMSNorm
-from normscope.learning.checks import axis_names, check_eps, check_rank
-from normscope.learning.lesson import Lesson, step
+from normscope.learning.inputs import TEXT_AXES, needs_rank
+from normscope.learning.lesson import Lesson, step, topic
 from normscope.ops.norm_reference import default_eps
 
 TOKENS = (((3.0, -4.0, 0.0), (10.0, 10.0, 10.0)),)
@@ -60,21 +60,16 @@ def output_rms(result: Tensor) -> Tensor:
     return result.square().mean(-1).sqrt()
 
 
-def rmsnorm(x: Tensor | None, eps: float | None = None) -> Lesson:
-    x = torch.tensor(TOKENS) if x is None else check_rank(x, "RMSNorm", least=1)
-    if eps is not None:
-        check_eps(eps)
-    return Lesson(
-        title="RMSNorm, over ... [d]",
-        summary="""Each row (in a transformer: one token) is divided by its root mean square. RMSNorm is LayerNorm
-        without centering and without bias: the scaling is what makes LayerNorm work, and this is cheaper.""",
-        given={
-            "x": x,
-            "weight": torch.ones(x.shape[-1]),
-            "eps": default_eps(x) if eps is None else eps,
-            "count": x.shape[-1],
-        },
-        steps=[squares, mean_square, rms, scaled, result, output_rms],
-        axes=axis_names(x, "b s d"),
-        hidden=("count",),
-    )
+@topic(
+    "rmsnorm",
+    "normalize each row by its root mean square",
+    title="RMSNorm, over ... [d]",
+    description="""Each row (in a transformer: one token) is divided by its root mean square. RMSNorm is LayerNorm
+    without centering and without bias: the scaling is what makes LayerNorm work, and this is cheaper.""",
+    example=TOKENS,
+    check=needs_rank("RMSNorm", 1),
+    axes=TEXT_AXES,
+)
+def rmsnorm(x: Tensor, eps: float | None = None) -> Lesson:
+    given = {"x": x, "weight": torch.ones(x.shape[-1]), "eps": default_eps(x) if eps is None else eps}
+    return Lesson(given, {"count": x.shape[-1]})

@@ -1,7 +1,9 @@
-"""Read the user's numbers: from a .npy file, from text such as "[[1, 2], [3, 4]]", or from Python."""
+"""The user's numbers: read from a .npy file, from text such as "[[1, 2], [3, 4]]" or from Python, and checked."""
 
 import ast
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.checks import is_integer, is_number
 from normscope.errors import ConfigError, DtypeError, FileError, ShapeError
 
 MAX_DIMENSIONS = 8
@@ -126,3 +129,63 @@ def _read_file(path: Path) -> NDArray[Any]:
 def _short(text: str, longest: int = 50) -> str:
     """Return the repr, truncated if the text is long."""
     return repr(text if len(text) <= longest else f"{text[:longest]}...")
+
+
+def check_rank(x: Tensor, layer: str, least: int, most: int | None = None, example: str = "") -> Tensor:
+    """Return the tensor if it has a valid number of dimensions."""
+    if x.dim() >= least and (most is None or x.dim() <= most):
+        return x
+    expected = f"{least} or more" if most is None else str(least)
+    dimensions = "dimension" if expected == "1" else "dimensions"
+    example = example or ("[" * least + "1, 2" + "]" * least)
+    raise ShapeError(
+        f"{layer} expects a tensor of {expected} {dimensions}, but got {x.dim()}: shape {tuple(x.shape)}"
+        f'\nfix: pass --input "{example}", or a .npy file with {expected} {dimensions}'
+    )
+
+
+def needs_rank(layer: str, least: int, example: str = "") -> Callable[[Tensor], Tensor]:
+    """Return a check of tensors with at least so many dimensions."""
+    return lambda x: check_rank(x, layer, least, example=example)
+
+
+def needs_sequences(layer: str) -> Callable[[Tensor], Tensor]:
+    """Return a check of batches of sequences, (b, s, d); a single sequence, (s, d), becomes a batch of one."""
+    example = "[[[1, 0], [0, 1], [1, 1]]]"
+    return lambda x: check_rank(x.unsqueeze(0) if x.dim() == 2 else x, layer, least=3, most=3, example=example)
+
+
+def format_number(number: float) -> str:
+    """Format a number of the input in full; beyond the precision of float32, as approximate.
+
+    >>> format_number(1.5), format_number(1e6), format_number(1e8)
+    ('1.5', '1000000', 'about 100000000')
+    """
+    if not number.is_integer():
+        return f"{number:g}"
+    return f"{'about ' if abs(number) > 2**24 else ''}{number:.0f}"
+
+
+TEXT_AXES = {1: ("d",), 2: ("s", "d"), 3: ("b", "s", "d")}
+IMAGE_AXES = {2: ("n", "c"), 3: ("n", "c", "w"), 4: ("n", "c", "h", "w")}
+"""Names of the dimensions of text and images, by their number."""
+
+
+def check_divisor(name: str, what: str, size: int, default: int, value: int | None) -> int:
+    """Return the value of an option that must divide a size."""
+    if value is None:
+        return default
+    if not is_integer(value) or size % value:
+        divisors = ", ".join(str(divisor) for divisor in range(1, size + 1) if size % divisor == 0)
+        raise ConfigError(f"{what} not divisible by {name}={value!r}\nfix: --{name} with one of {divisors}")
+    return value
+
+
+def resolve_heads(width: int, heads: int | None) -> int:
+    """Return the number of heads; by default two, or one if the width is odd."""
+    return check_divisor("heads", f"the width {width} is", width, 1 if width % 2 else 2, heads)
+
+
+def check_eps(eps: float) -> None:
+    if not (is_number(eps) and 0 <= eps < math.inf):
+        raise ConfigError(f"eps={eps!r} must be a number >= 0\nfix: --eps 1e-5")

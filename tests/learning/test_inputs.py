@@ -1,4 +1,4 @@
-"""A user's own numbers: what is read, and what is refused."""
+"""The user's own numbers: what is read, and what is refused."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, ShapeError
-from normscope.learning.user_numbers import as_tensor, read_tensor
+from normscope.learning.inputs import as_tensor, read_tensor
 from tests.learning.cases import tensor_file
 
 
@@ -27,30 +27,30 @@ from tests.learning.cases import tensor_file
         ("[1, 2], [3, 4]", [[1.0, 2.0], [3.0, 4.0]]),
     ],
 )
-def test_numbers_in_a_text(text: str, expected: list[Any]) -> None:
+def test_numbers_as_text(text: str, expected: list[Any]) -> None:
     found = read_tensor(text)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
 @given(st.lists(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_what_python_prints_can_be_read(rows: list[list[float]]) -> None:
+def test_printed_lists_can_be_read(rows: list[list[float]]) -> None:
     assert torch.equal(read_tensor(str(rows)), torch.tensor(rows))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint64", ">f4", "<i2"])
-def test_a_file_of_numbers(dtype: str, tmp_path: Path) -> None:
+def test_a_npy_file(dtype: str, tmp_path: Path) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype)
     assert torch.equal(read_tensor(tensor_file(tmp_path, array)), torch.arange(6.0).reshape(2, 3))
 
 
-def test_a_file_in_columns(tmp_path: Path) -> None:
+def test_a_npy_file_in_fortran_order(tmp_path: Path) -> None:
     array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     assert torch.equal(read_tensor(tensor_file(tmp_path, array)), torch.arange(6.0).reshape(2, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int64, torch.uint8])
-def test_tensors_of_other_types(dtype: torch.dtype) -> None:
+def test_tensors_of_other_dtypes(dtype: torch.dtype) -> None:
     assert torch.equal(as_tensor(torch.tensor([1, 2, 3]).to(dtype)), torch.tensor([1.0, 2.0, 3.0]))
 
 
@@ -83,7 +83,7 @@ def test_tensors_of_other_types(dtype: torch.dtype) -> None:
         ("nowhere.npy", FileError, "there is no file nowhere.npy"),
     ],
 )
-def test_texts_that_are_refused(text: str, error: type[NormscopeError], words: str) -> None:
+def test_invalid_text(text: str, error: type[NormscopeError], words: str) -> None:
     with pytest.raises(error) as caught:
         read_tensor(text)
     assert words in str(caught.value)
@@ -101,7 +101,7 @@ class Trap:
         return Path.touch, (self.path,)
 
 
-def test_objects_in_a_file_are_never_brought_to_life(tmp_path: Path) -> None:
+def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     path = tensor_file(tmp_path, np.array([Trap(sprung)], dtype=object))
     with pytest.raises(ConfigError, match="it contains Python objects, not numbers\nfix: "):
@@ -110,7 +110,7 @@ def test_objects_in_a_file_are_never_brought_to_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["half.npy", "empty.npy", "text.npy", "zip.npz", "huge.npy", "text"])
-def test_files_that_are_no_arrays(name: str, tmp_path: Path) -> None:
+def test_invalid_files(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     whole = Path(tensor_file(tmp_path, np.arange(100.0), "whole.npy")).read_bytes()
     if name.startswith("half"):
@@ -125,7 +125,7 @@ def test_files_that_are_no_arrays(name: str, tmp_path: Path) -> None:
         read_tensor(str(path))
 
 
-def test_a_folder_is_no_array(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "x.npy"
     folder.mkdir()
     with pytest.raises(FileError, match=r"cannot read .*\nfix: "):
@@ -146,12 +146,12 @@ def test_a_folder_is_no_array(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_real_number(array: Any) -> None:
+def test_values_that_are_not_real_numbers(array: Any) -> None:
     with pytest.raises(DtypeError, match="real numbers"):
         as_tensor(array)
 
 
 @pytest.mark.parametrize("value", [np.array([1.0, np.nan]), torch.tensor([float("inf")]), [1.0, float("nan")]])
-def test_what_is_not_finite(value: Any) -> None:
+def test_non_finite_values(value: Any) -> None:
     with pytest.raises(ConfigError, match="the values contain NaN or infinity\nfix: "):
         as_tensor(value)
