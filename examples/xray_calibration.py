@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))  # for the cases in tests/diagnostics
 
 from tests.diagnostics import faults, healthy  # noqa: E402, F401
-from tests.diagnostics.cases import REGISTER, Fault, Healthy, look, misses  # noqa: E402
+from tests.diagnostics.cases import REGISTER, Fault, Healthy, mismatches, take_xray  # noqa: E402
 from tests.diagnostics.margins import MEASURES, Measure  # noqa: E402
 
 from normscope.diagnostics.findings import find  # noqa: E402
@@ -85,8 +85,8 @@ def main() -> None:
 
 
 def _fault_row(case: Fault, beyond: dict[int, list[float]]) -> str:
-    found = find(look(case.make))
-    wrong = misses(case, found)
+    found = find(take_xray(case.make))
+    wrong = mismatches(case, found)
     own = [finding for finding in found if finding.name == case.finding and finding.module == case.module]
     for i, measure in enumerate(MEASURES):
         value = measure.worst_of(own)
@@ -101,7 +101,7 @@ def _fault_row(case: Fault, beyond: dict[int, list[float]]) -> str:
 def _healthy_row(case: Healthy, within: dict[int, list[float]]) -> str:
     nearest, notes, clean = (0.0, "", ""), 0, True
     for seed in case.seeds:
-        record = look(case.make, seed)
+        record = take_xray(case.make, seed)
         found = find(record)
         notes += sum(finding.severity == "note" for finding in found)
         clean = clean and all(finding.severity == "note" for finding in found)
@@ -129,7 +129,7 @@ def _margin_row(measure: Measure, within: list[float], beyond: list[float]) -> s
 
 def _limit(measure: Measure, value: float) -> str:
     """The threshold on the value's side."""
-    return f"{1 / measure.limit if measure.both_ways and value < 1 else measure.limit:.3g}"
+    return f"{1 / measure.limit if measure.two_sided and value < 1 else measure.limit:.3g}"
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Cases for the findings: models with one planted fault each, and models that are well. Each is made from a seed."""
+"""Test cases for the findings: models with one planted fault each, and healthy models, each built from a seed."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -12,9 +12,9 @@ from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 
 Run = Callable[[], None]
-Scene = tuple[nn.Module, Run]
-"""A model, and what is done with it while the x-ray looks."""
-Make = Callable[[int], Scene]
+Setup = tuple[nn.Module, Run]
+"""A model, and a function that runs it while the x-ray records."""
+Factory = Callable[[int], Setup]
 
 
 @dataclass(frozen=True)
@@ -22,31 +22,30 @@ class Fault:
     """A model with one fault.
 
     Args:
-        name: what was done to the model.
-        finding, module: the finding that has to be made, and where.
-        make: the case from a seed.
-        follows: names of findings, of warnings and errors, that follow from this very fault by the mechanism that the
-            case's docstring tells. Any other warning or error, and one of these that comes before the fault's own
-            finding although it is no more severe, fails the case.
-        needs: a package that has to be there.
-        note: whether the finding is a note, and not a warning or an error.
+        name: name of the case.
+        finding, module: the expected finding and its module.
+        make: builds the model from a seed.
+        consequences: names of other warnings and errors that the fault causes; the case's docstring says how. Any
+            other warning or error fails the case.
+        needs: package that the case requires.
+        note: whether the finding is a note rather than a warning or an error.
     """
 
     name: str
     finding: str
     module: str
-    make: Make
-    follows: tuple[str, ...] = ()
+    make: Factory
+    consequences: tuple[str, ...] = ()
     needs: str | None = None
     note: bool = False
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """A model without a fault: no warning and no error may be found, for any of its seeds."""
+    """A model without a fault: no seed may produce a warning or an error."""
 
     name: str
-    make: Make
+    make: Factory
     seeds: tuple[int, ...] = (0, 1)
     needs: str | None = None
 
@@ -61,30 +60,30 @@ REGISTER = Register()
 
 
 def fault(
-    finding: str, module: str, follows: Iterable[str] = (), needs: str | None = None, note: bool = False
-) -> Callable[[Callable[[], Scene]], Callable[[], Scene]]:
-    """Register a function that makes a faulty model; its name is the case's."""
+    finding: str, module: str, consequences: Iterable[str] = (), needs: str | None = None, note: bool = False
+) -> Callable[[Callable[[], Setup]], Callable[[], Setup]]:
+    """Register a function that builds a faulty model; the case is named after the function."""
 
-    def add(function: Callable[[], Scene]) -> Callable[[], Scene]:
+    def add(function: Callable[[], Setup]) -> Callable[[], Setup]:
         name = function.__name__.replace("_", "-")
-        REGISTER.faults.append(Fault(name, finding, module, lambda _: function(), tuple(follows), needs, note))
+        REGISTER.faults.append(Fault(name, finding, module, lambda _: function(), tuple(consequences), needs, note))
         return function
 
     return add
 
 
-def well(seeds: tuple[int, ...] = (0, 1), needs: str | None = None) -> Callable[[Make], Make]:
-    """Register a function that makes a healthy model from a seed."""
+def healthy(seeds: tuple[int, ...] = (0, 1), needs: str | None = None) -> Callable[[Factory], Factory]:
+    """Register a function that builds a healthy model from a seed."""
 
-    def add(function: Make) -> Make:
+    def add(function: Factory) -> Factory:
         REGISTER.healthy.append(Healthy(function.__name__.replace("_", "-"), function, seeds, needs))
         return function
 
     return add
 
 
-def look(make: Make, seed: int = 0) -> XrayRecord:
-    """Make the case and take its x-ray. Torch itself refuses some faults; what was seen until then is enough."""
+def take_xray(make: Factory, seed: int = 0) -> XrayRecord:
+    """Build the case and x-ray it. torch raises ValueError for some faults; the record up to there is enough."""
     torch.manual_seed(seed)
     model, run = make(seed)
     with Xray(model) as x, contextlib.suppress(ValueError):
@@ -92,8 +91,8 @@ def look(make: Make, seed: int = 0) -> XrayRecord:
     return x.record
 
 
-def largest(record: XrayRecord) -> float:
-    """The largest finite number among all outputs and gradients."""
+def largest_magnitude(record: XrayRecord) -> float:
+    """Largest finite magnitude among all outputs and gradients."""
     signals = (signal for module in record.modules for signal in (module.output, module.gradient))
     return max((signal.abs_max for signal in signals if signal is not None), default=0.0)
 
@@ -101,44 +100,48 @@ def largest(record: XrayRecord) -> float:
 Objective = Callable[[], Tensor]
 
 
-def steps(objectives: Iterable[Objective], optimiser: torch.optim.Optimizer, *, clip: nn.Module | None = None) -> None:
-    """A step for each objective."""
+def run_steps(
+    objectives: Iterable[Objective], optimizer: torch.optim.Optimizer, *, clip: nn.Module | None = None
+) -> None:
+    """One optimizer step per objective."""
     for objective in objectives:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective().backward()
         if clip is not None:
             nn.utils.clip_grad_norm_(clip.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
 
 
-def adam(model: nn.Module, lr: float = 1e-3) -> torch.optim.Optimizer:
+def adamw(model: nn.Module, lr: float = 1e-3) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=lr)
 
 
-def running(model: nn.Module, batch: Callable[[int], Objective], *, trained: int = 0, lr: float = 1e-3) -> Scene:
-    """Train for some steps, unseen; then the x-ray looks at two more."""
-    optimiser = adam(model, lr)
-    steps((batch(i) for i in range(trained)), optimiser)
-    return model, lambda: steps((batch(trained + i) for i in range(2)), optimiser)
+def two_training_steps(
+    model: nn.Module, batch: Callable[[int], Objective], *, after: int = 0, lr: float = 1e-3
+) -> Setup:
+    """Train for `after` steps without the x-ray; the x-ray then records two more."""
+    optimizer = adamw(model, lr)
+    run_steps((batch(i) for i in range(after)), optimizer)
+    return model, lambda: run_steps((batch(after + i) for i in range(2)), optimizer)
 
 
-def misses(case: Fault, found: list[Finding]) -> list[str]:
-    """What is wrong with the findings of a faulty model; nothing if they are as they should be.
+def mismatches(case: Fault, found: list[Finding]) -> list[str]:
+    """What is wrong with the findings of a faulty model; empty if nothing is.
 
-    1. The fault's finding is there, in its module, and as severe as the case says.
-    2. No other warning or error is there, but of the names that the case says follow from its fault.
-    3. Of its severity it is the first, but for those that follow from it.
+    1. The expected finding is reported for its module, with the expected severity.
+    2. There are no other warnings or errors except the case's consequences.
+    3. It comes first among findings of its severity, except for its consequences.
     """
     own = [i for i, f in enumerate(found) if f.name == case.finding and f.module == case.module]
     if not own:
-        return [f"{case.finding} in {case.module!r} was not found; but {[(f.name, f.module) for f in found]}"]
+        return [f"{case.finding} in {case.module!r} was not found, only {[(f.name, f.module) for f in found]}"]
     wrong = []
     if (found[own[0]].severity == "note") != case.note:
         wrong.append(f"{case.finding} is {found[own[0]].severity}")
     for i, finding in enumerate(found):
         named = f"{finding.severity} {finding.name} in {finding.module!r}: {finding.title}"
-        if i != own[0] and finding.severity != "note" and finding.name not in case.follows:
-            wrong.append(f"besides the fault: {named}")
-        elif i < own[0] and finding.severity == found[own[0]].severity and finding.name not in case.follows:
-            wrong.append(f"before the fault: {named}")
+        if i != own[0] and finding.severity != "note" and finding.name not in case.consequences:
+            wrong.append(f"unexpected: {named}")
+        elif i < own[0] and finding.severity == found[own[0]].severity and finding.name not in case.consequences:
+            wrong.append(f"listed before the expected finding: {named}")
     return wrong

@@ -1,4 +1,4 @@
-"""An error of the x-ray's own is only told to its user; here it fails the test, unless it asks for `forgiving`."""
+"""Internal x-ray errors are only reported to users; here they fail the test unless it requests `forgiving`."""
 
 import pytest
 
@@ -18,4 +18,4 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def forgiving() -> None:
-    """Let errors of the x-ray's own be told as they are told to users."""
+    """Report internal x-ray errors as users see them instead of raising."""

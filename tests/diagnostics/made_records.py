@@ -1,4 +1,4 @@
-"""Records that are written by hand, so that no rounding moves them; and strange ones, for what must not break."""
+"""Handwritten records with exact values, and hypothesis strategies for arbitrary records."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def norm(variance: float) -> NormStats:
 
 
 def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spare: bool = True) -> XrayRecord:
-    """A little pre-norm transformer whose stream grows by a factor each block."""
+    """A small pre-norm transformer whose residual stream grows by `gain` per block."""
     shape = (2, 4, 8)
     modules = [
         ModuleRecord("", "Tiny", order=0, calls=1, output_shapes=((2, 4, 32),), flops=64_000, output=signal(0.5)),
@@ -179,7 +179,7 @@ def transformer(depth: int = 3, *, label: str = "step 7", gain: float = 2.0, spa
 
 
 def findings() -> list[Finding]:
-    """Three of two kinds; the more severe one comes last."""
+    """Three findings of two kinds; the most severe one is last."""
     why = "A unit that is always zero passes nothing on, and gets no gradient."
     dead = [
         Finding("dead-units", "warning", f"blocks.{i}.relu()", f"{i + 1} of 8 are zero", {"dead": i + 1}, why, "wait")
@@ -191,7 +191,7 @@ def findings() -> list[Finding]:
 
 
 def plain(*sizes: float, non_finite: bool = False) -> XrayRecord:
-    """Layers one after the other; the gradient of each is as large as its output."""
+    """Sequential layers with these rms values, for both output and gradient."""
     modules = [ModuleRecord("", "Sequential", order=0, calls=1)]
     for i, size in enumerate(sizes):
         known = signal(size, non_finite=0.5 if non_finite else 0.0)
@@ -202,14 +202,14 @@ def plain(*sizes: float, non_finite: bool = False) -> XrayRecord:
 
 
 class Root(nn.Module):
-    """Makes numbers that are not finite of all below zero."""
+    """Produces NaN for negative inputs."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sqrt()
 
 
 def seen(name: str) -> XrayRecord:
-    """The record of a small model that ran: forward and backward, and a step if it can."""
+    """The record of a small model: forward, backward and one optimizer step."""
     models: dict[str, tuple[nn.Module, torch.Tensor]] = {
         "convnet": (
             nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3)),
@@ -223,17 +223,17 @@ def seen(name: str) -> XrayRecord:
         "broken": (nn.Sequential(nn.Linear(4, 8), Root(), nn.Linear(8, 2)), torch.randn(3, 4)),
     }
     model, x = models[name]
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Xray(model) as x_ray:
         output = model["used"](x) if isinstance(model, nn.ModuleDict) else model(x)
         output.square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     return x_ray.record
 
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120)
 figures = st.floats(allow_nan=True, allow_infinity=True)
-sizes = figures.map(abs)  # a root mean square is never below zero
+sizes = figures.map(abs)  # an rms is never negative
 shares = st.floats(0, 1)
 two = st.tuples(figures, figures)
 shapes = st.lists(st.lists(st.integers(0, 10**6), max_size=5).map(tuple), max_size=3).map(tuple)
@@ -248,7 +248,7 @@ weights = st.builds(lambda rms, update: (weight(3, 4, rms=rms, update_ratio=upda
 
 @st.composite
 def strange_records(draw: st.DrawFn) -> XrayRecord:
-    """Modules of any names, in any order, with any figures."""
+    """Modules with arbitrary names, order and statistics."""
     modules = tuple(
         ModuleRecord(
             name,

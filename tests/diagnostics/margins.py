@@ -1,6 +1,6 @@
-"""How far healthy models stay from each threshold, and how far beyond it the faults are.
+"""How far healthy models are from each threshold, and how far the faults exceed it.
 
-A figure is asked for by loosening the threshold until every model has the finding, and reading what it says.
+To read a value, loosen the threshold until every model has the finding, and take the value from its evidence.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from normscope.diagnostics.record import XrayRecord
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that decides on a finding.
+    """A measured value that a finding compares with a threshold.
 
     Args:
-        finding: its name.
-        figure: the figure's name.
-        home: the module that has the threshold.
-        check: the check that makes the finding.
-        threshold: the threshold's name.
+        finding: name of the finding.
+        figure: name of the value in the finding's evidence.
+        home: module that defines the threshold.
+        check: check that produces the finding.
+        threshold: name of the threshold's constant.
         loose: constants, and values at which every model has the finding.
-        below: whether small figures are at fault, and not large ones.
-        both_ways: whether a figure and one over it are alike at fault.
+        below: whether values below the threshold are faults, rather than those above it.
+        two_sided: whether x and 1/x are equally faulty.
     """
 
     finding: str
@@ -37,22 +37,22 @@ class Measure:
     threshold: str
     loose: dict[str, float] = field(default_factory=dict)
     below: bool = False
-    both_ways: bool = False
+    two_sided: bool = False
 
     @property
     def limit(self) -> float:
         return float(getattr(self.home, self.threshold))
 
     def nearness(self, value: float) -> float:
-        """Over 1 is at fault; 0.5 is half way there, as a ratio."""
-        if self.both_ways:
+        """Ratio of the value to the threshold; above 1 is a fault."""
+        if self.two_sided:
             value = max(value, 1 / value) if value > 0 else math.inf
         if self.below:
             return self.limit / value if value > 0 else math.inf
         return value / self.limit
 
     def worst(self, record: XrayRecord) -> float | None:
-        """The figure that is nearest to the threshold in this record; None if it has none."""
+        """The value closest to the threshold in this record, or None."""
         with _loosened(self.home, self.loose):
             found = list(self.check(RecordView(record)))
         return self.worst_of([f for f in found if f.severity != "note" or self.finding == "outlier-features"])
@@ -78,7 +78,7 @@ _ANY = {"MAX_FACTOR": 1.0, "MIN_STEADY_FACTOR": 1.0}
 
 MEASURES = [
     *(
-        Measure(f"{way}-{what}", "total factor", depth, depth.check_depth, "MAX_FACTOR", _ANY, both_ways=True)
+        Measure(f"{way}-{what}", "total factor", depth, depth.check_depth, "MAX_FACTOR", _ANY, two_sided=True)
         for what in ("activations", "gradients")
         for way in ("vanishing", "exploding")
     ),
@@ -224,7 +224,7 @@ MEASURES = [
         weights.check_initial_weights,
         "OUTLIER_RATIO",
         {"OUTLIER_RATIO": 1.0},
-        both_ways=True,
+        two_sided=True,
     ),
     Measure("outlier-features", "int8 error", units, units.check_outlier_features, "MAX_ERROR", {"MAX_ERROR": 0.0}),
     Measure(

@@ -1,4 +1,4 @@
-"""Small networks of many kinds, written the way people write them."""
+"""Small networks of many kinds, written the way users write them."""
 
 import itertools
 import math
@@ -22,8 +22,8 @@ def mlp(
     return nn.Sequential(*layers)
 
 
-def he(model: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
-    """Start every matrix with a gain, and every bias at zero."""
+def scaled_init(model: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
+    """Initialize every weight matrix with std = gain / sqrt(fan_in), and every bias with zeros."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             fan_in = module.weight[0].numel()
@@ -85,7 +85,7 @@ class Attention(nn.Module):
         return out
 
 
-class Feed(nn.Module):
+class FeedForward(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -98,7 +98,7 @@ class Feed(nn.Module):
 class Block(nn.Module):
     def __init__(self, width: int, heads: int, norm: Callable[[int], nn.Module], post: bool, causal: bool) -> None:
         super().__init__()
-        self.attention, self.feed = Attention(width, heads, causal), Feed(width)
+        self.attention, self.feed = Attention(width, heads, causal), FeedForward(width)
         self.norm1, self.norm2, self.post = norm(width), norm(width), post
 
     def forward(self, x: Tensor) -> Tensor:
@@ -110,11 +110,11 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A GPT as people write it by hand."""
+    """A hand-written GPT."""
 
     def __init__(
         self,
-        vocabulary: int = 16,
+        vocab_size: int = 16,
         width: int = 32,
         depth: int = 4,
         heads: int = 4,
@@ -124,27 +124,29 @@ class Decoder(nn.Module):
         causal: bool = True,
     ) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.tokens, self.positions = nn.Embedding(vocab_size, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, norm, post, causal) for _ in range(depth))
         self.norm = nn.Identity() if post else norm(width)
-        self.head = nn.Linear(width, vocabulary)
+        self.head = nn.Linear(width, vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
         y: Tensor = self.head(self.norm(x))
         return y
 
 
-class Recurrent(nn.Module):
-    """A plain recurrent cell, called once for each token."""
+class RNN(nn.Module):
+    """A plain recurrent cell, called once per token."""
 
-    def __init__(self, vocabulary: int = 16, width: int = 32, squash: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+    def __init__(
+        self, vocab_size: int = 16, width: int = 32, activation: Callable[[Tensor], Tensor] = torch.tanh
+    ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.cell = Cell(width, squash)
-        self.head = nn.Linear(width, vocabulary)
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.cell = RNNCell(width, activation)
+        self.head = nn.Linear(width, vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
@@ -157,30 +159,34 @@ class Recurrent(nn.Module):
         return y
 
 
-class Cell(nn.Module):
-    def __init__(self, width: int, squash: Callable[[Tensor], Tensor]) -> None:
+class RNNCell(nn.Module):
+    def __init__(self, width: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.reads, self.keeps, self.squash = nn.Linear(width, width), nn.Linear(width, width, bias=False), squash
-        nn.init.orthogonal_(self.keeps.weight)
+        self.input_proj, self.state_proj, self.activation = (
+            nn.Linear(width, width),
+            nn.Linear(width, width, bias=False),
+            activation,
+        )
+        nn.init.orthogonal_(self.state_proj.weight)
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
-        return self.squash(self.reads(x) + self.keeps(state))
+        return self.activation(self.input_proj(x) + self.state_proj(state))
 
 
-class LongShort(nn.Module):
-    def __init__(self, vocabulary: int = 16, width: int = 32, layers: int = 1) -> None:
+class LSTMModel(nn.Module):
+    def __init__(self, vocab_size: int = 16, width: int = 32, layers: int = 1) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
+        self.tokens = nn.Embedding(vocab_size, width)
         self.lstm = nn.LSTM(width, width, num_layers=layers, batch_first=True)
-        self.head = nn.Linear(width, vocabulary)
+        self.head = nn.Linear(width, vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
         y: Tensor = self.head(self.lstm(self.tokens(tokens))[0])
         return y
 
 
-class StateSpace(nn.Module):
-    """A block in the manner of Mamba: a gate, a short causal convolution, and a state that decays by itself."""
+class StateSpaceBlock(nn.Module):
+    """A block similar to Mamba: a gate, a short causal convolution, and a decaying state."""
 
     def __init__(self, width: int, states: int = 4) -> None:
         super().__init__()
@@ -211,11 +217,11 @@ class StateSpace(nn.Module):
 
 
 class StateSpaceModel(nn.Module):
-    def __init__(self, vocabulary: int = 16, width: int = 24, depth: int = 3) -> None:
+    def __init__(self, vocab_size: int = 16, width: int = 24, depth: int = 3) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(StateSpace(width) for _ in range(depth))
-        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary)
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.blocks = nn.ModuleList(StateSpaceBlock(width) for _ in range(depth))
+        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
@@ -242,16 +248,16 @@ class UNet(nn.Module):
 
 
 class Encoder(nn.Module):
-    """torch's own encoder, whose layers are copies of one; `fresh` draws them anew, as torch's manual says to."""
+    """nn.TransformerEncoder, whose layers start as copies; `reinitialize` draws their weights independently."""
 
     def __init__(
-        self, width: int = 32, depth: int = 3, classes: int = 4, fresh: bool = True, first: bool = True
+        self, width: int = 32, depth: int = 3, classes: int = 4, reinitialize: bool = True, norm_first: bool = True
     ) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=first)
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=norm_first)
         self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
         self.tokens, self.head = nn.Embedding(16, width), nn.Linear(width, classes)
-        if fresh:
+        if reinitialize:
             for parameter in self.encoder.parameters():
                 if parameter.dim() > 1:
                     nn.init.xavier_uniform_(parameter)

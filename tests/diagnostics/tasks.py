@@ -1,4 +1,4 @@
-"""Simple tasks that small models learn: points in clusters, bars in images, texts that count."""
+"""Simple tasks for small models: clusters of points, bars in images, counting sequences."""
 
 from collections.abc import Callable
 
@@ -9,34 +9,34 @@ from torch import Tensor, nn
 from tests.diagnostics.cases import Objective
 
 Batches = Callable[[int], Objective]
-"""The objective of the batch of this number."""
+"""Batch number -> objective."""
 
-CLASSES, TOKENS, LENGTH = 4, 16, 16
+CLASSES, VOCAB_SIZE, CONTEXT = 4, 16, 16
 
 
 def points(seed: int, count: int = 64, width: int = 16) -> tuple[Tensor, Tensor]:
-    """Clusters round four centres."""
-    centres = torch.randn(CLASSES, width, generator=torch.Generator().manual_seed(1))
+    """Clusters around four centers."""
+    centers = torch.randn(CLASSES, width, generator=torch.Generator().manual_seed(1))
     random = torch.Generator().manual_seed(1000 + seed)
     labels = torch.randint(CLASSES, (count,), generator=random)
-    return centres[labels] + 0.5 * torch.randn(count, width, generator=random), labels
+    return centers[labels] + 0.5 * torch.randn(count, width, generator=random), labels
 
 
 def images(seed: int, count: int = 16, size: int = 8) -> tuple[Tensor, Tensor]:
     """Bars at one of four heights, with noise."""
     random = torch.Generator().manual_seed(2000 + seed)
     labels = torch.randint(CLASSES, (count,), generator=random)
-    pictures = 0.3 * torch.randn(count, 1, size, size, generator=random)
-    pictures[torch.arange(count), 0, labels * (size // CLASSES)] += 2.0
-    return pictures, labels
+    x = 0.3 * torch.randn(count, 1, size, size, generator=random)
+    x[torch.arange(count), 0, labels * (size // CLASSES)] += 2.0
+    return x, labels
 
 
-def texts(seed: int, count: int = 16, vocabulary: int = TOKENS, length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Texts that count up in steps of one, two or three; and each text's next tokens."""
+def texts(seed: int, count: int = 16, vocab_size: int = VOCAB_SIZE, length: int = CONTEXT) -> tuple[Tensor, Tensor]:
+    """Sequences that count up by one, two or three, and their next tokens."""
     random = torch.Generator().manual_seed(3000 + seed)
-    start = torch.randint(vocabulary, (count, 1), generator=random)
+    start = torch.randint(vocab_size, (count, 1), generator=random)
     step = torch.randint(1, 4, (count, 1), generator=random)
-    text = (start + step * torch.arange(length + 1)) % vocabulary
+    text = (start + step * torch.arange(length + 1)) % vocab_size
     return text[:, :-1], text[:, 1:]
 
 
@@ -48,8 +48,8 @@ def classify(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]] = po
     return batch
 
 
-def predict(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]] = texts) -> Batches:
-    """The next token at every place, of a model that gives logits, or transformers' dataclass of them."""
+def predict_next(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]] = texts) -> Batches:
+    """Predict the next token at every position; the model returns logits or a Hugging Face output with logits."""
 
     def batch(number: int) -> Objective:
         inputs, targets = data(number)
@@ -64,12 +64,12 @@ def predict(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]] = tex
     return batch
 
 
-def count_up(model: nn.Module) -> Batches:
-    """Which step a text counts in: one class for each text."""
+def classify_stride(model: nn.Module) -> Batches:
+    """Classify each sequence by the stride it counts with."""
 
     def batch(number: int) -> Objective:
         inputs, targets = texts(number)
-        labels = (targets[:, 0] - inputs[:, 0]) % TOKENS
+        labels = (targets[:, 0] - inputs[:, 0]) % VOCAB_SIZE
 
         def objective() -> Tensor:
             out = model(inputs)
@@ -80,8 +80,8 @@ def count_up(model: nn.Module) -> Batches:
     return batch
 
 
-def restore(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]]) -> Batches:
-    """Give back the input."""
+def reconstruct(model: nn.Module, data: Callable[[int], tuple[Tensor, Tensor]]) -> Batches:
+    """Reconstruct the input."""
 
     def batch(number: int) -> Objective:
         inputs, _ = data(number)

@@ -1,4 +1,4 @@
-"""Every planted fault is found in its place, and healthy models have none. docs/xray-calibration.md has the figures."""
+"""Every planted fault is found, and healthy models are clean. docs/xray-calibration.md has the measured values."""
 
 import importlib.util
 import pkgutil
@@ -9,10 +9,10 @@ import pytest
 
 from normscope.diagnostics.findings import find
 from tests.diagnostics import faults, healthy  # noqa: F401
-from tests.diagnostics.cases import REGISTER, Fault, Healthy, largest, look, misses
+from tests.diagnostics.cases import REGISTER, Fault, Healthy, largest_magnitude, mismatches, take_xray
 
 FAR_FROM_OVERFLOW = 1e12
-"""Beyond it, whether a number overflows would depend on the order of sums, and so on the processor."""
+"""Above this, overflow would depend on summation order, and so on the CPU."""
 
 TABLE = Path(__file__).parents[2] / "docs" / "xray-calibration.md"
 
@@ -22,13 +22,13 @@ def _skip_without(package: str | None) -> None:
         pytest.skip(f"{package} is not installed")
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch and transformers, about half precision and the like
+@pytest.mark.filterwarnings("ignore")  # torch and transformers warn about half precision
 @pytest.mark.parametrize("case", REGISTER.faults, ids=lambda case: case.name)
 def test_fault_is_found(case: Fault) -> None:
     _skip_without(case.needs)
-    record = look(case.make)
-    assert misses(case, find(record)) == []
-    assert largest(record) < FAR_FROM_OVERFLOW
+    record = take_xray(case.make)
+    assert mismatches(case, find(record)) == []
+    assert largest_magnitude(record) < FAR_FROM_OVERFLOW
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -40,22 +40,22 @@ def test_fault_is_found(case: Fault) -> None:
         for i, seed in enumerate(case.seeds)
     ],
 )
-def test_healthy_model_has_no_fault(case: Healthy, seed: int) -> None:
+def test_healthy_model_is_clean(case: Healthy, seed: int) -> None:
     _skip_without(case.needs)
-    record = look(case.make, seed)
+    record = take_xray(case.make, seed)
     found = [f"{f.severity} {f.name} in {f.module}: {f.title}" for f in find(record)]
     assert [text for text in found if not text.startswith("note")] == []
-    assert largest(record) < FAR_FROM_OVERFLOW
+    assert largest_magnitude(record) < FAR_FROM_OVERFLOW
 
 
-def test_every_kind_of_finding_has_two_faults() -> None:
+def test_every_finding_has_two_fault_cases() -> None:
     planted = [case.finding for case in REGISTER.faults]
     assert {name for name in planted if planted.count(name) < 2} == set()
     assert _names_in_source() == set(planted)
 
 
 def _names_in_source() -> set[str]:
-    """The kinds of findings that the source can make."""
+    """Names of all finding kinds in the source."""
     import normscope.diagnostics.findings as package
     from normscope.diagnostics.findings.finding import FindingKind
 
@@ -63,14 +63,14 @@ def _names_in_source() -> set[str]:
     return {kind.name for module in modules for kind in vars(module).values() if isinstance(kind, FindingKind)}
 
 
-def test_there_are_enough_cases() -> None:
+def test_case_names_are_unique_and_numerous() -> None:
     assert len(REGISTER.faults) >= 40
     assert len(REGISTER.healthy) >= 40
     assert len({case.name for case in REGISTER.faults}) == len(REGISTER.faults)
     assert len({case.name for case in REGISTER.healthy}) == len(REGISTER.healthy)
 
 
-def test_table_lists_every_case() -> None:
+def test_calibration_page_lists_every_case() -> None:
     table = TABLE.read_text(encoding="utf-8")
     names = [case.name for case in REGISTER.faults] + [case.name for case in REGISTER.healthy]
     missing = [name for name in names if f"| {name} |" not in table]

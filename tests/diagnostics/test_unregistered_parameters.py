@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import UnregisteredParameter
 from normscope.diagnostics.record_json import load_record, save_record
-from tests.diagnostics.faults.owners import InAList
+from tests.diagnostics.faults.training_mistakes import LayerList
 from tests.diagnostics.networks import mlp
 from tests.diagnostics.tasks import points
 
@@ -22,7 +22,7 @@ def _names(x: Xray) -> list[str]:
 
 
 def test_weights_in_a_list_are_counted_once_and_saved(tmp_path: Path) -> None:
-    model = InAList()
+    model = LayerList()
     with Xray(model) as x:
         for i in range(3):
             model(points(i)[0]).square().mean().backward()

@@ -1,16 +1,16 @@
-"""Models with one planted fault each. Importing this registers them in `cases.REGISTER`."""
+"""Models with one planted fault each. Importing this package registers them in `cases.REGISTER`."""
 
 from tests.diagnostics.faults import (  # noqa: F401
     attention,
     depth,
     gradients,
+    initial_weights,
     losses,
     non_finite,
+    norm_scope,
     norms,
-    owners,
-    scopes,
-    steps,
-    streams,
+    optimizer_steps,
+    residual_stream,
+    training_mistakes,
     units,
-    weights,
 )

@@ -1,4 +1,4 @@
-"""Weights that get no gradient, and parts that never run."""
+"""Weights without a gradient, and modules that never run."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Scene, fault, running
+from tests.diagnostics.cases import Setup, fault, two_training_steps
 from tests.diagnostics.networks import Block, Decoder, ResNet, mlp
-from tests.diagnostics.tasks import classify, images, points, predict
+from tests.diagnostics.tasks import classify, images, points, predict_next
 
 
 class Detached(Block):
@@ -19,15 +19,15 @@ class Detached(Block):
 
 
 @fault("no-gradient", "blocks.1.attention", ["no-gradient"])
-def branch_that_is_detached() -> Scene:
-    """The norm before it is cut off with it."""
+def detached_branch() -> Setup:
+    """The norm before the branch gets no gradient either."""
     model: Any = Decoder(depth=3)
     model.blocks[1] = Detached(32, 4, nn.LayerNorm, False, True)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
-class Halved(nn.Module):
-    """Somebody computed the features without gradients to save memory, and left them trainable."""
+class NoGradFeatures(nn.Module):
+    """Features are computed under no_grad to save memory, but are left trainable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,31 +41,31 @@ class Halved(nn.Module):
 
 
 @fault("no-gradient", "features")
-def features_computed_without_gradients() -> Scene:
-    model: Any = Halved()
-    return running(model, classify(model))
+def features_under_no_grad() -> Setup:
+    model: Any = NoGradFeatures()
+    return two_training_steps(model, classify(model))
 
 
-class Muted(nn.Module):
+class ZeroedBranch(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.left, self.right, self.head = nn.Linear(16, 32), nn.Linear(16, 32), nn.Linear(32, 4)
-        self.share = 0.0
+        self.scale = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(F.relu(self.left(x)) + self.share * torch.tanh(self.right(x)))
+        y: Tensor = self.head(F.relu(self.left(x)) + self.scale * torch.tanh(self.right(x)))
         return y
 
 
 @fault("zero-gradient", "right")
-def branch_multiplied_by_zero() -> Scene:
-    model: Any = Muted()
-    return running(model, classify(model))
+def branch_multiplied_by_zero() -> Setup:
+    model: Any = ZeroedBranch()
+    return two_training_steps(model, classify(model))
 
 
 @fault("zero-gradient", "blocks.2.feed.up", ["zero-gradient"])
-def mask_that_hides_a_whole_branch() -> Scene:
-    """What reads zeros gets no gradient either."""
+def branch_masked_to_zero() -> Setup:
+    """The layer that reads the zeros gets no gradient either."""
     model: Any = Decoder(depth=4)
 
     class Masked(nn.Module):
@@ -78,18 +78,18 @@ def mask_that_hides_a_whole_branch() -> Scene:
             return y
 
     model.blocks[2].feed = Masked(model.blocks[2].feed)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("never-ran", "spare", note=True)
-def block_that_is_never_called() -> Scene:
+def unused_block() -> Setup:
     model: Any = Decoder(depth=2)
     model.spare = Block(32, 4, nn.LayerNorm, False, True)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("never-ran", "blocks.2.norm2", note=True)
-def norm_that_was_forgotten_in_forward() -> Scene:
+def norm_skipped_in_forward() -> Setup:
     model: Any = ResNet(depth=3)
 
     def forward(x: Tensor) -> Tensor:
@@ -97,12 +97,12 @@ def norm_that_was_forgotten_in_forward() -> Scene:
         return F.relu(x + block.conv2(F.relu(block.norm1(block.conv1(x)))))
 
     model.blocks[2].forward = forward
-    return running(model, classify(model, images))
+    return two_training_steps(model, classify(model, images))
 
 
 @fault("zero-gradient", "")
-def gradients_too_small_for_half_precision() -> Scene:
-    """Of a loss that nobody scaled; none of them is left."""
+def float16_gradient_underflow() -> Setup:
+    """The loss isn't scaled, so all gradients underflow."""
     model: Any = mlp(16, 64, 64, 4).half()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""eps, running statistics, biases before norms, outliers."""
+"""Norms: eps, running statistics, bias before a norm, outlier features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from tests.diagnostics.cases import Scene, fault, running
-from tests.diagnostics.healthy.foreign import llama
+from tests.diagnostics.cases import Setup, fault, two_training_steps
+from tests.diagnostics.healthy.huggingface import llama
 from tests.diagnostics.networks import Decoder, convnet, mlp
-from tests.diagnostics.tasks import classify, images, points, predict, texts
+from tests.diagnostics.tasks import classify, images, points, predict_next, texts
 
 
-class OwnNorm(nn.Module):
-    """RMSNorm as people write it, in the type of its input."""
+class CustomRMSNorm(nn.Module):
+    """A hand-written RMSNorm that computes in the dtype of its input."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class OwnNorm(nn.Module):
 
 
 @fault("eps-too-small", "norm")
-def eps_of_zero() -> Scene:
+def eps_zero() -> Setup:
     model: Any = Decoder(depth=2)
-    model.norm = OwnNorm(32, 0.0)
-    return running(model, predict(model))
+    model.norm = CustomRMSNorm(32, 0.0)
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("eps-too-small", "blocks.0.norm1")
-def eps_that_rounds_away_in_half_precision() -> Scene:
+def eps_underflows_in_float16() -> Setup:
     model: Any = Decoder(depth=2).half()
-    model.blocks[0].norm1 = OwnNorm(32, 1e-8).half()
+    model.blocks[0].norm1 = CustomRMSNorm(32, 1e-8).half()
 
     def run() -> None:
         with torch.no_grad():
@@ -44,26 +44,26 @@ def eps_that_rounds_away_in_half_precision() -> Scene:
 
 
 @fault("eps-too-large", "blocks.0.norm1")
-def eps_far_above_small_embeddings() -> Scene:
+def eps_above_embedding_variance() -> Setup:
     model: Any = Decoder(depth=2)
     nn.init.normal_(model.tokens.weight, std=0.005)
-    nn.init.normal_(model.places.weight, std=0.005)
+    nn.init.normal_(model.positions.weight, std=0.005)
     model.blocks[0].norm1 = nn.LayerNorm(32, eps=1e-2)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("eps-too-large", "model.layers.0.input_layernorm", ["eps-too-large"], needs="transformers")
-def llama_with_an_eps_of_one() -> Scene:
-    """Of all its norms; the stream is small before each."""
+def llama_eps_of_one() -> Setup:
+    """In all norms; the residual stream is small at each of them."""
     model: Any = llama(rms_norm_eps=1.0)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("stale-running-statistics", "1", ["stale-running-statistics"])
-def eval_on_data_that_was_not_scaled() -> Scene:
-    """The first norm sees ten times the size; what comes after it does so too."""
+def eval_on_unscaled_data() -> Setup:
+    """The first norm gets inputs ten times larger; later norms are affected too."""
     model: Any = convnet()
-    running(model, classify(model, images), trained=40)
+    two_training_steps(model, classify(model, images), after=40)
     model.eval()
 
     def run() -> None:
@@ -73,9 +73,9 @@ def eval_on_data_that_was_not_scaled() -> Scene:
     return model, run
 
 
-def _eval_after_training(change: Callable[[Tensor], Tensor]) -> Scene:
+def _eval_after_training(change: Callable[[Tensor], Tensor]) -> Setup:
     model: Any = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
-    running(model, classify(model), trained=40)
+    two_training_steps(model, classify(model), after=40)
     model.eval()
 
     def run() -> None:
@@ -86,49 +86,49 @@ def _eval_after_training(change: Callable[[Tensor], Tensor]) -> Scene:
 
 
 @fault("stale-running-statistics", "1")
-def eval_on_data_that_was_not_centred() -> Scene:
+def eval_on_shifted_data() -> Setup:
     return _eval_after_training(lambda x: x + 5.0)
 
 
 @fault("stale-running-statistics", "1")
-def eval_on_data_that_varies_more() -> Scene:
+def eval_on_data_with_larger_variance() -> Setup:
     return _eval_after_training(lambda x: x.mean(0) + 4 * (x - x.mean(0)))
 
 
 @fault("stale-running-statistics", "1")
-def momentum_that_never_learns() -> Scene:
+def batchnorm_momentum_too_small() -> Setup:
     model: Any = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32, momentum=1e-5), nn.ReLU(), nn.Linear(32, 4))
     nn.init.normal_(model[0].weight, std=1.0)
-    return running(model, classify(model), trained=60)
+    return two_training_steps(model, classify(model), after=60)
 
 
 @fault("bias-before-norm", "3", note=True)
-def convolution_with_a_bias_before_batch_norm() -> Scene:
+def conv_bias_before_batchnorm() -> Setup:
     model: Any = nn.Sequential(
         nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
         nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4),
     )  # fmt: skip
-    return running(model, classify(model, images))
+    return two_training_steps(model, classify(model, images))
 
 
 @fault("bias-before-norm", "0", note=True)
-def linear_with_a_bias_before_our_batch_norm() -> Scene:
+def linear_bias_before_normscope_batchnorm() -> Setup:
     model: Any = nn.Sequential(nn.Linear(16, 32), normscope.BatchNorm("[n] c", c=32), nn.ReLU(), nn.Linear(32, 4))
-    return running(model, classify(model))
+    return two_training_steps(model, classify(model))
 
 
 @fault("outlier-features", "blocks.1.feed.up", note=True)
-def gain_of_one_feature_a_thousand() -> Scene:
+def one_large_norm_weight() -> Setup:
     model: Any = Decoder(depth=3)
     with torch.no_grad():
         model.blocks[1].norm2.weight[7] = 300.0
         model.blocks[1].feed.up.weight[:, 7] /= 300.0
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("outlier-features", "0", note=True)
-def column_in_other_units() -> Scene:
-    """One column is in millimetres where the others are in metres."""
+def input_column_in_millimeters() -> Setup:
+    """One column is in millimeters, the others in meters."""
     model: Any = mlp(16, 64, 64, 4)
 
     def data(number: int) -> tuple[Tensor, Tensor]:
@@ -137,4 +137,4 @@ def column_in_other_units() -> Scene:
 
     with torch.no_grad():
         model[0].weight[:, 0] /= 1000.0
-    return running(model, classify(model, data))
+    return two_training_steps(model, classify(model, data))

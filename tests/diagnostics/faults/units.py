@@ -1,37 +1,37 @@
-"""Units that are dead or stuck."""
+"""Dead and saturated units."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Scene, fault, running
-from tests.diagnostics.healthy.wirings import gpt
-from tests.diagnostics.networks import convnet, he, mlp
-from tests.diagnostics.tasks import classify, images, points, predict
+from tests.diagnostics.cases import Setup, fault, two_training_steps
+from tests.diagnostics.healthy.gpts import gpt
+from tests.diagnostics.networks import convnet, mlp, scaled_init
+from tests.diagnostics.tasks import classify, images, points, predict_next
 
-MANY = 128
+BATCH = 128
 
 
 @fault("dead-units", "3", ["zero-gradient"])
-def layer_whose_bias_drowns_its_input() -> Scene:
-    """No gradient goes through it, so what is before it gets zeros."""
+def dead_relu_layer() -> Setup:
+    """No gradient passes, so layers before it get zeros."""
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[2].bias, -100.0)
-    return running(model, classify(model, lambda i: points(i, MANY)))
+    return two_training_steps(model, classify(model, lambda i: points(i, BATCH)))
 
 
 @fault("dead-units", "1", ["zero-gradient"])
-def dead_layer_in_a_small_batch() -> Scene:
-    """A single unit may sleep through eight inputs; a layer of 64 does not. What reads it gets no gradient either."""
+def dead_relu_layer_small_batch() -> Setup:
+    """One unit may be zero for eight inputs, but not a layer of 64. The next layer gets no gradient either."""
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[0].bias, -100.0)
     return model, lambda: classify(model, lambda i: points(i, 8))(0)().backward()
 
 
 @fault("dead-units", "1", ["zero-gradient", "dead-units"])
-def weights_that_are_all_zero() -> Scene:
-    """Every layer gives zeros, and no gradient comes past the last one."""
+def all_weights_zero() -> Setup:
+    """Every layer outputs zeros, and no gradient passes the last one."""
     model: Any = mlp(16, 64, 64, 4)
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
@@ -39,46 +39,46 @@ def weights_that_are_all_zero() -> Scene:
 
 
 @fault("dead-units", "6")
-def most_channels_of_a_convnet_dead() -> Scene:
+def dead_convnet_channels() -> Setup:
     model: Any = convnet(channels=16)
     with torch.no_grad():
         model[5].bias[:11] = -20.0
-    return running(model, classify(model, images))
+    return two_training_steps(model, classify(model, images))
 
 
 @fault("dead-units", "blocks.1.mlp.relu2()")
-def relu2_with_weights_that_only_inhibit() -> Scene:
-    """A rate that was too high has left three quarters of the units where no token wakes them."""
+def dead_relu2_units() -> Setup:
+    """Three quarters of the units have biases so low that no token activates them."""
     model: Any = gpt("nanochat", 0, bias=True)
     up = model.blocks[1].mlp.up
     with torch.no_grad():
         up.bias[: 3 * len(up.bias) // 4] = -30.0
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("saturated-units", "3", ["abnormal-gain"])
-def tanh_after_weights_of_size_five() -> Scene:
-    """Its gain is what is wrong, and the tanh after it is what suffers."""
-    model: Any = he(mlp(16, 64, 64, 64, 4, activation=nn.Tanh), gain=1.0)
+def saturated_tanh() -> Setup:
+    """The weights have an abnormal gain, which saturates the tanh after them."""
+    model: Any = scaled_init(mlp(16, 64, 64, 64, 4, activation=nn.Tanh), gain=1.0)
     with torch.no_grad():
         model[2].weight.mul_(40.0)
-    return running(model, classify(model, lambda i: points(i, MANY)))
+    return two_training_steps(model, classify(model, lambda i: points(i, BATCH)))
 
 
 @fault("saturated-units", "1")
-def pixels_from_0_to_255_before_a_sigmoid() -> Scene:
+def saturated_sigmoid_on_raw_pixels() -> Setup:
     model: Any = mlp(16, 64, 4, activation=nn.Sigmoid)
     nn.init.xavier_normal_(model[0].weight)
 
     def data(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        x, labels = points(number, MANY)
+        x, labels = points(number, BATCH)
         return ((x + 3) * 40).clamp(0, 255), labels
 
-    return running(model, classify(model, data))
+    return two_training_steps(model, classify(model, data))
 
 
-class Shared(nn.Module):
-    """A residual block with one ReLU for both of its places."""
+class SharedReLUBlock(nn.Module):
+    """A residual block that calls one ReLU module twice."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class Shared(nn.Module):
 
 
 @fault("dead-units", "2.relu", ["zero-gradient"])
-def dead_layer_before_a_relu_that_others_share() -> Scene:
-    """What is before it, and what reads it, gets no gradient."""
-    blocks = [Shared(16) for _ in range(3)]
+def dead_layer_with_shared_relu() -> Setup:
+    """Layers before it, and the layer that reads it, get no gradient."""
+    blocks = [SharedReLUBlock(16) for _ in range(3)]
     nn.init.constant_(blocks[1].norm1.bias, -20.0)
     model: Any = nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)

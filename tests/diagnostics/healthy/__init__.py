@@ -1,3 +1,13 @@
-"""Models that are well, each with several seeds and sizes. Importing this registers them in `cases.REGISTER`."""
+"""Healthy models, each with several seeds and sizes. Importing this package registers them in `cases.REGISTER`."""
 
-from tests.diagnostics.healthy import foreign, hidden, mixtures, owners, pictures, plain, starts, text, wirings  # noqa: F401
+from tests.diagnostics.healthy import (  # noqa: F401
+    expected_non_finite,
+    gpts,
+    huggingface,
+    mlps,
+    probabilities,
+    special_inits,
+    text,
+    unusual_training,
+    vision,
+)

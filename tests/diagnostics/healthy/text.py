@@ -1,4 +1,4 @@
-"""Networks on texts: transformers by hand and torch's own, recurrent ones, state spaces."""
+"""Sequence models: hand-written transformers, nn.TransformerEncoder, RNNs, state space models."""
 
 from typing import Any
 
@@ -6,97 +6,97 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from tests.diagnostics.cases import Scene, running, steps, well
-from tests.diagnostics.networks import Decoder, Encoder, LongShort, Recurrent, StateSpaceModel
-from tests.diagnostics.tasks import LENGTH, TOKENS, classify, count_up, predict, texts
+from tests.diagnostics.cases import Setup, healthy, run_steps, two_training_steps
+from tests.diagnostics.networks import RNN, Decoder, Encoder, LSTMModel, StateSpaceModel
+from tests.diagnostics.tasks import CONTEXT, VOCAB_SIZE, classify, classify_stride, predict_next, texts
 
 
-@well((0, 1, 2))
-def decoder_at_the_start(seed: int) -> Scene:
+@healthy((0, 1, 2))
+def decoder_at_init(seed: int) -> Setup:
     model: Any = Decoder(width=(16, 32, 64)[seed], depth=4)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
-@well((0, 1))
-def decoder_trained(seed: int) -> Scene:
+@healthy((0, 1))
+def decoder_trained(seed: int) -> Setup:
     model: Any = Decoder(depth=3)
-    return running(model, predict(model), trained=100, lr=3e-3)
+    return two_training_steps(model, predict_next(model), after=100, lr=3e-3)
 
 
-@well((0, 1))
-def deep_decoder(seed: int) -> Scene:
+@healthy((0, 1))
+def deep_decoder(seed: int) -> Setup:
     model: Any = Decoder(width=32, depth=12)
-    return running(model, predict(model), lr=3e-4)
+    return two_training_steps(model, predict_next(model), lr=3e-4)
 
 
-@well((0, 1))
-def shallow_post_norm_without_warmup(seed: int) -> Scene:
+@healthy((0, 1))
+def shallow_post_norm_without_warmup(seed: int) -> Setup:
     model: Any = Decoder(depth=2, post=True)
-    return running(model, predict(model), trained=60 * seed)
+    return two_training_steps(model, predict_next(model), after=60 * seed)
 
 
-@well((0, 1))
-def deep_post_norm_with_warmup(seed: int) -> Scene:
+@healthy((0, 1))
+def deep_post_norm_with_warmup(seed: int) -> Setup:
     model: Any = Decoder(depth=8, post=True)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / 1000))
-    batch = predict(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1000))
+    batch = predict_next(model)
 
     def run() -> None:
         for i in range(3):
-            steps([batch(i)], optimiser)
+            run_steps([batch(i)], optimizer)
             schedule.step()
 
     return model, run
 
 
-@well((0, 1))
-def deep_post_norm_fine_tuned(seed: int) -> Scene:
+@healthy((0, 1))
+def deep_post_norm_fine_tuned(seed: int) -> Setup:
     model: Any = Decoder(depth=8, post=True)
-    return running(model, predict(model), lr=2e-5)
+    return two_training_steps(model, predict_next(model), lr=2e-5)
 
 
-@well((0, 1))
-def decoder_with_a_schedule_that_starts_at_zero(seed: int) -> Scene:
+@healthy((0, 1))
+def decoder_with_lr_schedule_from_zero(seed: int) -> Setup:
     model: Any = Decoder(depth=2)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: step / 100)
-    return model, lambda: steps([predict(model)(seed)], optimiser)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 100)
+    return model, lambda: run_steps([predict_next(model)(seed)], optimizer)
 
 
-@well((0, 1))
-def queries_that_start_at_zero(seed: int) -> Scene:
-    """As muP has them: attention is uniform at first, and learns."""
+@healthy((0, 1))
+def zero_init_queries(seed: int) -> Setup:
+    """As in muP: attention is uniform at initialization, but learns."""
     model: Any = Decoder(depth=3)
     for block in model.blocks:
         nn.init.zeros_(block.attention.query.weight)
-    return model, lambda: predict(model)(seed)().backward()
+    return model, lambda: predict_next(model)(seed)().backward()
 
 
-@well((0, 1))
-def tied_head(seed: int) -> Scene:
+@healthy((0, 1))
+def tied_head(seed: int) -> Setup:
     model: Any = Decoder(width=32)
     nn.init.normal_(model.tokens.weight, std=32**-0.5)
     model.head.weight = model.tokens.weight
-    return running(model, predict(model), trained=60 * seed)
+    return two_training_steps(model, predict_next(model), after=60 * seed)
 
 
-@well((0, 1))
-def large_vocabulary(seed: int) -> Scene:
-    """Most rows of its embedding get no gradient from a batch."""
-    model: Any = Decoder(vocabulary=4000, width=16, depth=2)
+@healthy((0, 1))
+def large_vocabulary(seed: int) -> Setup:
+    """Most embedding rows get no gradient from one batch."""
+    model: Any = Decoder(vocab_size=4000, width=16, depth=2)
     nn.init.normal_(model.tokens.weight, std=0.02)
-    return running(model, predict(model, lambda i: texts(i, vocabulary=4000)), trained=10 * seed)
+    return two_training_steps(model, predict_next(model, lambda i: texts(i, vocab_size=4000)), after=10 * seed)
 
 
-@well((0, 1))
-def encoder_of_torch_drawn_anew(seed: int) -> Scene:
-    model: Any = Encoder(first=bool(seed))
-    return running(model, count_up(model), trained=40 * seed)
+@healthy((0, 1))
+def torch_encoder_reinitialized(seed: int) -> Setup:
+    model: Any = Encoder(norm_first=bool(seed))
+    return two_training_steps(model, classify_stride(model), after=40 * seed)
 
 
-@well((0, 1))
-def encoder_of_torch_in_eval(seed: int) -> Scene:
+@healthy((0, 1))
+def torch_encoder_eval(seed: int) -> Setup:
     model: Any = Encoder().eval()
 
     def run() -> None:
@@ -106,26 +106,26 @@ def encoder_of_torch_in_eval(seed: int) -> Scene:
     return model, run
 
 
-@well((0, 1))
-def lstm(seed: int) -> Scene:
-    model: Any = LongShort(layers=1 + seed)
-    return running(model, predict(model), trained=50 * seed, lr=3e-3)
+@healthy((0, 1))
+def lstm(seed: int) -> Setup:
+    model: Any = LSTMModel(layers=1 + seed)
+    return two_training_steps(model, predict_next(model), after=50 * seed, lr=3e-3)
 
 
-@well((0, 1))
-def recurrent_cell(seed: int) -> Scene:
-    model: Any = Recurrent()
-    return running(model, predict(model), trained=50 * seed)
+@healthy((0, 1))
+def rnn_cell(seed: int) -> Setup:
+    model: Any = RNN()
+    return two_training_steps(model, predict_next(model), after=50 * seed)
 
 
-@well((0, 1))
-def state_spaces(seed: int) -> Scene:
+@healthy((0, 1))
+def state_space_model(seed: int) -> Setup:
     model: Any = StateSpaceModel(depth=3)
-    return running(model, predict(model), trained=20 * seed, lr=3e-3)
+    return two_training_steps(model, predict_next(model), after=20 * seed, lr=3e-3)
 
 
-@well((0, 1))
-def decoder_in_bfloat16(seed: int) -> Scene:
+@healthy((0, 1))
+def decoder_in_bfloat16(seed: int) -> Setup:
     model: Any = Decoder(depth=2).bfloat16()
 
     def run() -> None:
@@ -135,20 +135,20 @@ def decoder_in_bfloat16(seed: int) -> Scene:
     return model, run
 
 
-@well((0, 1))
-def state_spaces_with_sgd(seed: int) -> Scene:
-    """Gradients of its parts differ by a thousand."""
+@healthy((0, 1))
+def state_space_model_with_sgd(seed: int) -> Setup:
+    """Gradient norms of its layers differ by a factor of a thousand."""
     model: Any = StateSpaceModel(depth=2)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model, lambda: steps([predict(model)(seed)], optimiser)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, lambda: run_steps([predict_next(model)(seed)], optimizer)
 
 
-class MaskedSentences(nn.Module):
-    """Padded texts, normalised over the batch without their padding."""
+class MaskedClassifier(nn.Module):
+    """Padded sequences, normalized over the batch without padding."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.norm = nn.Embedding(TOKENS, 32, padding_idx=0), normscope.BatchNorm("[b s] d", d=32)
+        self.tokens, self.norm = nn.Embedding(VOCAB_SIZE, 32, padding_idx=0), normscope.BatchNorm("[b s] d", d=32)
         self.head = nn.Linear(32, 4)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -156,13 +156,13 @@ class MaskedSentences(nn.Module):
         return y
 
 
-@well((0, 1))
-def batch_norm_that_is_given_its_mask(seed: int) -> Scene:
-    model = MaskedSentences()
+@healthy((0, 1))
+def batchnorm_with_mask(seed: int) -> Setup:
+    model = MaskedClassifier()
 
     def data(number: int) -> tuple[Tensor, Tensor]:
         tokens, _ = texts(seed + number, count=32)
         lengths = 3 + torch.arange(32) % 13
-        return torch.where(torch.arange(LENGTH)[None] < lengths[:, None], tokens, 0), tokens[:, 0] % 4
+        return torch.where(torch.arange(CONTEXT)[None] < lengths[:, None], tokens, 0), tokens[:, 0] % 4
 
-    return running(model, classify(model, data), trained=30 * seed)
+    return two_training_steps(model, classify(model, data), after=30 * seed)

@@ -1,4 +1,4 @@
-"""Weights that are not the model's, gradients that nobody empties, weights that steps have thrown far off."""
+"""Training mistakes: unregistered parameters, missing zero_grad, exploded weights, unnormalized inputs."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Scene, fault, running, steps
+from tests.diagnostics.cases import Setup, fault, run_steps, two_training_steps
 from tests.diagnostics.networks import Decoder, StateSpaceModel, convnet, mlp
-from tests.diagnostics.tasks import classify, images, points, predict
+from tests.diagnostics.tasks import classify, images, points, predict_next
 
 
-class InAList(nn.Module):
-    """Layers that torch does not see, since a plain list holds them."""
+class LayerList(nn.Module):
+    """Layers in a Python list, so that torch doesn't register them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,13 +27,13 @@ class InAList(nn.Module):
 
 
 @fault("unregistered-parameters", "")
-def layers_in_a_plain_list() -> Scene:
-    model: Any = InAList()
-    return running(model, classify(model))
+def layers_in_python_list() -> Setup:
+    model: Any = LayerList()
+    return two_training_steps(model, classify(model))
 
 
-class Fresh(nn.Module):
-    """A projection that is made anew in every call."""
+class LayerInForward(nn.Module):
+    """A convolution created in every call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Fresh(nn.Module):
 
 
 @fault("unregistered-parameters", "3")
-def layer_made_in_forward() -> Scene:
+def layer_created_in_forward() -> Setup:
     model: Any = convnet()
-    model.insert(3, Fresh())
+    model.insert(3, LayerInForward())
     return model, lambda: classify(model, images)(0)().backward()
 
 
-class Plain(nn.Module):
-    """A weight that is a tensor, and no nn.Parameter."""
+class TensorWeight(nn.Module):
+    """A weight that is a tensor rather than an nn.Parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,72 +63,72 @@ class Plain(nn.Module):
 
 
 @fault("unregistered-parameters", "blocks.1.feed")
-def weight_that_is_no_parameter() -> Scene:
+def weight_not_a_parameter() -> Setup:
     model: Any = Decoder(depth=2)
-    model.blocks[1].feed = Plain()
-    return running(model, predict(model))
+    model.blocks[1].feed = TensorWeight()
+    return two_training_steps(model, predict_next(model))
 
 
-def _never_emptied(model: Any, optimiser: torch.optim.Optimizer, batches: Any, clip: bool = False) -> Scene:
+def _without_zero_grad(model: Any, optimizer: torch.optim.Optimizer, batches: Any, clip: bool = False) -> Setup:
     def run() -> None:
         for number in range(4):
             batches(number)().backward()
             if clip:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
 
     return model, run
 
 
 @fault("missing-zero-grad", "")
-def gradients_that_nobody_empties() -> Scene:
+def missing_zero_grad() -> Setup:
     model: Any = mlp(16, 64, 4)
-    return _never_emptied(model, torch.optim.SGD(model.parameters(), lr=0.01), classify(model))
+    return _without_zero_grad(model, torch.optim.SGD(model.parameters(), lr=0.01), classify(model))
 
 
 @fault("missing-zero-grad", "")
-def clipped_gradients_that_nobody_empties() -> Scene:
+def missing_zero_grad_with_clipping() -> Setup:
     model: Any = Decoder(depth=2)
-    return _never_emptied(model, torch.optim.AdamW(model.parameters(), lr=1e-4), predict(model), clip=True)
+    return _without_zero_grad(model, torch.optim.AdamW(model.parameters(), lr=1e-4), predict_next(model), clip=True)
 
 
 @fault("missing-zero-grad", "")
-def gradients_of_one_batch_that_nobody_empties() -> Scene:
-    """They hardly differ from step to step."""
+def missing_zero_grad_on_fixed_batch() -> Setup:
+    """Gradients hardly differ from step to step."""
     model: Any = mlp(16, 64, 4)
-    return _never_emptied(model, torch.optim.SGD(model.parameters(), lr=1e-3), lambda _: classify(model)(0))
+    return _without_zero_grad(model, torch.optim.SGD(model.parameters(), lr=1e-3), lambda _: classify(model)(0))
 
 
 @fault("exploded-weights", "", ["loss-above-chance", "update-too-large"])
-def thirty_steps_of_a_rate_of_three() -> Scene:
-    """Logits of huge weights are huge, and so is the loss."""
+def thirty_steps_at_lr_3() -> Setup:
+    """Huge weights give huge logits and a huge loss."""
     model: Any = mlp(16, 64, 64, 4)
-    return running(model, classify(model), trained=30, lr=3.0)
+    return two_training_steps(model, classify(model), after=30, lr=3.0)
 
 
 @fault("exploded-weights", "head", ["loss-above-chance", "update-too-large"])
-def steps_of_the_head_at_a_rate_of_one() -> Scene:
-    """Its logits are huge, and so is the loss."""
+def twenty_steps_of_head_at_lr_1() -> Setup:
+    """The logits are huge, and so is the loss."""
     model: Any = StateSpaceModel(depth=2)
     groups = [
         {"params": [p for name, p in model.named_parameters() if not name.startswith("head")], "lr": 1e-3},
         {"params": model.head.parameters(), "lr": 1.0},
     ]
-    optimiser = torch.optim.Adam(groups)
-    steps((predict(model)(i) for i in range(20)), optimiser)
-    return model, lambda: steps((predict(model)(20 + i) for i in range(2)), optimiser)
+    optimizer = torch.optim.Adam(groups)
+    run_steps((predict_next(model)(i) for i in range(20)), optimizer)
+    return model, lambda: run_steps((predict_next(model)(20 + i) for i in range(2)), optimizer)
 
 
 @fault("loss-above-chance", "0")
-def pixels_from_0_to_255() -> Scene:
+def unnormalized_pixels() -> Setup:
     model: Any = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
-    pictures, labels = images(0)
-    pixels = (pictures - pictures.min()) / (pictures.max() - pictures.min()) * 255
+    x, labels = images(0)
+    pixels = (x - x.min()) / (x.max() - x.min()) * 255
     return model, lambda: F.cross_entropy(model(pixels), labels).backward()
 
 
 @fault("loss-above-chance", "0")
-def one_column_in_another_unit() -> Scene:
+def unnormalized_input_column() -> Setup:
     model: Any = mlp(16, 64, 4)
     x, labels = points(0)
     x[:, 3] *= 1e4

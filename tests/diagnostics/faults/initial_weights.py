@@ -1,4 +1,4 @@
-"""Weights that start wrong: copies, odd ones, off-centre ones, units that are all one."""
+"""Initialization faults: copied weights, abnormal gains, uncentered weights, outliers, identical units."""
 
 import copy
 import math
@@ -7,52 +7,52 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Scene, fault, running
-from tests.diagnostics.healthy.foreign import gpt2, label_images, vit
-from tests.diagnostics.healthy.wirings import gpt
-from tests.diagnostics.networks import Decoder, Encoder, LongShort, ResNet, mlp
-from tests.diagnostics.tasks import classify, count_up, images, predict
+from tests.diagnostics.cases import Setup, fault, two_training_steps
+from tests.diagnostics.healthy.gpts import gpt
+from tests.diagnostics.healthy.huggingface import gpt2, label_images, vit
+from tests.diagnostics.networks import Decoder, Encoder, LSTMModel, ResNet, mlp
+from tests.diagnostics.tasks import classify, classify_stride, images, predict_next
 
 
 @fault("duplicate-weights", "encoder.layers.1")
-def encoder_as_torch_makes_it() -> Scene:
-    model: Any = Encoder(fresh=False)
-    return model, lambda: count_up(model)(0)().backward()
+def torch_encoder_default_init() -> Setup:
+    model: Any = Encoder(reinitialize=False)
+    return model, lambda: classify_stride(model)(0)().backward()
 
 
 @fault("duplicate-weights", "blocks.3")
-def block_that_is_a_copy() -> Scene:
+def copied_block() -> Setup:
     model: Any = Decoder(depth=4)
     model.blocks[3] = copy.deepcopy(model.blocks[1])
-    return model, lambda: predict(model)(0)().backward()
+    return model, lambda: predict_next(model)(0)().backward()
 
 
 @fault("duplicate-weights", "blocks.2.conv2")
-def convolution_loaded_twice() -> Scene:
+def conv_weight_loaded_twice() -> Setup:
     model: Any = ResNet(depth=3)
     model.blocks[2].load_state_dict({"conv2.weight": model.blocks[0].conv2.weight}, strict=False)
     return model, lambda: classify(model, images)(0)().backward()
 
 
 @fault("abnormal-gain", "4")
-def weights_of_size_one() -> Scene:
+def unit_std_weights() -> Setup:
     model: Any = mlp(16, 128, 128, 128, 4, activation=nn.GELU)
     nn.init.normal_(model[4].weight)
-    return running(model, classify(model))
+    return two_training_steps(model, classify(model))
 
 
 @fault("abnormal-gain", "blocks.1.mlp.up")
-def weights_drawn_by_the_wrong_fan() -> Scene:
+def std_2_weights_in_llama_mlp() -> Setup:
     model: Any = gpt("llama", 0, width=32)
     part: Any = model.blocks[1]
     with torch.no_grad():
         part.mlp.up.weight.normal_(std=2.0)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("abnormal-gain", "3")
-def turned_convolution_with_a_gain_of_ten() -> Scene:
-    """Each output of it sums 64 channels x 16 places of the kernel / 4 of the stride."""
+def conv_transpose_gain_of_ten() -> Setup:
+    """Each output sums 64 channels x 16 kernel positions / 4 for the stride."""
     model: Any = nn.Sequential(
         nn.Linear(16, 1024), nn.Unflatten(1, (64, 4, 4)), nn.ReLU(), nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU(),
         nn.ConvTranspose2d(32, 1, 4, 2, 1), nn.Flatten(), nn.Linear(256, 4),
@@ -61,46 +61,46 @@ def turned_convolution_with_a_gain_of_ten() -> Scene:
     return model, lambda: classify(model)(0)().backward()
 
 
-class Doubly(nn.Linear):
-    """A layer that was written to scale by itself, and whose author scaled it the wrong way."""
+class ScaledLinear(nn.Linear):
+    """Multiplies by sqrt(fan_in) where it should divide."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * math.sqrt(self.in_features) * 3
 
 
 @fault("abnormal-gain", "blocks.1.feed.up")
-def layer_that_scales_the_wrong_way() -> Scene:
+def linear_with_inverted_scale() -> Setup:
     model: Any = Decoder(depth=3)
     part: Any = model.blocks[1]
-    part.feed.up = Doubly(32, 128)
-    return running(model, predict(model))
+    part.feed.up = ScaledLinear(32, 128)
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("uncentered-weights", "2")
-def weights_from_zero_to_one() -> Scene:
+def all_positive_uniform_weights() -> Setup:
     model: Any = mlp(16, 64, 64, 4)
     nn.init.uniform_(model[2].weight, 0.0, 0.2)
-    return running(model, classify(model))
+    return two_training_steps(model, classify(model))
 
 
 @fault("uncentered-weights", "head")
-def head_that_starts_positive() -> Scene:
-    model: Any = LongShort()
+def all_positive_head() -> Setup:
+    model: Any = LSTMModel()
     with torch.no_grad():
         model.head.weight.abs_()
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("outlier-weights", "transformer.h.2.attn.c_proj", needs="transformers")
-def projection_of_one_block_fifty_times_larger() -> Scene:
+def one_projection_50_times_larger() -> Setup:
     model: Any = gpt2(depth=5)
     with torch.no_grad():
         model.transformer.h[2].attn.c_proj.weight.mul_(50.0)
-    return running(model, predict(model))
+    return two_training_steps(model, predict_next(model))
 
 
 @fault("outlier-weights", "vit.layers.1.mlp.fc1", needs="transformers")
-def weights_of_one_block_hardly_there() -> Scene:
+def one_mlp_50_times_smaller() -> Setup:
     model: Any = vit(depth=4)
     name = next(n for n, m in model.named_modules() if n.endswith("1.mlp.fc1"))
     with torch.no_grad():
@@ -109,7 +109,7 @@ def weights_of_one_block_hardly_there() -> Scene:
 
 
 @fault("identical-units", "2")
-def layer_filled_with_a_constant() -> Scene:
+def constant_weights() -> Setup:
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[2].weight, 0.02)
     nn.init.zeros_(model[2].bias)
@@ -117,8 +117,8 @@ def layer_filled_with_a_constant() -> Scene:
 
 
 @fault("identical-units", "tokens")
-def embedding_with_the_same_row_for_all() -> Scene:
+def identical_embedding_rows() -> Setup:
     model: Any = Decoder(depth=2)
     with torch.no_grad():
         model.tokens.weight.copy_(model.tokens.weight[:1].expand_as(model.tokens.weight).clone())
-    return model, lambda: predict(model)(0)().backward()
+    return model, lambda: predict_next(model)(0)().backward()

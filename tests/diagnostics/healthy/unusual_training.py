@@ -1,5 +1,4 @@
-"""Weights that are used in unusual ways and are the model's all the same, or are meant to be hidden from it; gradients
-that are emptied in unusual ways."""
+"""Unusual but correct training code: borrowed or hidden weights, LoRA, parametrizations, manual zeroing, LBFGS."""
 
 from typing import Any
 
@@ -8,22 +7,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tests.diagnostics.cases import Scene, adam, running, steps, well
+from tests.diagnostics.cases import Setup, adamw, healthy, run_steps, two_training_steps
 from tests.diagnostics.networks import convnet, mlp
 from tests.diagnostics.tasks import classify, images, points
 
 
-@well((0, 1))
-def weights_lent_for_a_call(seed: int) -> Scene:
-    """Fast weights, as of meta-learning: leaves that the model has for this call only."""
+@healthy((0, 1))
+def functional_call_with_fast_weights(seed: int) -> Setup:
+    """Fast weights as in meta-learning: leaf tensors that the model uses for one call only."""
     model: Any = mlp(16, 64, 4)
     fast = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
     x, labels = points(seed)
     return model, lambda: F.cross_entropy(functional_call(model, fast, (x,)), labels).backward()
 
 
-class LowRank(nn.Module):
-    """A frozen layer and a product of two small weights beside it (Hu et al. 2021, LoRA)."""
+class LoRALinear(nn.Module):
+    """A frozen layer plus a low-rank update (Hu et al. 2021, LoRA)."""
 
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
@@ -36,16 +35,16 @@ class LowRank(nn.Module):
         return y
 
 
-@well((0, 1))
-def low_rank_beside_frozen_layers(seed: int) -> Scene:
+@healthy((0, 1))
+def lora(seed: int) -> Setup:
     model: Any = mlp(16, 64, 64, 4)
     for i in (0, 2):
-        model[i] = LowRank(model[i])
-    return running(model, classify(model), trained=20 * seed)
+        model[i] = LoRALinear(model[i])
+    return two_training_steps(model, classify(model), after=20 * seed)
 
 
 class Closures(nn.Module):
-    """Calls of layers, and of a tied weight, in a plain list."""
+    """Calls of registered layers, and of a tied weight, in a Python list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,22 +63,22 @@ class Closures(nn.Module):
         return y
 
 
-@well((0, 1))
-def calls_of_its_own_layers_in_a_list(seed: int) -> Scene:
+@healthy((0, 1))
+def own_layers_called_from_list(seed: int) -> Setup:
     model: Any = Closures()
-    return running(model, classify(model), trained=10 * seed)
+    return two_training_steps(model, classify(model), after=10 * seed)
 
 
-@well((0, 1))
-def weights_that_are_made_of_others(seed: int) -> Scene:
+@healthy((0, 1))
+def weight_norm_and_spectral_norm(seed: int) -> Setup:
     model: Any = mlp(16, 64, 64, 4)
     nn.utils.parametrizations.weight_norm(model[0])
     nn.utils.parametrizations.spectral_norm(model[2])
-    return running(model, classify(model), trained=10 * seed)
+    return two_training_steps(model, classify(model), after=10 * seed)
 
 
-class Hidden(nn.Module):
-    """Its teacher is in a list, so that it is neither trained nor saved."""
+class HiddenTeacher(nn.Module):
+    """The teacher is in a list, so that it is neither trained nor saved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,18 +86,18 @@ class Hidden(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            wanted = self.teacher[0](x)
-        return self.student(x), wanted
+            target = self.teacher[0](x)
+        return self.student(x), target
 
 
-@well((0, 1))
-def teacher_that_is_hidden_from_the_model(seed: int) -> Scene:
-    model: Any = Hidden()
-    return running(model, lambda i: lambda: F.mse_loss(*model(points(i)[0])), trained=10 * seed)
+@healthy((0, 1))
+def teacher_in_python_list(seed: int) -> Setup:
+    model: Any = HiddenTeacher()
+    return two_training_steps(model, lambda i: lambda: F.mse_loss(*model(points(i)[0])), after=10 * seed)
 
 
-class Borrowing(nn.Module):
-    """Reads with the table of another model."""
+class BorrowedHead(nn.Module):
+    """Uses the head of another model."""
 
     def __init__(self, other: nn.Linear) -> None:
         super().__init__()
@@ -109,12 +108,12 @@ class Borrowing(nn.Module):
         return y
 
 
-@well((0, 1))
-def head_of_another_model_that_the_optimiser_has(seed: int) -> Scene:
+@healthy((0, 1))
+def borrowed_head_in_optimizer(seed: int) -> Setup:
     head = nn.Linear(16, 4)
-    model: Any = Borrowing(head)
-    optimiser = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-3)
-    return model, lambda: steps((classify(model)(seed + i) for i in range(2)), optimiser)
+    model: Any = BorrowedHead(head)
+    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-3)
+    return model, lambda: run_steps((classify(model)(seed + i) for i in range(2)), optimizer)
 
 
 class Bilinear(nn.Module):
@@ -127,27 +126,27 @@ class Bilinear(nn.Module):
         return y
 
 
-@well((0, 1))
-def input_that_asks_for_a_gradient(seed: int) -> Scene:
-    """As for adversarial examples."""
+@healthy((0, 1))
+def input_requires_grad(seed: int) -> Setup:
+    """As in adversarial training."""
     model: Any = Bilinear()
     x, labels = points(seed)
     classes = torch.randn(16, 4).mul(0.1).requires_grad_()
     return model, lambda: F.cross_entropy(model(x.requires_grad_(), classes), labels).backward()
 
 
-@well((0, 1))
-def gradients_emptied_in_place_after_many_batches(seed: int) -> Scene:
-    """Two batches for each step, clipped; emptied by hand, as people did before there was zero_grad."""
+@healthy((0, 1))
+def grads_zeroed_in_place_with_accumulation(seed: int) -> Setup:
+    """Two clipped batches per step; gradients are zeroed by hand instead of with zero_grad."""
     model: Any = mlp(16, 64, 4)
-    optimiser = adam(model)
+    optimizer = adamw(model)
 
     def run() -> None:
         for number in range(4):
             for part in range(2):
                 (classify(model)(2 * number + part)() / 2).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimiser.step()
+            optimizer.step()
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.grad.data.zero_() if seed else parameter.grad.zero_()
@@ -155,30 +154,30 @@ def gradients_emptied_in_place_after_many_batches(seed: int) -> Scene:
     return model, run
 
 
-@well((0, 1))
-def line_search(seed: int) -> Scene:
-    """A step of LBFGS is twenty, as long as it finds them good."""
+@healthy((0, 1))
+def lbfgs(seed: int) -> Setup:
+    """One LBFGS step evaluates the closure up to twenty times."""
     model: Any = mlp(16, 32, 4)
-    optimiser = torch.optim.LBFGS(model.parameters(), line_search_fn=None if seed else "strong_wolfe")
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn=None if seed else "strong_wolfe")
     x, labels = points(seed)
 
     def objective() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss: Tensor = F.cross_entropy(model(x), labels) + 1e-2 * sum(p.square().sum() for p in model.parameters())
         loss.backward()
         return loss
 
     def run() -> None:
         for _ in range(2):
-            optimiser.step(objective)
+            optimizer.step(objective)
 
     return model, run
 
 
-@well((0, 1))
-def pixels_from_0_to_255_before_a_norm(seed: int) -> Scene:
-    """Its first norm takes their size away."""
+@healthy((0, 1))
+def raw_pixels_before_norm(seed: int) -> Setup:
+    """The first norm removes the scale."""
     model: Any = nn.Sequential(nn.BatchNorm2d(1), *convnet())
-    pictures, labels = images(seed)
-    pixels = (pictures - pictures.min()) / (pictures.max() - pictures.min()) * 255
-    return model, lambda: steps([lambda: F.cross_entropy(model(pixels), labels)] * 2, adam(model))
+    x, labels = images(seed)
+    pixels = (x - x.min()) / (x.max() - x.min()) * 255
+    return model, lambda: run_steps([lambda: F.cross_entropy(model(pixels), labels)] * 2, adamw(model))

@@ -1,4 +1,4 @@
-"""Models whose parts start at zero or alike by design, and parts that get no gradient by design."""
+"""Models with zero, identity or identical weights by design, or with parts that get no gradient by design."""
 
 from typing import Any
 
@@ -6,53 +6,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Objective, Scene, running, steps, well
+from tests.diagnostics.cases import Objective, Setup, healthy, run_steps, two_training_steps
 from tests.diagnostics.networks import Block, Decoder, ResNet, StateSpaceModel, mlp
-from tests.diagnostics.tasks import classify, images, points, predict, texts
+from tests.diagnostics.tasks import classify, images, points, predict_next, texts
 
 
-def _once(model: nn.Module, objective: Objective) -> Scene:
-    """A way forward and back, and no step: as a fresh model is first looked at."""
+def _one_backward(model: nn.Module, objective: Objective) -> Setup:
+    """One forward and backward pass without an optimizer step."""
     return model, lambda: objective().backward()
 
 
-@well((0, 1))
-def resnet_whose_branches_start_with_a_gain_of_zero(seed: int) -> Scene:
+@healthy((0, 1))
+def resnet_zero_init_first_steps(seed: int) -> Setup:
     model: Any = ResNet(depth=4)
     for block in model.blocks:
         nn.init.zeros_(block.norm2.weight)
-    return _once(model, classify(model, images)(seed)) if seed == 0 else running(model, classify(model, images))
+    return (
+        _one_backward(model, classify(model, images)(seed))
+        if seed == 0
+        else two_training_steps(model, classify(model, images))
+    )
 
 
 class ReZero(Block):
-    """Each branch behind a number that starts at zero (Bachlechner et al. 2020)."""
+    """Each branch is scaled by a parameter that starts at zero (Bachlechner et al. 2020)."""
 
     def __init__(self) -> None:
         super().__init__(32, 4, lambda _: nn.Identity(), False, True)
-        self.share = nn.Parameter(torch.zeros(1))
+        self.scale = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.share * self.attention(x)
-        y: Tensor = x + self.share * self.feed(x)
+        x = x + self.scale * self.attention(x)
+        y: Tensor = x + self.scale * self.feed(x)
         return y
 
 
-@well((0, 1))
-def transformer_behind_numbers_of_zero(seed: int) -> Scene:
+@healthy((0, 1))
+def rezero_transformer(seed: int) -> Setup:
     model: Any = Decoder(depth=4)
     for i in range(4):
         model.blocks[i] = ReZero()
-    return _once(model, predict(model)(0)) if seed == 0 else running(model, predict(model))
+    return _one_backward(model, predict_next(model)(0)) if seed == 0 else two_training_steps(model, predict_next(model))
 
 
-@well((0, 1))
-def state_spaces_that_decay_alike_at_the_start(seed: int) -> Scene:
+@healthy((0, 1))
+def state_space_model_at_init(seed: int) -> Setup:
     model: Any = StateSpaceModel(depth=3)
-    return _once(model, predict(model)(seed))
+    return _one_backward(model, predict_next(model)(seed))
 
 
-class Identities(nn.Module):
-    """Recurrent layers that start at the identity (Le et al. 2015)."""
+class IdentityInitRNN(nn.Module):
+    """Recurrent layers initialized with the identity (Le et al. 2015)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,15 +74,15 @@ class Identities(nn.Module):
         return y
 
 
-@well((0, 1))
-def layers_that_start_at_the_identity(seed: int) -> Scene:
-    model: Any = Identities()
-    return _once(model, predict(model)(seed))
+@healthy((0, 1))
+def identity_init_rnn(seed: int) -> Setup:
+    model: Any = IdentityInitRNN()
+    return _one_backward(model, predict_next(model)(seed))
 
 
-@well((0, 1))
-def flow_whose_last_layer_starts_at_zero(seed: int) -> Scene:
-    """Of the same shape as the others, and a hundredth of their size for many steps."""
+@healthy((0, 1))
+def zero_init_output_layer(seed: int) -> Setup:
+    """The output layer has the shape of the others, but a hundredth of their rms for many steps."""
     model: Any = mlp(16, 16, 16, 16, 16, 16, activation=nn.SiLU)
     nn.init.zeros_(model[-1].weight)
     nn.init.zeros_(model[-1].bias)
@@ -87,11 +91,11 @@ def flow_whose_last_layer_starts_at_zero(seed: int) -> Scene:
         inputs, _ = points(number)
         return lambda: F.mse_loss(model(inputs), 0.5 * inputs)
 
-    return running(model, batch, trained=10 * seed + 2, lr=3e-4)
+    return two_training_steps(model, batch, after=10 * seed + 2, lr=3e-4)
 
 
-class Values(nn.Module):
-    """Values of actions, learnt from those of an older copy of the network that no gradient goes to."""
+class QLearning(nn.Module):
+    """Action values learned from those of a target network that gets no gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,19 +108,19 @@ class Values(nn.Module):
         return F.smooth_l1_loss(self.online(before).amax(1), goal)
 
 
-@well((0, 1))
-def values_and_their_targets(seed: int) -> Scene:
-    model: Any = Values()
-    optimiser = torch.optim.Adam(model.online.parameters(), lr=1e-3)
+@healthy((0, 1))
+def q_learning_with_target_network(seed: int) -> Setup:
+    model: Any = QLearning()
+    optimizer = torch.optim.Adam(model.online.parameters(), lr=1e-3)
 
     def objective() -> Tensor:
         loss: Tensor = model(points(0)[0], points(1)[0])
         return loss
 
-    return (model, lambda: steps([objective], optimiser)) if seed else _once(model, objective)
+    return (model, lambda: run_steps([objective], optimizer)) if seed else _one_backward(model, objective)
 
 
-class Pair(nn.Module):
+class GAN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         norm = nn.utils.parametrizations.spectral_norm
@@ -128,10 +132,10 @@ class Pair(nn.Module):
         return y
 
 
-@well((0, 1))
-def critic_learns_while_the_generator_only_makes(seed: int) -> Scene:
-    """And its weights are divided by their largest singular value, which no norm layer does."""
-    model: Any = Pair()
+@healthy((0, 1))
+def gan_critic_step(seed: int) -> Setup:
+    """The critic is trained on detached samples of the generator, and has spectral norm."""
+    model: Any = GAN()
 
     def run() -> None:
         made = model.makes(torch.randn(64, 8)).detach()
@@ -140,13 +144,13 @@ def critic_learns_while_the_generator_only_makes(seed: int) -> Scene:
     return model, run
 
 
-class Waves(nn.Module):
-    """Dilated convolutions that add to a stream and to a sum; what the last adds to the stream nobody reads."""
+class WaveNet(nn.Module):
+    """Dilated convolutions with a residual and a skip output; the last residual output is unused."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tokens, self.head = nn.Embedding(16, 32), nn.Linear(32, 16)
-        self.layers = nn.ModuleList(Wave(2**i) for i in range(4))
+        self.layers = nn.ModuleList(WaveNetLayer(2**i) for i in range(4))
 
     def forward(self, tokens: Tensor) -> Tensor:
         x, total = self.tokens(tokens), torch.zeros(1)
@@ -157,28 +161,28 @@ class Waves(nn.Module):
         return y
 
 
-class Wave(nn.Module):
-    def __init__(self, reach: int) -> None:
+class WaveNetLayer(nn.Module):
+    def __init__(self, dilation: int) -> None:
         super().__init__()
-        self.reach = reach
-        self.conv, self.on, self.out = nn.Conv1d(32, 64, 2, dilation=reach), nn.Linear(32, 32), nn.Linear(32, 32)
+        self.dilation = dilation
+        self.conv, self.on, self.out = nn.Conv1d(32, 64, 2, dilation=dilation), nn.Linear(32, 32), nn.Linear(32, 32)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        filtered, gate = self.conv(F.pad(x.transpose(1, 2), (self.reach, 0))).transpose(1, 2).chunk(2, -1)
+        filtered, gate = self.conv(F.pad(x.transpose(1, 2), (self.dilation, 0))).transpose(1, 2).chunk(2, -1)
         y = torch.tanh(filtered) * torch.sigmoid(gate)
         return x + self.on(y), self.out(y)
 
 
-@well((0, 1))
-def waves_whose_last_addition_nobody_reads(seed: int) -> Scene:
-    model: Any = Waves()
-    return running(model, predict(model, texts), trained=40 * seed)
+@healthy((0, 1))
+def wavenet_unused_last_residual(seed: int) -> Setup:
+    model: Any = WaveNet()
+    return two_training_steps(model, predict_next(model, texts), after=40 * seed)
 
 
-@well((0,))
-def batches_of_which_the_last_is_small(seed: int) -> Scene:
+@healthy((0,))
+def small_last_batch(seed: int) -> Setup:
     model: Any = mlp(16, 32, 4, norm=nn.BatchNorm1d)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     sizes = (64, 64, 5)
     batches = [classify(model, lambda i, n=n: points(i, count=n))(seed) for n in sizes]  # type: ignore[misc]
-    return model, lambda: steps(batches, optimiser)
+    return model, lambda: run_steps(batches, optimizer)

@@ -1,4 +1,4 @@
-"""Models in which numbers that are not finite are meant, or passing."""
+"""Models in which NaN or Inf is intended or temporary."""
 
 import math
 from typing import Any
@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.diagnostics.cases import Scene, adam, steps, well
-from tests.diagnostics.faults.non_finite import Added
+from tests.diagnostics.cases import Setup, adamw, healthy, run_steps
+from tests.diagnostics.faults.non_finite import AdditiveMaskModel
 from tests.diagnostics.networks import mlp
 from tests.diagnostics.tasks import points
 
 
 class Policy(nn.Module):
-    """Moves that are not allowed are hidden in the output itself."""
+    """Illegal moves get a logit of -inf."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -31,15 +31,15 @@ def _moves(seed: int) -> tuple[Any, Tensor, Tensor]:
     return Policy((32, 48)[seed % 2]), allowed, points(seed)[1]
 
 
-@well((0, 1))
-def policy_that_hides_moves(seed: int) -> Scene:
+@healthy((0, 1))
+def masked_policy_logits(seed: int) -> Setup:
     model, allowed, labels = _moves(seed)
-    optimiser = adam(model)
-    return model, lambda: steps([lambda: F.cross_entropy(model(points(seed)[0], allowed), labels)] * 2, optimiser)
+    optimizer = adamw(model)
+    return model, lambda: run_steps([lambda: F.cross_entropy(model(points(seed)[0], allowed), labels)] * 2, optimizer)
 
 
-@well((0, 1))
-def policy_that_hides_moves_without_a_loss(seed: int) -> Scene:
+@healthy((0, 1))
+def masked_policy_logits_forward_only(seed: int) -> Setup:
     model, allowed, _ = _moves(seed)
 
     def run() -> None:
@@ -49,15 +49,15 @@ def policy_that_hides_moves_without_a_loss(seed: int) -> Scene:
     return model, run
 
 
-@well((0, 1))
-def attention_with_an_added_mask(seed: int) -> Scene:
-    model: Any = Added()
+@healthy((0, 1))
+def attention_with_additive_mask(seed: int) -> Setup:
+    model: Any = AdditiveMaskModel()
     mask, tokens = torch.full((8, 8), -math.inf).triu(1), torch.randint(16, (16, 8))
     return model, lambda: F.cross_entropy(model(tokens, mask).flatten(0, 1), tokens.flatten()).backward()
 
 
-class FillsIn(nn.Module):
-    """Takes NaN for what is missing."""
+class Imputer(nn.Module):
+    """Treats NaN as a missing value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,28 +69,28 @@ class FillsIn(nn.Module):
         return y
 
 
-@well((0, 1))
-def model_that_expects_missing_numbers(seed: int) -> Scene:
-    model: Any = FillsIn()
+@healthy((0, 1))
+def nan_inputs_imputed_by_model(seed: int) -> Setup:
+    model: Any = Imputer()
     x, labels = points(seed)
     x = x.masked_fill(torch.rand_like(x) < 0.1, math.nan)
-    return model, lambda: steps([lambda: F.cross_entropy(model(x), labels)] * 2, adam(model))
+    return model, lambda: run_steps([lambda: F.cross_entropy(model(x), labels)] * 2, adamw(model))
 
 
-@well((0, 1))
-def scaler_that_looks_for_its_scale(seed: int) -> Scene:
-    """In half precision the first scale is too large: the gradient overflows, and the step is left out."""
+@healthy((0, 1))
+def grad_scaler_finding_its_scale(seed: int) -> Setup:
+    """The initial loss scale is too large for float16: gradients overflow and the scaler skips the step."""
     model: Any = mlp(16, 64, 64, 4)
-    scaler, optimiser = torch.amp.GradScaler("cpu", init_scale=2.0**24), adam(model)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**24), adamw(model)
     x, labels = points(seed)
 
     def run() -> None:
         for _ in range(3):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.float16):
                 loss = F.cross_entropy(model(x), labels)
             scaler.scale(loss).backward()
-            scaler.step(optimiser)
+            scaler.step(optimizer)
             scaler.update()
 
     return model, run
