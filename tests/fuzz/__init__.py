@@ -1,1 +1,1 @@
-"""Faults on purpose: damaged files, hostile folders, wrong arguments, kills. `python -m tests.fuzz --help`."""
+"""Fuzzing: damaged files, hostile folders, wrong arguments, kills. See `python -m tests.fuzz --help`."""

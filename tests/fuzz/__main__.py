@@ -1,4 +1,4 @@
-"""Run trials and count what came of them: `python -m tests.fuzz --seconds 300 --seed 1 --page docs/robustness.md`."""
+"""Run trials and count the outcomes: `python -m tests.fuzz --seconds 300 --seed 1 --page docs/robustness.md`."""
 
 import argparse
 import random
@@ -13,10 +13,10 @@ import torch
 
 from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.environment import environment_trial
-from tests.fuzz.kills import Kills
-from tests.fuzz.page import page, table
-from tests.fuzz.subjects import Bench
-from tests.fuzz.trial import BAD, Trial, attempt
+from tests.fuzz.kills import KillTrials
+from tests.fuzz.report import report, table
+from tests.fuzz.targets import Targets
+from tests.fuzz.trial import BAD, Trial, run_trial
 from tests.training.small_run import warm_up
 
 GROUPS = ("files", "arguments", "calls", "environment", "kills")
@@ -24,49 +24,51 @@ GROUPS = ("files", "arguments", "calls", "environment", "kills")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="how long; the trial that has begun is finished")
-    parser.add_argument("--trials", type=int, help="how many trials, instead")
-    parser.add_argument("--seed", type=int, default=0, help="of the trials: the same seed gives the same ones")
-    parser.add_argument("--only", choices=GROUPS, nargs="+", default=GROUPS, help="these kinds")
+    parser.add_argument("--seconds", type=float, default=300.0, help="time budget; the last trial is finished")
+    parser.add_argument("--trials", type=int, help="number of trials, instead of a time budget")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the trials")
+    parser.add_argument("--only", choices=GROUPS, nargs="+", default=GROUPS, help="kinds of trials to run")
     parser.add_argument("--page", type=Path, help="write the counts to this file")
-    parser.add_argument("--quick", action="store_true", help="damage only what takes little time to make")
+    parser.add_argument("--quick", action="store_true", help="only targets that are quick to build")
     parser.add_argument("--show", action="store_true", help="print every trial")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     warm_up()
     with tempfile.TemporaryDirectory(prefix="normscope-fuzz-") as folder:
-        counts, faults = _try(given, Path(folder))
+        counts, faults = _run_trials(options, Path(folder))
     print(table(counts))
     for fault in faults:
         print(f"\n{fault}")
-    if given.page is not None:
-        given.page.write_text(page(counts, given.seed))
-        print(f"wrote {given.page}")
+    if options.page is not None:
+        options.page.write_text(report(counts, options.seed))
+        print(f"wrote {options.page}")
     return 1 if faults else 0
 
 
-def _try(given: argparse.Namespace, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    bench = Bench(folder, given.quick)
-    makers: dict[str, Callable[[random.Random], Trial]] = {
-        "files": bench.trial,
+def _run_trials(options: argparse.Namespace, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    targets = Targets(folder, options.quick)
+    trial_factories: dict[str, Callable[[random.Random], Trial]] = {
+        "files": targets.trial,
         "arguments": lambda rng: argument_trial(rng, folder),
         "calls": lambda rng: call_trial(rng, folder),
         "environment": lambda rng: environment_trial(rng, folder),
     }
-    if "kills" in given.only:
-        makers["kills"] = Kills(folder).trial
+    if "kills" in options.only:
+        trial_factories["kills"] = KillTrials(folder).trial
     counts: Counter[tuple[str, str]] = Counter()
     faults = []
-    end, number = time.monotonic() + given.seconds, 0
-    while number < given.trials if given.trials else time.monotonic() < end:
-        rng = random.Random(f"{given.seed}-{number}")  # each trial by itself, so that it can be done again alone
-        trial = makers[given.only[number % len(given.only)]](rng)
-        outcome, ended = attempt(trial, folder / f"trial-{number}")
+    end, number = time.monotonic() + options.seconds, 0
+    while number < options.trials if options.trials else time.monotonic() < end:
+        rng = random.Random(f"{options.seed}-{number}")  # one seed per trial, so that it can be rerun alone
+        trial = trial_factories[options.only[number % len(options.only)]](rng)
+        outcome, result = run_trial(trial, folder / f"trial-{number}")
         counts[trial.kind, outcome] += 1
-        if given.show or outcome in BAD:
-            print(f"{outcome}: {trial.words}", file=sys.stderr, flush=True)
+        if options.show or outcome in BAD:
+            print(f"{outcome}: {trial.description}", file=sys.stderr, flush=True)
         if outcome in BAD:
-            faults.append(f"{outcome}: {trial.kind}: {trial.words}\nexit code {ended.code}\n{ended.errors[-1500:]}")
+            faults.append(
+                f"{outcome}: {trial.kind}: {trial.description}\nexit code {result.code}\n{result.errors[-1500:]}"
+            )
         number += 1
     return counts, faults
 

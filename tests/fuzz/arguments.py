@@ -1,4 +1,4 @@
-"""Arguments that cannot be meant, for every option of every command."""
+"""Invalid arguments for every option of every command, and for functions of the Python API."""
 
 import dataclasses
 import random
@@ -22,8 +22,8 @@ from normscope.cli.runs import Runs
 from normscope.cli.sample import Sample
 from normscope.cli.train import Train
 from normscope.cli.xray import XrayCommand, XrayDiffCommand
-from tests.fuzz.subjects import TRAIN
-from tests.fuzz.trial import Ended, Trial
+from tests.fuzz.targets import TRAIN
+from tests.fuzz.trial import ProcessResult, Trial
 
 NUMBERS = (
     *("0", "-1", "-0", "-0.0", "1", "1.5", "1e308", "-1e308", "1e400", "1e-320", "inf", "-inf", "nan", "1e39", "1e6"),
@@ -47,8 +47,10 @@ TEXTS = (
     *("/dev/null", "/dev/zero", "/dev/full", "/proc/self/mem", "-", "--", "---", "%s%n", "{}", "{0.__class__}", "None"),
     *("null", "true", "[[1,2],[3]]", "[", "(", "n [c", "[[[[", "x=1", "=", "a:b", "os:system", "\\n", "💥", "\x00"[:0]),
 )
-LASTING = {"--steps", "--tokens", "--batches", "--seconds", "--minutes", "--samples", "-n", "--muon-steps", "--input"}
-"""Options that say how much is to be done."""
+SLOW_OPTIONS = {
+    *("--steps", "--tokens", "--batches", "--seconds", "--minutes", "--samples", "-n", "--muon-steps", "--input")
+}
+"""Options that set the amount of work."""
 
 COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "train": ("train milk.txt --out made " + " ".join(TRAIN) + " 2", (Train,)),
@@ -67,7 +69,10 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "draw-model": ("draw model --preset gpt2", (DrawModel,)),
     "explain": ("explain rmsnorm", (Explain,)),
     "explain-init": ("explain init", (Explain,)),
-    "compare": ("compare --norm rms,layer --minutes 0.001 --out made", (Compare,)),  # refused for want of time at last
+    "compare": (
+        "compare --norm rms,layer --minutes 0.001 --out made",
+        (Compare,),
+    ),  # too little time: refused
     "lab-run": ("lab run variance-by-depth --seeds 1 --workers 1 --out made", (LabRun,)),
     "lab-list": ("lab list --out made", (LabList,)),
     "lab-report": ("lab report --out made", (LabReport,)),
@@ -78,25 +83,27 @@ MORE_SETTINGS = ("wiring", "positions", "rotary_base", "dropout", "init", "windo
 
 
 def argument_trial(rng: random.Random, folder: Path) -> Trial:
-    """A command that is right but for one argument, or two."""
+    """A valid command with one or two wrong arguments."""
     name = rng.choice(list(COMMANDS))
     base, kinds = COMMANDS[name]
-    words = base.split()
+    arguments = base.split()
     options = [option for kind in kinds for option in _options(kind)]
     changed = []
     for _ in range(rng.choice([1, 1, 1, 2])):
         value = rng.choice(NUMBERS if rng.random() < 0.6 else TEXTS)
         option = rng.choice([*options, "", "--banana"])
         changed.append(option)
-        words = _changed(words, option, value, rng)
+        arguments = _with_argument(arguments, option, value, rng)
 
     def act() -> int:
         shutil.copy(folder / "milk.txt", "milk.txt")
         shutil.copytree(folder / "run", "run")
-        return main(words)
+        return main(arguments)
 
-    short = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word)} characters)" for word in words)
-    return Trial(f"arguments: {name.partition('-')[0]}", short, act, _judge, 40.0, may_last=bool(LASTING & {*changed}))
+    short = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word)} characters)" for word in arguments)
+    return Trial(
+        f"arguments: {name.partition('-')[0]}", short, act, _judge, 40.0, may_be_slow=bool(SLOW_OPTIONS & {*changed})
+    )
 
 
 def _options(kind: type) -> Iterator[str]:
@@ -108,8 +115,8 @@ def _options(kind: type) -> Iterator[str]:
             yield f"--{field.name.replace('_', '-')}"
 
 
-def _changed(words: Sequence[str], option: str, value: str, rng: random.Random) -> list[str]:
-    if not option:  # a word in the place of another, or between
+def _with_argument(words: Sequence[str], option: str, value: str, rng: random.Random) -> list[str]:
+    if not option:  # replace or insert a word
         at = rng.randrange(1, len(words) + 1)
         return [*words[:at], value, *words[at + rng.randrange(2) :]]
     if option == "--model":
@@ -120,14 +127,14 @@ def _changed(words: Sequence[str], option: str, value: str, rng: random.Random) 
     return [*words, f"{option}={value}"] if rng.random() < 0.5 else [*words, option, value]
 
 
-def _judge(ended: Ended, _: Path) -> str:
-    if ended.code in (2, 74) and "error: " in ended.errors:
+def _judge(result: ProcessResult, _: Path) -> str:
+    if result.code in (2, 74) and "error: " in result.errors:
         return "detected"
-    return "harmless" if ended.code in (0, 1) else "traceback"
+    return "harmless" if result.code in (0, 1) else "traceback"
 
 
-def calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
-    """Functions of the Python API, each with arguments that are right."""
+def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
+    """Functions of the Python API with valid arguments."""
     import normscope
     from normscope.data.prepare import prepare
     from normscope.data.tokenizers import CharacterTokenizer
@@ -138,7 +145,7 @@ def calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
 
     letters = CharacterTokenizer.of(["hello world"])
     model = normscope.GPT(normscope.llama(vocab_size=letters.vocab_size, context=16, depth=1, width=16, heads=2))
-    writing: dict[str, Any] = {
+    sampling: dict[str, Any] = {
         "max_new_tokens": 3,
         "samples": 1,
         "temperature": 1.0,
@@ -166,7 +173,7 @@ def calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
                 "seed": 1,
                 "stop": ["x"],
                 "batch_size": 2,
-                **writing,
+                **sampling,
             },
         ),
         "generate_tokens": (
@@ -250,7 +257,7 @@ OBJECTS: tuple[Any, ...] = (
 
 
 def call_trial(rng: random.Random, folder: Path) -> Trial:
-    """A call that is right but for one argument."""
+    """A call with one wrong argument."""
     names = ("generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig")
     name = rng.choice([*names, "start", "prepare", "Run.open", "explanation", "draw", "LayerNorm", "Linear"])
     number, which = rng.randrange(len(OBJECTS)), rng.random()
@@ -258,7 +265,7 @@ def call_trial(rng: random.Random, folder: Path) -> Trial:
     def act() -> int:
         from normscope.errors import NormscopeError
 
-        function, arguments = calls(folder)[name]
+        function, arguments = api_calls(folder)[name]
         wrong = list(arguments)[int(which * len(arguments))]
         try:
             function(**{**arguments, wrong: OBJECTS[number]})
@@ -266,15 +273,15 @@ def call_trial(rng: random.Random, folder: Path) -> Trial:
             print(repr(str(error)))
             return 2
         except TypeError as error:
-            if "unexpected keyword argument" not in str(error):  # the table above is wrong, and not the function
+            if "unexpected keyword argument" not in str(error):  # the table above is wrong, not the function
                 raise
             return 99
         return 0
 
-    words = f"{name} with {OBJECTS[number]!r:.40} as argument {which:.3f}" if number != 9 else f"{name} with 10**400"
-    may_last = name.startswith("generate")
-    return Trial("Python calls", words, act, lambda ended, _: _judge_call(ended), 40.0, may_last)
+    value = f"{OBJECTS[number]!r:.40} as argument {which:.3f}" if number != 9 else "10**400"
+    may_be_slow = name.startswith("generate")
+    return Trial("Python calls", f"{name} with {value}", act, lambda result, _: _judge_call(result), 40.0, may_be_slow)
 
 
-def _judge_call(ended: Ended) -> str:
-    return {0: "harmless", 2: "detected"}.get(ended.code or 0, "traceback")
+def _judge_call(result: ProcessResult) -> str:
+    return {0: "harmless", 2: "detected"}.get(result.code or 0, "traceback")

@@ -1,4 +1,4 @@
-"""Terminals of odd sizes and kinds, streams that are closed, full or broken, and environments without the usual."""
+"""Odd terminal sizes and types, closed, full or broken streams, and missing environment variables."""
 
 import fcntl
 import io
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from normscope.cli import main
-from tests.fuzz.trial import Ended, Trial, use_descriptors
+from tests.fuzz.trial import ProcessResult, Trial, reopen_standard_streams
 
 COMMANDS = (
     *("--help", "train --help", "banana", "explain rmsnorm", "draw scope [a]b --shape 2,3", "draw model --preset gpt2"),
@@ -36,37 +36,41 @@ def environment_trial(rng: random.Random, folder: Path) -> Trial:
     )
     stream = rng.choice(STREAMS) if rng.random() < 0.5 else None
     number = rng.choice([1, 2])
-    gone = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if rng.random() < 0.5]
+    unset = [name for name in ("HOME", "LANG", "PATH", "TMPDIR", "USER") if rng.random() < 0.5]
     how = f"stream {number} {stream}" if stream else f"terminal {term!r} of {columns} x {rows}"
 
     def act() -> int:
         shutil.copy(folder / "milk.txt", "milk.txt")
         shutil.copytree(folder / "run", "run")
         os.environ["TERM"] = term
-        for name in gone:
+        for name in unset:
             os.environ.pop(name, None)
         if stream is None:
             return _on_terminal(lambda: main(line.split()), columns, rows)
-        _spoil(stream, number)
+        _break_stream(stream, number)
         return main(line.split())
 
-    words = f"{how}, without {gone}: {line}"
+    description = f"{how}, without {unset}: {line}"
     return Trial(
-        "streams" if stream else "terminals", words, act, lambda ended, _: _judge(ended, stream, number, line), 60.0
+        "streams" if stream else "terminals",
+        description,
+        act,
+        lambda result, _: _judge(result, stream, number, line),
+        60.0,
     )
 
 
-def _judge(ended: Ended, stream: str | None, number: int, line: str) -> str:
-    """A command whose output is lost must say so by its exit code; on standard error nobody is told."""
-    wrong_use = line == "banana"
-    lost = {"closed": 74, "full": 74, "no reader": 141}.get(stream or "", 0) if number == 1 and not wrong_use else 0
-    usual = (2,) if wrong_use else (lost,) if lost else (0, 1)
-    if "\x1b]" in ended.errors:
+def _judge(result: ProcessResult, stream: str | None, number: int, line: str) -> str:
+    """If stdout is lost, the exit code must say so; a lost stderr is ignored."""
+    usage_error = line == "banana"
+    lost = {"closed": 74, "full": 74, "no reader": 141}.get(stream or "", 0) if number == 1 and not usage_error else 0
+    expected = (2,) if usage_error else (lost,) if lost else (0, 1)
+    if "\x1b]" in result.errors:
         return "unsafe"
-    return "harmless" if ended.code in usual else "traceback"
+    return "harmless" if result.code in expected else "traceback"
 
 
-def _spoil(stream: str, number: int) -> None:
+def _break_stream(stream: str, number: int) -> None:
     name = {1: "stdout", 2: "stderr"}[number]
     if stream == "closed":
         os.close(number)
@@ -81,17 +85,17 @@ def _spoil(stream: str, number: int) -> None:
         reading, writing = os.pipe()
         os.close(reading)
     os.dup2(writing, number)
-    use_descriptors()
+    reopen_standard_streams()
 
 
 def _on_terminal(act: Callable[[], int], columns: int, rows: int) -> int:
-    """Run a function with a terminal of this size as its streams; what it shows goes to standard error if it failed."""
+    """Run a function on a pseudo-terminal of this size; print its output to stderr if it failed."""
     process, screen = pty.fork()
     if process == 0:
         code = 70
         try:
             fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            use_descriptors()
+            reopen_standard_streams()
             code = act()
             sys.stdout.flush()
         except BaseException:

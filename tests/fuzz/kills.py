@@ -1,4 +1,4 @@
-"""Kills at random moments: a run that was killed and resumed must end with the bits of one that was not."""
+"""Kills at random times: a killed and resumed run must end bitwise identical to an uninterrupted one."""
 
 import os
 import random
@@ -10,28 +10,28 @@ from pathlib import Path
 
 from normscope.cli import main
 from normscope.runs.run import is_run
-from tests.fuzz.subjects import trained
-from tests.fuzz.trial import Ended, Trial, run_apart
+from tests.fuzz.targets import trained
+from tests.fuzz.trial import ProcessResult, Trial, run_forked
 
 _SETTINGS = (
     "--depth 2 --width 16 --heads 2 --context 16 --batch 4 --tokenizer characters --val-fraction 0.02 --seed 3 "
     "--eval-every 5 --sample-every 0 --save-every 2 --xray-every 4 --steps 12"
 )
-LONGEST = 1.0
-"""Seconds after which a process is killed at the latest."""
+MAX_DELAY = 1.0
+"""Longest delay before a kill, in seconds."""
 
 
-class Kills:
-    """A run to be killed, and what it comes to if it is not."""
+class KillTrials:
+    """Kills a run repeatedly and compares it with an uninterrupted one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder = folder / "straight"
+        folder = folder / "uninterrupted"
         folder.mkdir()
-        ended = run_apart(self._train, folder, 300)
-        if ended.code != 0:
-            raise RuntimeError(f"the run that is not killed failed: {ended.errors}")
-        self.right = trained(ended, folder)
+        result = run_forked(self._train, folder, 300)
+        if result.code != 0:
+            raise RuntimeError(f"the uninterrupted run failed: {result.errors}")
+        self.expected = trained(result, folder)
         shutil.rmtree(folder)
 
     def _train(self) -> int:
@@ -40,30 +40,32 @@ class Kills:
 
     def trial(self, rng: random.Random) -> Trial:
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-        moments = [rng.random() ** 2 * LONGEST for _ in range(rng.randint(1, 4))]
-        words = f"{number.name} after {', '.join(f'{moment:.3f}' for moment in moments)} s"
+        delays = [rng.random() ** 2 * MAX_DELAY for _ in range(rng.randint(1, 4))]
+        description = f"{number.name} after {', '.join(f'{delay:.3f}' for delay in delays)} s"
 
         def act() -> int:
-            for moment in moments:
-                _killed(self._go_on, moment, number)
-            return self._go_on()
+            for delay in delays:
+                _run_and_kill(self._train_or_resume, delay, number)
+            return self._train_or_resume()
 
-        return Trial(f"killed: {number.name}", words, act, self._judge, 120.0)
+        return Trial(f"killed: {number.name}", description, act, self._judge, 120.0)
 
-    def _go_on(self) -> int:
+    def _train_or_resume(self) -> int:
         if is_run(Path("made")):
             return main(["resume", "made"])
-        return self._train()  # killed before there was a run; what it left is no hindrance
+        return self._train()  # killed before the run was created
 
-    def _judge(self, ended: Ended, folder: Path) -> str:
-        if ended.code != 0:
+    def _judge(self, result: ProcessResult, folder: Path) -> str:
+        if result.code != 0:
             return "stuck"
-        return "harmless" if trained(ended, folder) == self.right else "silent"
+        return "harmless" if trained(result, folder) == self.expected else "silent"
 
 
-def _killed(act: Callable[[], int], seconds: float, number: signal.Signals) -> None:
-    """Run a function in another process, and end that after so many seconds."""
-    usual = signal.signal(signal.SIGINT, signal.SIG_DFL)  # or Python's own work after the fork would be interrupted
+def _run_and_kill(act: Callable[[], int], seconds: float, number: signal.Signals) -> None:
+    """Run a function in a forked process and send it the signal after some seconds."""
+    previous = signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # otherwise Python's own work after the fork could be interrupted
     process = os.fork()
     if process == 0:
         code = 1
@@ -72,7 +74,7 @@ def _killed(act: Callable[[], int], seconds: float, number: signal.Signals) -> N
             code = act()
         finally:
             os._exit(code)
-    signal.signal(signal.SIGINT, usual)
+    signal.signal(signal.SIGINT, previous)
     time.sleep(seconds)
     os.kill(process, number)
     os.waitpid(process, 0)

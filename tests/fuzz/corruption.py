@@ -1,4 +1,4 @@
-"""Ways to damage a file, or to put something hostile in its place. Each depends on the random numbers alone."""
+"""Ways to damage a file, or to replace it by something hostile. All randomness comes from `rng`."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-Damage = Callable[[Path, random.Random], None]
+Corruption = Callable[[Path, random.Random], None]
 
 
 def flip_bit(path: Path, rng: random.Random) -> None:
@@ -50,7 +50,7 @@ def append(path: Path, rng: random.Random) -> None:
 
 
 def zero_block(path: Path, rng: random.Random) -> None:
-    """As after a power cut: a block of the file is zeros."""
+    """A block of zeros, as after a power loss."""
     data = bytearray(path.read_bytes())
     first = rng.randrange(len(data)) if data else 0
     last = min(len(data), first + 512)
@@ -74,41 +74,41 @@ VALUES: tuple[Any, ...] = (
 
 
 def change_value(path: Path, rng: random.Random) -> None:
-    """Put another value somewhere in a JSON file, or remove, add or double one; another file gets a bit flipped."""
+    """Change, remove or add a value in a JSON file; flip a bit in any other file."""
     try:
         content = json.loads(path.read_text())
     except ValueError:
         flip_bit(path, rng)
         return
-    places = list(_places(content))
-    if not places:
+    entries = list(_entries(content))
+    if not entries:
         path.write_text(json.dumps(rng.choice(VALUES)))
         return
-    holder, key = rng.choice(places)
+    container, key = rng.choice(entries)
     match rng.randrange(4):
         case 0:
-            del holder[key]
-        case 1 if isinstance(holder, dict):
-            holder[f"{key}-2"] = rng.choice(VALUES)
+            del container[key]
+        case 1 if isinstance(container, dict):
+            container[f"{key}-2"] = rng.choice(VALUES)
         case _:
-            holder[key] = rng.choice(VALUES)
+            container[key] = rng.choice(VALUES)
     path.write_text(json.dumps(content))
 
 
-def _places(content: Any) -> Any:
+def _entries(content: Any) -> Any:
     keys = content if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
     for key in keys:
         yield content, key
-        yield from _places(content[key])
+        yield from _entries(content[key])
 
 
 def nest(path: Path, rng: random.Random) -> None:
-    deep = rng.choice([100, 10_000, 200_000])
-    path.write_text(rng.choice(['{"a":', "["]) * deep)
+    depth = rng.choice([100, 10_000, 200_000])
+    path.write_text(rng.choice(['{"a":', "["]) * depth)
 
 
 def link_elsewhere(path: Path, _: random.Random) -> None:
-    """A link to the same content outside of the folder."""
+    """A symlink to the same content outside the folder."""
     other = Path(f"{path.parent.parent}.outside-{path.name}")
     other.write_bytes(path.read_bytes())
     path.unlink()
@@ -136,7 +136,7 @@ def folder(path: Path, _: random.Random) -> None:
 
 
 def huge(path: Path, _: random.Random) -> None:
-    """A file that says it has a terabyte."""
+    """A sparse file of 1 TB."""
     os.truncate(path, 2**40)
 
 
@@ -144,25 +144,25 @@ def unreadable(path: Path, _: random.Random) -> None:
     path.chmod(0)
 
 
-DAMAGES: Mapping[str, Damage] = {
+CORRUPTIONS: Mapping[str, Corruption] = {
     "bit flipped": flip_bit,
     "bytes changed": change_bytes,
     "truncated": truncate,
     "emptied": empty,
     "deleted": delete,
-    "part doubled": duplicate_part,
+    "part duplicated": duplicate_part,
     "appended to": append,
     "block of zeros": zero_block,
     "swapped": swap_with_neighbor,
     "value changed": change_value,
 }
-HOSTILE: Mapping[str, Damage] = {
+HOSTILE: Mapping[str, Corruption] = {
     "nested JSON": nest,
-    "link elsewhere": link_elsewhere,
-    "link to itself": link_to_itself,
-    "link to a device": link_to_device,
-    "pipe": pipe,
+    "symlink outside": link_elsewhere,
+    "symlink to itself": link_to_itself,
+    "symlink to device": link_to_device,
+    "named pipe": pipe,
     "folder": folder,
-    "a terabyte": huge,
+    "1 TB file": huge,
     "unreadable": unreadable,
 }
