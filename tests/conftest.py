@@ -1,4 +1,4 @@
-"""What every test needs: one thread a worker, so that parallel workers do not fight over the cores, and a seed."""
+"""Global test setup: one thread per worker, so that workers don't compete for cores, and a fixed seed."""
 
 import builtins
 import os
@@ -10,16 +10,16 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
-os.environ["NORMSCOPE_THREADS"] = "fixed"  # commands in processes of their own tell nothing of the machine's load
+os.environ["NORMSCOPE_THREADS"] = "fixed"  # so that subprocesses print no notices about machine load
 
-# A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. Tests that send signals to children
-# would wait forever, since children inherit this.
+# Shells start background jobs with SIGINT ignored, and nohup ignores SIGHUP. Children inherit this, and tests that
+# send them signals would wait forever.
 for _number in {"SIGINT", "SIGHUP"} & set(dir(signal)):
     if signal.getsignal(getattr(signal, _number)) is signal.SIG_IGN:
         _handler = signal.default_int_handler if _number == "SIGINT" else signal.SIG_DFL
         signal.signal(getattr(signal, _number), _handler)
 
-# The same examples in every run, so that a failure comes back; a slow machine is no failure.
+# The same examples in every run, so that failures are reproducible; no deadline, so that slow machines pass.
 settings.register_profile("default suite", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.register_profile("exhaustive", settings.get_profile("default suite"), max_examples=200)
 
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     quick = "not exhaustive" in config.getoption("markexpr")
     settings.load_profile("default suite" if quick else "exhaustive")
     if hasattr(config, "workerinput") and sys.platform != "win32":
-        from tests.compiling import share_among_workers
+        from tests.compile_once import share_among_workers
 
         share_among_workers(config.workerinput["testrunuid"])
 

@@ -1,10 +1,10 @@
-"""Break the core in small ways, one at a time, and see whether the default tests of that file notice.
+"""Mutation testing: change the core in one small way at a time, and check that the default tests notice.
 
     python -m tests.mutation [--count 120] [--seed 0] [--only src/normscope/scope/plan.py] [--report FILE]
 
-A mutant is one changed operator, constant, condition or return value. It lives in the memory of a forked process: no
-file is edited, so tests that start processes of their own see the unbroken code. A mutant survives if no test fails;
-each survivor is either a missing test or a change that makes no difference.
+A mutant is one changed operator, constant, condition or return value. It exists only in the memory of a forked process:
+no file is edited, so tests that start subprocesses see the original code. A mutant survives if no test fails; each
+survivor is either a missing test or an equivalent change.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "normscope"
 SECONDS = 180
-"""Of processor time: a mutant that takes more runs for ever. One that waits for ever may take ten times as long."""
+"""Limit of CPU time; wall time may be ten times as long."""
 
 _NORM = ["blocks/norm/test_definition", "blocks/norm/test_parity", "blocks/norm/test_mask"]
 CORE: dict[str, list[str]] = {
@@ -62,7 +62,7 @@ CORE: dict[str, list[str]] = {
     ],
     "diagnostics/figures": ["diagnostics/test_figures", "diagnostics/test_calibration"],
 }
-"""The files that are broken, and the tests of each, the quickest to notice first."""
+"""Files to mutate and the tests of each, fastest to fail first."""
 
 _SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -74,7 +74,7 @@ _SWAPS: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one expression: what stood at `start` to `end` of the file's text, and what stands there now."""
+    """One changed expression: the text between offsets `start` and `end`, before and after."""
 
     file: str
     line: int
@@ -97,7 +97,7 @@ def mutants_of(path: Path) -> list[Mutant]:
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
-    def place(line: int, byte: int) -> int:
+    def offset(line: int, byte: int) -> int:
         row = text[starts[line - 1] : starts[line]]
         return starts[line - 1] + len(row.encode()[:byte].decode())
 
@@ -105,15 +105,15 @@ def mutants_of(path: Path) -> list[Mutant]:
     for node, changed in _changes(ast.parse(text)):
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+        start, end = offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
         name = path.relative_to(ROOT).as_posix()
         found.append(Mutant(name, node.lineno, start, end, text[start:end], f"({ast.unparse(changed)})"))
     return found
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Pairs of an expression in the code and what it becomes; types, texts and decorators are left alone."""
-    skipped = {id(inner) for node in ast.walk(tree) for outer in _no_code(node) for inner in ast.walk(outer)}
+    """Pairs of an expression and its replacement; types, strings and decorators are skipped."""
+    skipped = {id(inner) for node in ast.walk(tree) for outer in _not_mutated(node) for inner in ast.walk(outer)}
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -136,8 +136,8 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield value, ast.Constant(None)
 
 
-def _no_code(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node that never run, or only word an error."""
+def _not_mutated(node: ast.AST) -> Iterator[ast.AST]:
+    """Parts of a node that never run, or only format an error message."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from node.decorator_list
@@ -146,14 +146,14 @@ def _no_code(node: ast.AST) -> Iterator[ast.AST]:
             yield from node.decorator_list
         case ast.arg(annotation=ast.expr() as annotation) | ast.AnnAssign(annotation=ast.expr() as annotation):
             yield annotation
-        case ast.Assign(value=ast.Subscript() | ast.BinOp(op=ast.BitOr()) as value):  # the name of a type
+        case ast.Assign(value=ast.Subscript() | ast.BinOp(op=ast.BitOr()) as value):  # a type alias
             yield value
         case ast.JoinedStr() | ast.Raise() | ast.Assert():
             yield node
 
 
-class _Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a text and not from its file."""
+class _MutantImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a string instead of its file."""
 
     def __init__(self, name: str, path: Path, text: str) -> None:
         self.name, self.path, self.text = name, path, text
@@ -170,15 +170,15 @@ class _Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def killed_by(mutant: Mutant, tests: list[str], folder: str) -> str | None:
-    """The first test that fails with the mutant, or "timeout"; None if it survives."""
+    """The first test that fails on the mutant, or "timeout"; None if it survives."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            said = _failure(mutant, [*tests, f"--basetemp={folder}/tmp"])
-        except BaseException as error:  # of this file: what fails in a test, pytest tells
-            said = f"error: {error!r}"
-        os.write(write, said.encode()[:4000])
+            outcome = _failure(mutant, [*tests, f"--basetemp={folder}/tmp"])
+        except BaseException as error:  # raised by this file; pytest reports test failures
+            outcome = f"error: {error!r}"
+        os.write(write, outcome.encode()[:4000])
         os._exit(0)
     os.close(write)
     deadline = time.monotonic() + 10 * SECONDS
@@ -190,28 +190,28 @@ def killed_by(mutant: Mutant, tests: list[str], folder: str) -> str | None:
             return "timeout"
         time.sleep(0.02)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode()
-    if said.startswith("error: "):
-        raise RuntimeError(said)
-    return {"": "crash", "survived": None}.get(said, said)
+        outcome = pipe.read().decode()
+    if outcome.startswith("error: "):
+        raise RuntimeError(outcome)
+    return {"": "crash", "survived": None}.get(outcome, outcome)
 
 
 def _failure(mutant: Mutant, tests: list[str]) -> str:
-    """Run the tests in this process, on the mutant, up to the first failure."""
+    """Run the tests on the mutant in this process until the first failure."""
     import pytest
 
     path = ROOT / mutant.file
     name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-    broken = _Broken(name, path, mutant.applied(path.read_text(encoding="utf-8")))
+    importer = _MutantImporter(name, path, mutant.applied(path.read_text(encoding="utf-8")))
 
     class Watch:
         failed = ""
 
         def pytest_plugin_registered(self) -> None:
-            """Stay in front of pytest's own importer, which would take the file itself."""
-            if broken in sys.meta_path:
-                sys.meta_path.remove(broken)
-            sys.meta_path.insert(0, broken)
+            """Stay ahead of pytest's importer, which would load the file."""
+            if importer in sys.meta_path:
+                sys.meta_path.remove(importer)
+            sys.meta_path.insert(0, importer)
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.failed:
@@ -227,22 +227,22 @@ def _failure(mutant: Mutant, tests: list[str]) -> str:
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     watch = Watch()
-    options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
+    options = ["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # about modules that are already loaded
     code = pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
-    loaded = sys.modules.get(name)  # none if it cannot be imported any more
-    assert loaded is None or isinstance(loaded.__loader__, _Broken), f"{name} was loaded without the change"
+    loaded = sys.modules.get(name)  # None if it can no longer be imported
+    assert loaded is None or isinstance(loaded.__loader__, _MutantImporter), f"{name} was loaded without the change"
     return "survived" if code == 0 else watch.failed or f"pytest ended with {code}"
 
 
 def tests_of(file: str) -> list[str]:
-    """The tests of a core file, and its own doctests."""
+    """Tests of a core file, and its doctests."""
     names = CORE[file.removeprefix("src/normscope/").removesuffix(".py")]
     paths = [ROOT / "tests" / name for name in names]
     return [str(path if path.is_dir() else path.with_suffix(".py")) for path in paths] + [str(ROOT / file)]
 
 
-def chosen(count: int, seed: int, only: list[str]) -> list[Mutant]:
-    """A sample, spread evenly over the files."""
+def sample_mutants(count: int, seed: int, only: list[str]) -> list[Mutant]:
+    """A random sample, spread evenly over the files."""
     files = [f"src/normscope/{name}.py" for name in CORE]
     pools = [mutants_of(ROOT / file) for file in files if not only or file in only]
     for pool in pools:
@@ -256,20 +256,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[], help="files, as src/normscope/scope/plan.py")
-    parser.add_argument("--report", type=Path, help="write every mutant and its fate to this file, as JSON")
+    parser.add_argument("--report", type=Path, help="write all results to this file as JSON")
     parser.add_argument("--again", type=Path, help="only the survivors in this report")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     os.chdir(ROOT)
-    # Loaded once, and had by every child: what takes longest of each.
+    # Slow to import: do it once, before forking.
     import transformers  # noqa: F401
 
-    assert not any(name.partition(".")[0] == "normscope" for name in sys.modules)  # each child imports its own
+    assert not any(name.partition(".")[0] == "normscope" for name in sys.modules)  # each child imports it
     if given.again:
-        fates = json.loads(given.again.read_text())
-        sample = [Mutant(**row["mutant"]) for row in fates if row["killed_by"] is None]
+        results = json.loads(given.again.read_text())
+        sample = [Mutant(**row["mutant"]) for row in results if row["killed_by"] is None]
     else:
-        sample = chosen(given.count, given.seed, given.only)
+        sample = sample_mutants(given.count, given.seed, given.only)
     rows = []
     for i, mutant in enumerate(sample, start=1):
         with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
@@ -279,7 +279,7 @@ def main() -> int:
         if given.report:
             given.report.write_text(json.dumps(rows, indent=1))
     killed = sum(row["killed_by"] is not None for row in rows)
-    print(f"{killed} of {len(rows)} mutants were noticed")
+    print(f"{killed} of {len(rows)} mutants were killed")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Parametrizations over several axes, of which the default suite runs enough to see every pair of values together.
+"""Pairwise test parametrization: the default suite runs enough cases to cover every pair of values.
 
-Most faults show with one value or with two that meet (a type and a layout, say); few need three. So `make test` runs
-a cover of all pairs, and `make test-all` the whole product.
+Most bugs need one value or a combination of two (a dtype and a memory layout, say). `make test` runs a pairwise cover,
+`make test-all` the full product.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import pytest
 
 
 def cover(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Few rows of indices, one for each axis, in which any two values of any two axes meet at least once."""
+    """A small list of index rows (one index per axis) that covers every pair of values of any two axes."""
     axes = range(len(sizes))
     if len(sizes) == 1:
         return [(i,) for i in range(sizes[0])]
@@ -35,15 +35,15 @@ def _pairs(row: Mapping[int, int]) -> set[tuple[tuple[int, int], tuple[int, int]
 
 
 def chiefly(values: Iterable[Any], others: Iterable[Any]) -> list[Any]:
-    """The values of a parameter: some that the default suite runs, and others that only the exhaustive one does."""
+    """Parameter values: `values` run in the default suite, `others` only in the exhaustive one."""
     return [*values, *(pytest.param(other, marks=pytest.mark.exhaustive) for other in others)]
 
 
 def every_pair(**axes: Mapping[str, Any] | Iterable[str]) -> pytest.MarkDecorator:
-    """Run a test for the whole product of its axes; what a cover of the pairs leaves out is marked as exhaustive.
+    """Parametrize over the product of the axes; cases outside the pairwise cover are marked exhaustive.
 
     Args:
-        axes: the values of each argument by their ids, or just the ids where they are the values.
+        axes: for each argument, a mapping from id to value, or the values if they are their own ids.
     """
     tables = {
         name: dict(values) if isinstance(values, Mapping) else {v: v for v in values} for name, values in axes.items()

@@ -1,4 +1,4 @@
-"""What the tests of blocks and models share: seeded numbers, seeded weights, padding, and bfloat16 on any machine."""
+"""Helpers for tests of blocks and models: seeded tensors and weights, padding masks, bfloat16 on any machine."""
 
 import contextlib
 import warnings
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from normscope.errors import NormscopeError
 
 Refusal = tuple[str, type[NormscopeError], str, Callable[[], Any]]
-"""A mistake: its name, the error it gets, words of the message, and the call that makes it."""
+"""A user error: test id, error class, part of the message, and the call that raises it."""
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Normal numbers that depend on the seed alone."""
+    """Normally distributed values that depend only on the seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
@@ -27,13 +27,13 @@ def random_tokens(vocabulary: int, *shape: int, seed: int = 0) -> Tensor:
 
 @torch.no_grad()
 def scramble(module: nn.Module, seed: int = 0, scale: float = 0.3) -> None:
-    """Draw every parameter anew, so that a zero head or a gain of one hides nothing."""
+    """Randomize every parameter, so that a zero head or a gain of one hides nothing."""
     for i, parameter in enumerate(module.parameters()):
         parameter.copy_(scale * randn(*parameter.shape, seed=1000 * seed + i))
 
 
 def real_tokens(lengths: Sequence[int], size: int) -> Tensor:
-    """The mask of a right-padded batch: True for the first tokens of each row."""
+    """Mask of a right-padded batch: True for real tokens."""
     return torch.arange(size)[None, :] < torch.tensor(lengths)[:, None]
 
 
@@ -41,7 +41,7 @@ def real_tokens(lengths: Sequence[int], size: int) -> Tensor:
 def safe_bfloat16() -> Iterator[None]:
     """Multiply bfloat16 matrices without oneDNN.
 
-    Some virtual machines announce instructions for them that they do not have, and the process would be killed.
+    Some virtual machines report bfloat16 instructions that they don't have, which kills the process.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
@@ -50,7 +50,7 @@ def safe_bfloat16() -> Iterator[None]:
 
 
 def kept_for_backward(work: Callable[[], object]) -> dict[int, int]:
-    """The tensors that a forward pass leaves for the backward pass: how many bytes lie at which address."""
+    """Tensors that a forward pass saves for backward: address -> size in bytes."""
     found: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def kept_for_backward(work: Callable[[], object]) -> dict[int, int]:
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of the gradient of every parameter that has one."""
+    """Copies of all parameter gradients."""
     return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
 
 
@@ -80,5 +80,5 @@ def close_all(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: flo
 
 
 def every_refusal(*refusals: Refusal) -> pytest.MarkDecorator:
-    """Run a test once for each mistake."""
+    """Parametrize a test over user errors."""
     return pytest.mark.parametrize(("error", "words", "mistake"), [pytest.param(*r[1:], id=r[0]) for r in refusals])

@@ -1,7 +1,7 @@
-"""Losses and drawings of every preset stay what they were.
+"""Losses and drawings of every preset match the recorded values.
 
-`python -m tests.golden.test_golden` writes values.json again, after a change that is meant to change them. Losses are
-compared with a tolerance, since sums are reordered on other processors.
+`python -m tests.golden.test_golden` rewrites values.json after an intended change. Losses have a tolerance because
+summation order differs between CPUs.
 """
 
 import json
@@ -21,7 +21,7 @@ VALUES = Path(__file__).with_name("values.json")
 PRESETS = ("gpt2", "nanochat", "llama")
 STEPS = 20
 TOLERANCE = 2e-3
-"""On a loss after up to 20 steps: one step of lr turns a difference of an ulp into about 1e-5."""
+"""For losses of up to 20 steps: one optimizer step turns a difference of an ulp into about 1e-5."""
 
 
 def trained(name: str) -> tuple[GPT, list[float]]:
@@ -39,10 +39,10 @@ def measured(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_losses_and_drawings_are_what_they_were(name: str) -> None:
-    known, now = json.loads(VALUES.read_text())[name], measured(name)
-    assert now["losses"] == pytest.approx(known["losses"], rel=TOLERANCE)
-    assert now["drawing"] == known["drawing"]
+def test_losses_and_drawings_match_recorded_values(name: str) -> None:
+    expected, actual = json.loads(VALUES.read_text())[name], measured(name)
+    assert actual["losses"] == pytest.approx(expected["losses"], rel=TOLERANCE)
+    assert actual["drawing"] == expected["drawing"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A pytest plugin: which vector registers are in the machine code of every kernel that the tests made numba compile.
+"""A pytest plugin that lists the vector registers in the machine code of every kernel numba compiled for the tests.
 
-Written, as JSON, to the file that NORMSCOPE_MACHINE_CODE names: {"module.function": ["xmm", "ymm"], ...}.
+Writes JSON to the file in NORMSCOPE_MACHINE_CODE: {"module.function": ["xmm", "ymm"], ...}.
 """
 
 import json
@@ -13,7 +13,7 @@ from numba.core.dispatcher import Dispatcher
 
 
 def registers(assembly: str) -> list[str]:
-    """The kinds of vector registers that are named in it."""
+    """Kinds of vector registers in the assembly."""
     return sorted(set(re.findall(r"%([xyz]mm)\d", assembly)))
 
 

@@ -1,10 +1,10 @@
-"""Other processors than this one: settings under which torch, oneDNN, MKL and numba do without newer instructions."""
+"""Environment variables that restrict torch, oneDNN, MKL and numba to the instructions of older CPUs."""
 
 import platform
 
 import torch
 
-# What a Haswell and a Nehalem have. The features are listed because numba adds those of the host to a mere name.
+# Features of Haswell and Nehalem. They are listed because with only a CPU name numba adds the host's features.
 _NEHALEM = "+64bit,+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _HASWELL = (
     f"{_NEHALEM},+avx,+avx2,+bmi,+bmi2,+crc32,+f16c,+fma,+fsgsbase,+invpcid,+lzcnt,+movbe,+pclmul,+rdrnd,+xsave,"
@@ -31,16 +31,16 @@ PROCESSORS: dict[str, dict[str, str]] = {
     "sse": {**_SSE, "OMP_NUM_THREADS": "1"},
     "two-threads": {"OMP_NUM_THREADS": "2", "NORMSCOPE_TEST_THREADS": "2"},
 }
-"""The environment of each."""
+"""Environment variables of each CPU."""
 
 REGISTERS = {"avx2": {"xmm", "ymm"}, "avx2-two-threads": {"xmm", "ymm"}, "sse": {"xmm"}}
-"""The vector registers that numba's machine code may use there."""
+"""Vector registers that numba's machine code may use on each CPU."""
 
 
 def missing(name: str) -> str:
-    """Why this machine cannot stand for that processor; nothing if it can."""
+    """Why this machine can't emulate the CPU; empty if it can."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        return "this is no x86 processor"
+        return "not an x86 CPU"
     if "avx2" in name and torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        return "this processor has no AVX2"
+        return "the CPU has no AVX2"
     return ""

@@ -1,6 +1,6 @@
-"""The suite on other processors, with more threads and without numba: each in a process of its own.
+"""Run tests on emulated older CPUs, with two threads and without numba, each in a separate process.
 
-By default a few tests of each kind; `make test-all` runs whole folders.
+The default suite runs a few tests; `make test-all` runs whole folders.
 """
 
 import faulthandler
@@ -26,23 +26,23 @@ KEY_TESTS = [
         for hard in ("normal", "far-off", "tiny", "huge", "outlier", "constant")
     ),
 ]
-"""What depends on the instruction set, and makes numba compile little."""
+"""Tests that depend on the instruction set and compile few kernels."""
 
 NUMERIC = ["tests/ops", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/diagnostics"]
-"""Where numbers are computed and compared."""
+"""Folders with numerical tests."""
 
 WITHOUT_KERNELS = [
     "tests/blocks/test_block.py", "tests/blocks/test_linear.py", "tests/blocks/test_mlp.py",
     "tests/blocks/norm/test_definition.py", "tests/blocks/norm/test_identities.py", "tests/blocks/norm/test_mask.py",
     "tests/blocks/norm/test_parity.py", "tests/models", "tests/training/test_trainer.py", "tests/training/test_loop.py",
-    "--deselect=tests/training/test_loop.py::test_other_surroundings_are_told",  # that the kernels are on, before
+    "--deselect=tests/training/test_loop.py::test_changed_environment_is_reported",  # expects kernels to be on
 ]  # fmt: skip
-"""Tests that hold whichever form computes, and import no kernel themselves."""
+"""Tests that pass with any implementation and import no kernels."""
 
 
 def run_tests(selection: list[str], folder: Path, *options: str, **environment: str) -> None:
-    """Run some tests in a process with that environment and a cache of compiled code of its own."""
-    faulthandler.cancel_dump_traceback_later()  # whole folders take longer than any one test may; each has its watchdog
+    """Run tests in a process with these environment variables and a separate numba cache."""
+    faulthandler.cancel_dump_traceback_later()  # folders exceed the per-test limit
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     quietly = ["-p", "no:xdist", "-p", "no:cacheprovider", "--tb=short", f"--basetemp={folder / 'tmp'}"]
     done = subprocess.run(
@@ -66,28 +66,28 @@ def run_on(processor: str, selection: list[str], folder: Path) -> None:
     if processor in REGISTERS:
         foreign = {name: used for name, used in kernels.items() if set(used) - REGISTERS[processor]}
         assert foreign == {}
-        assert any(max(REGISTERS[processor]) in used for used in kernels.values())  # the widest is used
+        assert any(max(REGISTERS[processor]) in used for used in kernels.values())  # the widest registers are used
 
 
-def test_key_tests_on_a_processor_without_avx512(tmp_path: Path) -> None:
+def test_key_tests_without_avx512(tmp_path: Path) -> None:
     run_on("avx2", KEY_TESTS, tmp_path)
 
 
-def test_registers_are_found_in_machine_code() -> None:
+def test_registers_in_assembly() -> None:
     assert registers("vaddps %zmm1, %zmm2, %zmm31\n movaps %xmm0, (%rax)") == ["xmm", "zmm"]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_on_other_processors(processor: str, tmp_path: Path) -> None:
-    # The kernels' own tests say themselves with how many threads they run.
+def test_on_other_cpus(processor: str, tmp_path: Path) -> None:
+    # The kernel tests set the number of threads themselves.
     run_on(processor, [name for name in NUMERIC if "threads" not in processor or name != "tests/ops"], tmp_path)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("how", ["turned off", "not installed"])
+@pytest.mark.parametrize("how", ["disabled", "not installed"])
 def test_without_kernels(how: str, tmp_path: Path) -> None:
-    if how == "turned off":
+    if how == "disabled":
         run_tests(WITHOUT_KERNELS, tmp_path, NORMSCOPE_KERNELS="reference")
     else:
         notice = "ignore:the fused kernels are not available:RuntimeWarning"

@@ -1,4 +1,4 @@
-"""A pytest plugin: as if neither numba nor llvmlite were installed."""
+"""A pytest plugin that makes numba and llvmlite unimportable."""
 
 import sys
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""In a fresh checkout nothing is compiled yet: let each kernel be compiled by one of the test workers, not by all.
+"""In a fresh checkout no kernel is compiled: let one pytest worker compile each kernel, not all of them.
 
-Whoever comes second waits, and finds the code in numba's cache on disk. Compiling everything takes half a minute.
+The other workers wait and load it from numba's cache on disk. Compiling everything takes half a minute.
 """
 
 import atexit
@@ -14,17 +14,17 @@ from typing import Any
 
 from numba.core.dispatcher import Dispatcher
 
-PATIENCE = 60.0
-"""Seconds to wait for another worker; then it is compiled here all the same."""
+TIMEOUT = 60.0
+"""Seconds to wait for another worker before compiling here anyway."""
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     import fcntl
 
     path.parent.mkdir(exist_ok=True)
     with path.open("w") as file:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def share_among_workers(run: str) -> None:
-    """From here on this process takes turns with the other workers of that run."""
+    """Make numba compile each kernel in only one worker of this test run."""
     folder, compile_here = Path(tempfile.gettempdir()) / f"normscope-tests-{run}", Dispatcher.compile
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
@@ -42,7 +42,7 @@ def share_among_workers(run: str) -> None:
         function = self.py_func
         if not function.__module__.startswith("normscope.") or self.overloads.get(signature):
             return compile_here(self, signature)
-        with _alone(folder / f"{function.__module__}.{function.__qualname__}"):
+        with _lock(folder / f"{function.__module__}.{function.__qualname__}"):
             return compile_here(self, signature)
 
     Dispatcher.compile = compile_once  # type: ignore[method-assign, assignment]
