@@ -1,4 +1,4 @@
-"""The logits of the last column alone; and dropout straight after the embeddings."""
+"""Logits of the last position only, and dropout directly after the embeddings."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ TOKENS = random_tokens(VOCABULARY, 3, CONTEXT)
 
 
 @every_form
-def test_they_are_the_last_of_all(form: str) -> None:
+def test_last_only_equals_last_of_all(form: str) -> None:
     model = made(form, torch.float64)
     last = model(TOKENS, last_only=True)
     assert last.shape == (3, 1, VOCABULARY)
@@ -20,14 +20,14 @@ def test_they_are_the_last_of_all(form: str) -> None:
 
 
 @every_form
-def test_with_a_mask_too(form: str) -> None:
-    """Of the last column as it stands, even where that is padding."""
+def test_last_only_with_mask(form: str) -> None:
+    """The last column, even where it is padding."""
     model, mask = made(form, torch.float64), real_tokens([CONTEXT, 4, 1], CONTEXT)
     torch.testing.assert_close(model(TOKENS, mask=mask, last_only=True), model(TOKENS, mask=mask)[:, -1:])
 
 
 @every_form
-def test_with_a_cache_too(form: str) -> None:
+def test_last_only_with_cache(form: str) -> None:
     model = made(form, torch.float64)
     memory = model.new_cache(3)
     with torch.no_grad():
@@ -37,13 +37,13 @@ def test_with_a_cache_too(form: str) -> None:
             torch.testing.assert_close(last, logits[:, stop - 1 : stop], rtol=1e-9, atol=1e-9)
 
 
-def test_a_last_norm_that_looks_along_the_tokens_still_sees_them_all() -> None:
+def test_final_norm_over_tokens_sees_all_tokens() -> None:
     model = GPT(tiny("llama", norm="instance", allow_future_leak=True)).double()
     scramble(model)
     torch.testing.assert_close(model(TOKENS, last_only=True), model(TOKENS)[:, -1:])
 
 
-def test_the_head_is_given_one_column() -> None:
+def test_head_gets_one_position() -> None:
     model = made("llama")
     assert model.head is not None
     seen: list[torch.Size] = []
@@ -52,12 +52,12 @@ def test_the_head_is_given_one_column() -> None:
     assert seen == [(3, 1, 16)]
 
 
-def test_the_last_of_no_tokens_is_none() -> None:
+def test_last_only_of_empty_sequence() -> None:
     assert made("llama")(TOKENS[:, :0], last_only=True).shape == (3, 0, VOCABULARY)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "nanochat"])
-def test_dropout_falls_on_the_embeddings_before_their_norm(name: str) -> None:
+def test_dropout_is_applied_before_embedding_norm(name: str) -> None:
     model = GPT(tiny(name, dropout=0.5))
     scramble(model)
     seen: list[Tensor] = []

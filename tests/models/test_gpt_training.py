@@ -1,4 +1,4 @@
-"""Every GPT learns: each preset, each wiring, each norm; and compiled or under autocast it is the same model."""
+"""Every preset, wiring, activation and norm trains; compiled and autocast models match."""
 
 from typing import Any
 
@@ -18,21 +18,21 @@ ROUND = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]).repeat(2)[: CONTEXT + 1].expand(4
 TOKENS, TARGETS = ROUND[:, :-1], ROUND[:, 1:]
 
 
-def losses(model: GPT, steps: int = 25, rate: float = 1e-2) -> list[float]:
-    """A few steps on the same few tokens, over and over."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
+def losses(model: GPT, steps: int = 25, lr: float = 1e-2) -> list[float]:
+    """A few steps on one small batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     found = []
     for _ in range(steps):
         loss = model.loss(TOKENS, TARGETS)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         found.append(loss.item())
     return found
 
 
 @every_form
-def test_every_form_learns(form: str) -> None:
+def test_every_variant_learns(form: str) -> None:
     name, overrides = FORMS[form]
     curve = losses(GPT(tiny(name, **overrides)))
     assert curve[-1] < 0.6 * curve[0]
@@ -41,7 +41,7 @@ def test_every_form_learns(form: str) -> None:
 @every_preset
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_every_wiring_learns(name: str, wiring: str) -> None:
-    """With the preset's own start; and all of it learns, which two projections at zero in a row would not."""
+    """With the preset's initialization; two consecutive zero projections would not learn."""
     model = GPT(tiny(name, wiring=wiring))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     curve = losses(model)
@@ -63,9 +63,9 @@ def test_every_norm_takes_a_step(norm: str, wiring: str) -> None:
     model = GPT(tiny("llama", norm=norm, wiring=wiring, allow_future_leak=True))
     tokens = random_tokens(VOCABULARY, 4, CONTEXT)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model.loss(tokens, tokens.roll(-1, 1)).backward()
-    optimiser.step()
+    optimizer.step()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -74,7 +74,7 @@ def test_every_norm_takes_a_step(norm: str, wiring: str) -> None:
     assert model.eval().loss(tokens, tokens).isfinite()
 
 
-def test_the_same_run_twice_is_the_same_run() -> None:
+def test_training_is_deterministic() -> None:
     runs = []
     for _ in range(2):
         torch.manual_seed(11)
@@ -83,7 +83,7 @@ def test_the_same_run_twice_is_the_same_run() -> None:
 
 
 @every_preset
-def test_autocast_runs_and_is_near(name: str) -> None:
+def test_autocast_is_close_to_float32(name: str) -> None:
     model = made(name)
     exact = model.loss(TOKENS, TARGETS)
     with safe_bfloat16(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -96,7 +96,7 @@ def test_autocast_runs_and_is_near(name: str) -> None:
 
 
 @every_preset
-def test_a_model_in_bfloat16_runs(name: str) -> None:
+def test_bfloat16_model(name: str) -> None:
     model = made(name, torch.bfloat16)
     with safe_bfloat16():
         loss = model.loss(TOKENS, TARGETS)
@@ -114,8 +114,8 @@ def step(model: GPT, run: Any) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", chiefly(["nanochat", "group-norm"], ["gpt2", "llama"]))
-def test_it_can_be_traced_whole(form: str) -> None:
-    """No graph break anywhere: not in the checks, not in the norms."""
+def test_compiles_without_graph_break(form: str) -> None:
+    """No graph breaks, neither in checks nor in norms."""
     torch.compiler.reset()
     model = made(form)
     traced = torch.compile(model.loss, backend="aot_eager", fullgraph=True)
@@ -123,8 +123,8 @@ def test_it_can_be_traced_whole(form: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
-def test_compiled_it_is_the_same_model() -> None:
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's compiler still uses it
+def test_compiled_model_matches_eager() -> None:
     torch.compiler.reset()
     model = made("nanochat")
     close_all(step(model, torch.compile(model.loss)), step(model, model.loss), 1e-4)

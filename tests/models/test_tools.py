@@ -1,6 +1,6 @@
-"""Tools of torch's that look at a module from outside: at its source, its exact type, its attributes.
+"""torch tools that inspect a module's source, exact type or attributes (symbolic_trace, TorchScript, quantization).
 
-Each either works with our layers or says why it does not; none passes them over in silence.
+Each either works with our layers or raises a clear error; none skips them silently.
 """
 
 import copy
@@ -17,7 +17,7 @@ from normscope.blocks.linear import with_torch_layers
 from normscope.errors import TransformError
 from tests.support import randn, random_tokens
 
-# torch.jit.script and torch.ao.quantization are old, and torch says so.
+# torch.jit.script and torch.ao.quantization are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 X = randn(2, 5, 16, dtype=torch.float32)
@@ -51,8 +51,8 @@ PARTS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 every_part = pytest.mark.parametrize("name", PARTS)
 
 
-class _Around(nn.Module):
-    """A model of someone's own, with a part of ours in the middle."""
+class _Wrapper(nn.Module):
+    """A user's model with one of our modules in the middle."""
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
@@ -64,9 +64,9 @@ class _Around(nn.Module):
 
 
 @every_part
-def test_a_symbolic_trace_takes_a_part_as_a_whole(name: str) -> None:
+def test_symbolic_trace_keeps_module_as_one_node(name: str) -> None:
     make, x = PARTS[name]
-    model = _Around(make())
+    model = _Wrapper(make())
     plain = copy.deepcopy(model)
     traced = fx.symbolic_trace(model)
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
@@ -74,8 +74,8 @@ def test_a_symbolic_trace_takes_a_part_as_a_whole(name: str) -> None:
     assert torch.equal(traced(x), plain(x))
 
 
-def test_a_symbolic_trace_keeps_a_mask() -> None:
-    class Masked(_Around):
+def test_symbolic_trace_keeps_mask() -> None:
+    class Masked(_Wrapper):
         def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
             y: Tensor = self.part(x, mask=mask)
             return y
@@ -85,33 +85,33 @@ def test_a_symbolic_trace_keeps_a_mask() -> None:
 
 
 @every_part
-def test_a_symbolic_trace_of_nothing_else_is_refused(name: str) -> None:
-    if name == "MLP":  # whose parts are nodes
+def test_symbolic_trace_of_bare_module_raises(name: str) -> None:
+    if name == "MLP":  # its submodules are the nodes
         return
     with pytest.raises(TransformError, match=r"(?s)a single node.*fix: .*torch\.export"):
         fx.symbolic_trace(PARTS[name][0]())
 
 
 @every_part
-def test_torchscript_is_refused_with_a_reason(name: str) -> None:
+def test_torchscript_raises_with_reason(name: str) -> None:
     model = nn.Sequential(nn.Identity(), PARTS[name][0]())
     with pytest.raises(TransformError, match=rf"(?s){type(model[1]).__name__} cannot .* torch\.jit\.script.*fix: "):
         torch.jit.script(model)
 
 
-def test_quantization_says_what_it_passes_over() -> None:
+def test_quantization_warns_about_skipped_layers() -> None:
     model = gpt()
     with pytest.warns(RuntimeWarning, match=r"(?s)leaves normscope's Linear as it is.*with_torch_layers"):
         torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
-    assert not hasattr(model.get_submodule("head"), "qconfig")  # it worked on a copy
-    torch.ao.quantization.quantize_dynamic(model, {nn.LSTM})  # of which there is none: nothing to warn of
+    assert not hasattr(model.get_submodule("head"), "qconfig")  # quantize_dynamic works on a copy
+    torch.ao.quantization.quantize_dynamic(model, {nn.LSTM})  # there is no LSTM: no warning
     weights = {nn.Embedding: torch.ao.quantization.float_qparams_weight_only_qconfig}
     with pytest.warns(RuntimeWarning, match=r"leaves normscope's Embedding as it is"):
         torch.ao.quantization.quantize_dynamic(model, weights)
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor.*:UserWarning")
-def test_quantization_of_torchs_layers() -> None:
+def test_quantization_of_torch_layers() -> None:
     model = gpt().eval()
     plain = with_torch_layers(model)
     assert {type(m) for m in plain.modules() if isinstance(m, nn.Linear)} == {nn.Linear}
@@ -126,7 +126,7 @@ def test_quantization_of_torchs_layers() -> None:
     assert 0 < error < 0.1
 
 
-def test_pruning_weight_norm_and_parametrizations_reach_a_linear() -> None:
+def test_pruning_weight_norm_and_parametrizations_of_linear() -> None:
     def pruned(layer: nn.Linear) -> nn.Module:
         result: nn.Module = prune.l1_unstructured(layer, "weight", 0.5)
         return result
@@ -147,15 +147,15 @@ def test_pruning_weight_norm_and_parametrizations_reach_a_linear() -> None:
         torch.testing.assert_close(changed(X), change(theirs)(X), rtol=1e-4, atol=1e-4)
 
 
-def test_an_average_of_models() -> None:
+def test_averaged_model() -> None:
     model = gpt()
     average = AveragedModel(model, use_buffers=True)
     average.update_parameters(model)
     assert torch.equal(average(TOKENS), model(TOKENS))
 
 
-def test_a_converter_to_torchs_layer_fails_where_there_is_none() -> None:
-    """A scope of one's own has no `num_features`: torch's layer would normalize along another axis."""
+def test_conversion_to_torch_layer_fails_for_custom_scope() -> None:
+    """A custom scope has no `num_features`: torch's layer would normalize over another axis."""
     with pytest.raises(AttributeError, match="num_features"):
         nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(ns.BatchNorm("[b s] d", d=16, affine=False)))
     converted = nn.SyncBatchNorm.convert_sync_batchnorm(ns.BatchNorm("[n] c [...]", c=4))

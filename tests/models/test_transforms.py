@@ -1,6 +1,6 @@
-"""Under torch's transforms every layer, block and model gives the numbers, and the gradients, that it gives by itself.
+"""Under torch's transforms every layer, block and model gives the same outputs and gradients as in eager mode.
 
-What was traced with one shape is called with another, wherever the transform claims that this is possible.
+Where the transform supports it, a module traced with one shape is called with another.
 """
 
 import copy
@@ -19,15 +19,14 @@ from tests.models.transform_cases import (
     Case,
     Inputs,
     every_case,
+    has_power_norm,
     has_state,
-    learns_backwards,
     may_be_one,
-    remembers,
+    updates_buffers,
 )
 from tests.support import randn, scramble
 
-# torch's own compiler and tracer call what torch itself has deprecated; torch.jit.trace warns of every question that
-# is asked of a size, checks included.
+# torch's compiler and tracer call deprecated functions, and torch.jit.trace warns about every check of a size.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -45,17 +44,17 @@ def _forget_graphs() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def weighed(y: Tensor) -> Tensor:
-    """A loss with another weight for each number: the sum of squares is the same for all that a norm gives."""
+def weighted_loss(y: Tensor) -> Tensor:
+    """A weighted sum: the sum of squares would be constant for the output of a norm."""
     return (y * torch.arange(y.numel()).cos().reshape(y.shape)).sum()
 
 
 def run(call: Call, inputs: Inputs, module: nn.Module) -> Results:
-    """The output, the gradients of the inputs and of the parameters, and the buffers after it."""
+    """Output, gradients of inputs and parameters, and the buffers after the call."""
     given = tuple(x.detach().clone().requires_grad_() if x.is_floating_point() else x for x in inputs)
     module.zero_grad()
     y = call(*given)
-    weighed(y).backward()
+    weighted_loss(y).backward()
     results = {"output": y.detach()}
     results |= {f"gradient of input {i}": x.grad for i, x in enumerate(given) if x.grad is not None}
     results |= {f"gradient of {name}": p.grad for name, p in module.named_parameters() if p.grad is not None}
@@ -78,12 +77,12 @@ def same(found: Results, expected: Results) -> None:
 
 
 def same_as_recorded(found: Results, expected: Results) -> None:
-    """A recorded graph has no buffers that it does not use."""
+    """A traced graph has no unused buffers."""
     same(found, {name: value for name, value in expected.items() if name in found or "gradient" in name})
 
 
 def agree(case: Case, transform: Callable[[nn.Module, Inputs], Call], others: bool = True) -> None:
-    """The transformed module beside a copy of it, with the example's shape and with another one."""
+    """Compare the transformed module with a copy, on the example's shape and on another one."""
     module = case.module()
     plain = copy.deepcopy(module)
     call = transform(module, case.inputs(0))
@@ -92,7 +91,7 @@ def agree(case: Case, transform: Callable[[nn.Module, Inputs], Call], others: bo
 
 
 exhaustive = pytest.mark.exhaustive
-FEW = ("LayerNorm", "BatchNorm", "Linear", "Attention with all of it", "Block pre rms")
+FEW = ("LayerNorm", "BatchNorm", "Linear", "Attention with all options", "Block pre rms")
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=exhaustive)])
@@ -129,15 +128,15 @@ def exported(case: Case, module: nn.Module, inputs: Inputs, strict: bool) -> nn.
     return program.module()
 
 
-def otherwise_in_memory(x: Tensor) -> Tensor:
-    """The same numbers; of an image with the channels last, of all else with the first dimension innermost."""
+def with_other_layout(x: Tensor) -> Tensor:
+    """The same values in another memory layout: channels last for images, first dimension innermost otherwise."""
     if x.dim() == 4:
         return x.contiguous(memory_format=torch.channels_last)
     return x.transpose(0, -1).contiguous().transpose(0, -1)
 
 
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=exhaustive)], ids=["free", "strict"])
-@every_case(lambda case: not learns_backwards(case), quick=("LayerNorm", "GroupNorm", "Attention with all of it"))
+@every_case(lambda case: not has_power_norm(case), quick=("LayerNorm", "GroupNorm", "Attention with all options"))
 def test_export(case: Case, strict: bool) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
@@ -146,18 +145,18 @@ def test_export(case: Case, strict: bool) -> None:
     for inputs in (
         case.inputs(0),
         case.inputs(1),
-        tuple(otherwise_in_memory(x) for x in case.inputs(1)),
+        tuple(with_other_layout(x) for x in case.inputs(1)),
         tuple(x.narrow(first, 0, 1) for x in case.inputs(1)) if may_be_one(case) else case.inputs(1),
     ):
         same_as_recorded(run(program, inputs, program), run(plain, inputs, plain))
 
 
-@every_case(lambda case: not learns_backwards(case), quick=FEW)
+@every_case(lambda case: not has_power_norm(case), quick=FEW)
 def test_jit_trace(case: Case) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
     traced: Any = torch.jit.trace(module, case.inputs(0), check_trace=False)
-    module.load_state_dict(plain.state_dict())  # tracing runs it, and the buffers are the traced module's as well
+    module.load_state_dict(plain.state_dict())  # tracing runs the module and shares its buffers
     for i in (0, 1):
         same_as_recorded(run(traced, case.inputs(i), traced), run(plain, case.inputs(i), plain))
 
@@ -167,26 +166,26 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def functional(module: nn.Module, state: dict[str, Tensor], inputs: Inputs, grad: Callable[..., Any]) -> Results:
-    """What `run` gives, by functional_call and torch.func."""
-    learnt = {name: value for name, value in state.items() if value.requires_grad}
-    rest = {name: value.clone() for name, value in state.items() if name not in learnt}
+    """The result of `run`, with functional_call and torch.func."""
+    params = {name: value for name, value in state.items() if value.requires_grad}
+    rest = {name: value.clone() for name, value in state.items() if name not in params}
     floats = [i for i, x in enumerate(inputs) if x.is_floating_point()]
 
-    def loss(learnt: dict[str, Tensor], given: list[Tensor], rest: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def loss(params: dict[str, Tensor], given: list[Tensor], rest: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         everything = list(inputs)
         for i, x in zip(floats, given, strict=True):
             everything[i] = x
-        y = torch.func.functional_call(module, {**learnt, **rest}, tuple(everything))
-        return weighed(y), y
+        y = torch.func.functional_call(module, {**params, **rest}, tuple(everything))
+        return weighted_loss(y), y
 
-    found, y = grad(loss, argnums=(0, 1), has_aux=True)(learnt, [inputs[i] for i in floats], rest)
+    found, y = grad(loss, argnums=(0, 1), has_aux=True)(params, [inputs[i] for i in floats], rest)
     results = {"output": y}
     results |= {f"gradient of input {i}": x for i, x in zip(floats, found[1], strict=True)}
     results |= {f"gradient of {name}": value for name, value in found[0].items()}
     return results | {name: value for name, value in rest.items() if name in dict(module.named_buffers())}
 
 
-@every_case(lambda case: not learns_backwards(case))
+@every_case(lambda case: not has_power_norm(case))
 def test_functional_call_and_grad(case: Case) -> None:
     module = case.module()
     plain = copy.deepcopy(module)
@@ -195,22 +194,22 @@ def test_functional_call_and_grad(case: Case) -> None:
         module.load_state_dict(plain.state_dict())
 
 
-@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point())
+@every_case(lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point())
 def test_jvp(case: Case) -> None:
-    """Forwards along a direction is what backwards says of it."""
+    """Forward-mode and reverse-mode derivatives agree."""
     module = case.module().requires_grad_(False)
     inputs = case.inputs(0)
     x, rest, direction = inputs[0], inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
-    _, found, *_ = torch.func.jvp(lambda v: weighed(module(v, *rest)), (x,), (direction,))
+    _, found, *_ = torch.func.jvp(lambda v: weighted_loss(module(v, *rest)), (x,), (direction,))
     x.requires_grad_()
-    (gradient,) = torch.autograd.grad(weighed(module(x, *rest)), x)
+    (gradient,) = torch.autograd.grad(weighted_loss(module(x, *rest)), x)
     steps = gradient * direction
     torch.testing.assert_close(found, steps.sum(), rtol=0, atol=2e-5 * float(steps.abs().sum()))
 
 
-@every_case(lambda case: not remembers(case), quick=FEW)
+@every_case(lambda case: not updates_buffers(case), quick=FEW)
 def test_vmap(case: Case) -> None:
-    """Over inputs, a batch of batches."""
+    """Over a batch of input batches."""
     module = case.module().requires_grad_(False)
     calls = [case.inputs(0), tuple(x.flip(0) for x in case.inputs(0))]
     found = torch.func.vmap(module)(*[torch.stack(given) for given in zip(*calls, strict=True)])
@@ -218,9 +217,9 @@ def test_vmap(case: Case) -> None:
         same({"output": y}, {"output": module(*inputs)})
 
 
-@every_case(lambda case: has_state(case) and not learns_backwards(case))
-def test_an_ensemble(case: Case) -> None:
-    """Several models at once, as torch's guide to ensembles has it: vmap over stacked states, gradients beside it."""
+@every_case(lambda case: has_state(case) and not has_power_norm(case))
+def test_ensemble(case: Case) -> None:
+    """Model ensembling as in torch's tutorial: vmap over stacked states, with gradients."""
     models = [case.module() for _ in range(2)]
     scramble(models[1], seed=5)
     inputs = case.inputs(0)
@@ -230,7 +229,7 @@ def test_an_ensemble(case: Case) -> None:
 
     def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         y = torch.func.functional_call(skeleton, (parameters, buffers), inputs)
-        return weighed(y), y
+        return weighted_loss(y), y
 
     gradients, y = torch.func.vmap(torch.func.grad(loss, has_aux=True))(parameters, buffers)
     for i, model in enumerate(models):
@@ -245,7 +244,7 @@ def test_an_ensemble(case: Case) -> None:
 )
 @every_case(quick=("BatchNorm",))
 def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
-    """Forwards and backwards in one graph."""
+    """Forward and backward in one graph."""
     module = case.module()
     plain = copy.deepcopy(module)
     names = list(state_of(module))
@@ -253,7 +252,7 @@ def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
     def results(state: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
         y = torch.func.functional_call(module, dict(zip(names, state, strict=True)), inputs)
         wanted = [x for x in (*inputs, *state) if x.requires_grad]
-        return y, *torch.autograd.grad(weighed(y), wanted)
+        return y, *torch.autograd.grad(weighted_loss(y), wanted)
 
     def given(i: int) -> Inputs:
         return tuple(x.requires_grad_() if x.is_floating_point() else x for x in case.inputs(i))
@@ -268,12 +267,12 @@ def test_make_fx(case: Case, mode: Literal["real", "fake", "symbolic"]) -> None:
         same(dict(module.named_buffers()), dict(plain.named_buffers()))
 
 
-def gradient_and_more(module: nn.Module, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """A gradient, the gradients of two inputs at once, and a derivative forwards, by torch.func."""
+def func_derivatives(module: nn.Module, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """torch.func: a gradient, vmapped gradients of two inputs, and a forward-mode derivative."""
     rest, direction = inputs[1:], randn(*inputs[0].shape, seed=9, dtype=torch.float32)
 
     def loss(x: Tensor) -> Tensor:
-        return weighed(module(x, *rest))
+        return weighted_loss(module(x, *rest))
 
     def results(x: Tensor) -> tuple[Tensor, ...]:
         both = torch.func.vmap(torch.func.grad(loss))(torch.stack((x, direction)))
@@ -289,20 +288,20 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Any], Tensor], Callable[..., Any]]]
 
 
 @pytest.mark.parametrize("tool", FUNCTIONS)
-@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
-def test_torch_func_inside_of_a_graph(case: Case, tool: str) -> None:
-    """A kernel as an operator has no derivative that torch.func could take; forwards it would silently be zero."""
+@every_case(lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_torch_func_inside_graph(case: Case, tool: str) -> None:
+    """A kernel operator has no derivative for torch.func; forward mode would silently give zero."""
     module, inputs = case.module().requires_grad_(False), case.inputs(0)
-    function = gradient_and_more(module, inputs)
+    function = func_derivatives(module, inputs)
     found, wanted = FUNCTIONS[tool](function, inputs[0])(inputs[0]), function(inputs[0])
     same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
 
 
-@every_case(lambda case: not remembers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
-def test_a_compiled_module_inside_of_torch_func(case: Case) -> None:
+@every_case(lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_compiled_module_inside_torch_func(case: Case) -> None:
     module, inputs = case.module().requires_grad_(False), case.inputs(0)
     compiled = torch.compile(module, backend="eager")
-    compiled(*inputs)  # what is compiled without a transform must not serve with one
+    compiled(*inputs)  # code compiled without a transform must not be reused with one
     direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
     found, wanted = (
         torch.func.jvp(lambda x, call=call: call(x, *inputs[1:]), (inputs[0],), (direction,))[1]
@@ -311,9 +310,9 @@ def test_a_compiled_module_inside_of_torch_func(case: Case) -> None:
     same({"tangent": found}, {"tangent": wanted})
 
 
-@every_case(lambda case: not learns_backwards(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
-def test_an_exported_program_forwards(case: Case) -> None:
-    """The right derivative or a refusal: torch takes the tangent of an operator for zero, without a word."""
+@every_case(lambda case: not has_power_norm(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+def test_forward_mode_of_exported_program(case: Case) -> None:
+    """The correct derivative or an error: torch silently takes the tangent of an operator as zero."""
     module, inputs = case.module().eval().requires_grad_(False), case.inputs(0)
     program = exported(case, module, inputs, strict=False)
     direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
@@ -325,7 +324,7 @@ def test_an_exported_program_forwards(case: Case) -> None:
     try:
         found = derivative(program)
     except TransformError as error:
-        assert "cannot be differentiated forwards" in str(error)  # noqa: PT017 (a refusal is one of two good ends)
+        assert "cannot be differentiated forwards" in str(error)  # noqa: PT017 (an error is one of two valid outcomes)
     else:
         same({"tangent": found}, {"tangent": derivative(module)})
 
@@ -340,7 +339,7 @@ def test_an_exported_program_forwards(case: Case) -> None:
         pytest.param(lambda norm, x: torch.export.export(norm, (x,)), id="export"),
     ],
 )
-def test_a_backward_pass_that_would_be_lost_is_refused(use: Callable[[nn.Module, Tensor], object]) -> None:
+def test_losing_custom_backward_raises(use: Callable[[nn.Module, Tensor], object]) -> None:
     x = randn(3, 4, dtype=torch.float32)
     for warmup in (0, 1):
         with pytest.raises(TransformError, match=r"(?s)backward pass of its own.*fix: call eval"):
@@ -349,8 +348,8 @@ def test_a_backward_pass_that_would_be_lost_is_refused(use: Callable[[nn.Module,
 
 
 @pytest.mark.exhaustive
-def test_a_graph_that_breaks_inside_a_norm() -> None:
-    """The warm-up asks for a number of the batches so far; what was planned before has to survive the break."""
+def test_graph_break_inside_norm() -> None:
+    """The warm-up reads the batch counter, which breaks the graph; the plan made before it must survive."""
     module = ns.PowerNorm(16, warmup=1)
     plain = copy.deepcopy(module)
     compiled = torch.compile(module, backend="eager", dynamic=True)

@@ -1,4 +1,4 @@
-"""Tensors that no layer can compute with: sparse, nested, complex, quantized, or on another device."""
+"""Unsupported tensors: sparse, nested, complex, quantized, or on another device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ def test_masks(layer: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_jagged_tensor_goes_where_torch_takes_it() -> None:
+def test_jagged_tensor_works_where_torch_supports_it() -> None:
     jagged = torch.nested.nested_tensor([X[0], X[1][:2]], layout=torch.jagged)
     layer = ns.Linear(8, 4)
     torch.testing.assert_close(layer(jagged).values(), layer(torch.cat([X[0], X[1][:2]])))
@@ -88,7 +88,7 @@ def gpt() -> ns.GPT:
 
 def test_tokens() -> None:
     for call in (gpt(), gpt().embedding, lambda tokens: gpt().loss(TOKENS, tokens)):
-        with pytest.raises(DeviceError, match=r"on meta"):  # torch would read what lies anywhere
+        with pytest.raises(DeviceError, match=r"on meta"):  # torch would read invalid memory
             call(TOKENS.to("meta"))
         with pytest.raises(DtypeError, match=r"a dense tensor is needed"):
             call(TOKENS.to_sparse())
@@ -115,11 +115,11 @@ def test_images() -> None:
         (torch.ones(8).int(), DtypeError, "the weight must be of floats"),
     ],
 )
-def test_weights_of_a_function(weight: Tensor, error: type[Exception], words: str) -> None:
+def test_function_weights(weight: Tensor, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         ns.normalize(X, "b s [d]", weight=weight, affine="d")
 
 
-def test_what_is_all_on_the_meta_device_passes() -> None:
+def test_meta_tensors_pass() -> None:
     model = gpt().to("meta")
     assert model(TOKENS.to("meta"), mask=MASK.to("meta")).shape == (2, 3, 11)

@@ -1,4 +1,4 @@
-"""GPTs that are small enough to be run a hundred times, and that differ in all that a GPT can differ in."""
+"""Tiny GPT variants that cover every config option."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def tiny(name: str, **overrides: Any) -> GPTConfig:
 
 
 def made(form: str, dtype: torch.dtype = torch.float32, scale: float = 0.3) -> GPT:
-    """The model of this form with weights all drawn anew, so that no zero head hides a fault."""
+    """Build the variant with random weights, so that a zero head hides no bug."""
     name, overrides = FORMS[form]
     model = GPT(tiny(name, **overrides)).to(dtype)
     scramble(model, scale=scale)

@@ -1,4 +1,4 @@
-"""Every layer, block and model, small, with inputs of two shapes: what torch's transforms are tried on."""
+"""Small layers, blocks and models with inputs of two shapes, for tests of torch's transforms."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ VOCABULARY = 11
 class Case:
     """A module and its inputs.
 
-    `inputs(i)` has the shape of the example for i = 0 and another one for i = 1; `dynamic` says for each input which
-    dimensions differ. `short` cases stand for their kind in the default tests.
+    `inputs(0)` has the shape of the example and `inputs(1)` another one; `dynamic` lists, per input, the dimensions
+    that differ. `short` cases represent their kind in the default tests.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Case:
         return module.train(self.training)
 
 
-def remembers(case: Case) -> bool:
-    """Whether a call moves a buffer, which vmap would have to do for all calls at once."""
+def updates_buffers(case: Case) -> bool:
+    """Whether a call updates a buffer, which vmap would have to do for all calls at once."""
     return case.training and "num_batches_tracked" in _state(case)
 
 
-def learns_backwards(case: Case) -> bool:
-    """Whether the backward pass is PowerNorm's, which is no gradient and moves its statistics."""
+def has_power_norm(case: Case) -> bool:
+    """Whether it contains PowerNorm, whose backward pass is not a gradient and updates its statistics."""
     return case.training and "running_nu" in _state(case)
 
 
 def may_be_one(case: Case) -> bool:
-    """Whether the first size that differs may be one: not if the statistics are over it alone."""
+    """Whether the first size that differs may be 1: not if statistics are computed over it alone."""
     module = case.make()
     try:
         module.train(case.training)(*[x.narrow(case.dynamic[0][0], 0, 1) for x in case.inputs(1)])
@@ -68,14 +68,14 @@ def has_state(case: Case) -> bool:
 
 @cache
 def _state(case: Case) -> set[str]:
-    """The last parts of the names of all parameters and buffers."""
+    """Last components of all parameter and buffer names."""
     with torch.device("meta"):
         module = case.make()
     return {name.split(".")[-1] for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
 
 class _Masked(nn.Module):
-    """Gives the mask by keyword."""
+    """Passes the mask by keyword."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ def _norms() -> list[Case]:
             if affine == "s":
                 inputs = _numbers((3, 5, 16), (4, 5, 16))
                 if not mask:
-                    cases.append(Case(f"Norm {scope!r}, a gain for each place", make, inputs, table))
+                    cases.append(Case(f"Norm {scope!r}, a gain per position", make, inputs, table))
                 continue
             given, dynamic = (_masked_text(), ((0, 1), (0, 1))) if mask else (_text(), text)
             cases.append(Case(f"{mask}Norm {scope!r}, affine={affine!r}", make, given, dynamic))
@@ -187,7 +187,7 @@ def _parts() -> list[Case]:
         "with QK-norm": {"qk_norm": "layer"},
         "both ways": {"causal": False},
         "both ways in a window": {"causal": False, "window": 2},
-        "with all of it": {"kv_heads": 2, "window": 3, "qk_norm": "rms", "rotary": (8, 32)},
+        "with all options": {"kv_heads": 2, "window": 3, "qk_norm": "rms", "rotary": (8, 32)},
     }
     for name, options in attention.items():
 
@@ -195,7 +195,7 @@ def _parts() -> list[Case]:
             rotary = ns.Rotary(8, 32) if "rotary" in options else None
             return ns.Attention(32, 4, **{**options, "rotary": rotary})  # type: ignore[arg-type]
 
-        cases.append(Case(f"Attention {name}".strip(), attend, _text(32), text, short=name == "with all of it"))
+        cases.append(Case(f"Attention {name}".strip(), attend, _text(32), text, short=name == "with all options"))
         cases.append(Case(f"masked Attention {name}".strip(), attend, _masked_text(32), masked))
     for wiring in WIRINGS:
         for norm in ("rms", "layer", "group", "power", None):
@@ -238,7 +238,7 @@ def _models() -> list[Case]:
         )
     encoder = ns.EncoderConfig(vocab_size=VOCABULARY, context=32, width=32, heads=4, depth=2, dropout=0.0)
     vit = ns.ViTConfig(image_size=8, patch=4, channels=1, width=32, heads=4, depth=1)
-    pictures = _numbers((3, 1, 8, 8), (5, 1, 8, 8))
+    images = _numbers((3, 1, 8, 8), (5, 1, 8, 8))
     cases.append(Case("Encoder", lambda: ns.Encoder(encoder), _tokens, text))
     cases.append(
         Case(
@@ -248,10 +248,10 @@ def _models() -> list[Case]:
             ((0, 1), (0, 1)),
         )
     )
-    cases.append(Case("ViT", lambda: ns.ViT(vit), pictures, ((0,),), short=True))
+    cases.append(Case("ViT", lambda: ns.ViT(vit), images, ((0,),), short=True))
     for norm in IMAGE_NORMS:
         config = ns.ConvNetConfig(image_size=8, channels=1, widths=(4, 8), norm=norm)
-        cases.append(Case(f"ConvNet {norm}", lambda config=config: ns.ConvNet(config), pictures, ((0,),)))  # type: ignore[misc]
+        cases.append(Case(f"ConvNet {norm}", lambda config=config: ns.ConvNet(config), images, ((0,),)))  # type: ignore[misc]
     return cases
 
 
@@ -260,8 +260,8 @@ def _all() -> list[Case]:
     stateful = [
         case for case in cases if any(name in case.name for name in ("Batch", "Instance", "Power", "power", "batch"))
     ]
-    evaluated = [replace(case, name=f"{case.name}, evaluated", training=False) for case in stateful]
-    return [*cases, *evaluated]
+    in_eval_mode = [replace(case, name=f"{case.name}, eval mode", training=False) for case in stateful]
+    return [*cases, *in_eval_mode]
 
 
 CASES = _all()
@@ -269,7 +269,7 @@ SHORT = tuple(case.name for case in CASES if case.short)
 
 
 def every_case(wanted: Callable[[Case], bool] = lambda _: True, quick: tuple[str, ...] = SHORT) -> pytest.MarkDecorator:
-    """Run a test for each of these cases: the quick ones by default, all of them where the exhaustive tests are run."""
+    """Parametrize over these cases: the quick ones by default, all of them in the exhaustive suite."""
     marked = [
         pytest.param(case, id=case.name, marks=() if case.name in quick else pytest.mark.exhaustive)
         for case in CASES
