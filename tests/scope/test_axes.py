@@ -1,4 +1,4 @@
-"""The axes that own a gain: their shapes, and every message word for word."""
+"""Axes with a gain: shapes, and the exact text of every error message."""
 
 from dataclasses import FrozenInstanceError
 
@@ -13,11 +13,11 @@ GROUPS = Scope.parse("n (g [c]) h [...]")
 @pytest.mark.parametrize(
     ("text", "shape"), [("c", (4,)), ("g c", (2, 4)), ("(g c)", (8,)), ("(g c) h", (8, 5)), ("g", (2,))]
 )
-def test_shape_of_the_gain(text: str, shape: tuple[int, ...]) -> None:
+def test_gain_shape(text: str, shape: tuple[int, ...]) -> None:
     assert Axes.parse(text).shape(GROUPS, {"g": 2, "c": 4, "h": 5}) == shape
 
 
-def test_axes_know_their_names_and_text() -> None:
+def test_axes_names_and_text() -> None:
     axes = Axes.parse("(g c) h")
     assert axes.names == ("g", "c", "h")
     assert str(axes) == "(g c) h"
@@ -70,7 +70,7 @@ fix: add the ')' that belongs to it""",
         ),
     ],
 )
-def test_fault_and_its_valid_neighbour(faulty: str, valid: str, message: str) -> None:
+def test_invalid_and_similar_valid_text(faulty: str, valid: str, message: str) -> None:
     with pytest.raises(ScopeError) as caught:
         Axes.parse(faulty)
     assert str(caught.value) == message
@@ -109,7 +109,7 @@ fix: give it: n=...""",
         ),
     ],
 )
-def test_misfit_and_its_valid_neighbour(misfit: str, valid: str, message: str) -> None:
+def test_mismatched_and_similar_valid_axes(misfit: str, valid: str, message: str) -> None:
     sizes = {"g": 2, "c": 4, "h": 5}
     with pytest.raises(ScopeError) as caught:
         Axes.parse(misfit).shape(GROUPS, sizes)

@@ -1,6 +1,6 @@
-"""Carets stand under the fault on a screen, whatever the text holds.
+"""Carets line up under the error, whatever characters the text has.
 
-A blank of any kind takes one column, a character of East Asia two, and what a screen would not show gets a stand-in.
+Any whitespace takes one column, an East Asian character two, and unprintable characters are replaced.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from normscope.errors import ScopeError
 from normscope.scope import Scope
 from normscope.scope.grammar import parse
 
-# The faulty text, the nearest text that is right, and the whole message of the faulty one.
+# Invalid text, the nearest valid text, and the full error message.
 FAULTS = {
     "tab and line break before the fault": (
         "n\t[c\n h",
@@ -60,14 +60,14 @@ fix: axis names are letters a-z, digits and _, and start with a letter""",
 
 
 @pytest.mark.parametrize(("faulty", "valid", "message"), FAULTS.values(), ids=FAULTS.keys())
-def test_fault_and_its_valid_neighbour(faulty: str, valid: str, message: str) -> None:
+def test_invalid_and_similar_valid_text(faulty: str, valid: str, message: str) -> None:
     with pytest.raises(ScopeError) as caught:
         Scope.parse(faulty)
     assert str(caught.value) == message
     assert str(Scope.parse(valid)) == valid
 
 
-def test_long_text_is_shown_around_the_fault() -> None:
+def test_long_text_is_truncated_around_the_error() -> None:
     names = " ".join(f"a{i}" for i in range(50))
     with pytest.raises(ScopeError) as caught:
         parse(f"{names} , {names}")
@@ -79,7 +79,7 @@ def test_long_text_is_shown_around_the_fault() -> None:
     )
 
 
-def test_a_hundred_thousand_axes() -> None:
+def test_hundred_thousand_axes() -> None:
     text = " ".join(f"a{i}" for i in range(100_000))
     assert len(parse(text)) == 100_000
     with pytest.raises(ScopeError) as caught:

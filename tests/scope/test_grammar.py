@@ -1,4 +1,4 @@
-"""Reading a scope: each fault next to its valid neighbour, and every message word for word."""
+"""Parsing a scope: each error next to similar valid text, and the exact text of every message."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from normscope.errors import DtypeError, ScopeError
 from normscope.scope import Scope
 from normscope.scope.grammar import parse
 
-# The faulty text, the nearest text that is right, and the whole message of the faulty one.
+# Invalid text, the nearest valid text, and the full error message.
 FAULTS = {
     "unclosed bracket": (
         "n [c h",
@@ -260,7 +260,7 @@ fix: bracket the axes that share statistics, for instance 'n [c h w]'""",
 
 
 @pytest.mark.parametrize(("faulty", "valid", "message"), FAULTS.values(), ids=FAULTS.keys())
-def test_fault_and_its_valid_neighbour(faulty: str, valid: str, message: str) -> None:
+def test_invalid_and_similar_valid_text(faulty: str, valid: str, message: str) -> None:
     with pytest.raises(ScopeError) as caught:
         Scope.parse(faulty)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Scopes that do not fit a shape: each next to sizes that do, and every message word for word."""
+"""Scopes that don't fit a shape, next to sizes that do, and the exact text of every error message."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from normscope.errors import ScopeError
 from normscope.scope import Scope
 
-# A scope, a shape and sizes that do not fit; a shape and sizes that do; and the whole message.
+# Scope, shape and sizes that don't fit; shape and sizes that do; the full message.
 MISFITS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...], dict[str, int], str]] = {
     "unknown axis": (
         *("n [c]", (2, 3), {"k": 3}, (2, 3), {"c": 3}),
@@ -204,7 +204,7 @@ fix: give the sizes that the tensor has, for instance x.shape""",
 @pytest.mark.parametrize(
     ("scope", "shape", "sizes", "right_shape", "right_sizes", "message"), MISFITS.values(), ids=MISFITS.keys()
 )
-def test_misfit_and_its_valid_neighbour(
+def test_mismatched_and_similar_valid_shape(
     scope: str,
     shape: tuple[Any, ...],
     sizes: dict[str, Any],
