@@ -14,7 +14,7 @@ import msgspec
 from normscope.errors import ConfigError
 from normscope.lab import claims, toolkit
 from normscope.lab.claim import Claim, Experiment
-from normscope.storage.json_files import StrictStruct, convert
+from normscope.storage.json_files import JsonSource, StrictStruct
 
 FOLDER = Path(claims.__file__).parent
 _ClaimTexts = msgspec.defstruct(
@@ -65,7 +65,7 @@ def read_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{path} has an unknown placeholder {{{error.args[0]}}}\nfix: {fix}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not valid: {error}\nfix: {fix}") from None
-    return msgspec.structs.asdict(convert(filled, _ClaimTexts, name=str(path), fix=fix, error=ConfigError))
+    return msgspec.structs.asdict(JsonSource(path, fix, ConfigError).convert(filled, _ClaimTexts))
 
 
 def choose_claims(names: Sequence[str]) -> list[Claim]:
