@@ -91,7 +91,7 @@ def test_ray_startup_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_number_of_workers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "cores", lambda: 2)
     for workers in (WorkerConfig, ProcessWorkers, RayWorkers):
-        for count in (MAX_WORKERS + 1, 100_000, 10**30):
+        for count in (MAX_WORKERS + 1, 100_000, 10**15):
             with pytest.raises(ConfigError, match=r"must be at most 256\nfix: omit it for one worker per core \(2\)"):
                 workers(count)
         for count in (0, -1):
