@@ -55,7 +55,7 @@ def made_claim(**changes: Any) -> Claim:
 
 
 def changed_claim(claim: Claim, **changes: Any) -> Claim:
-    """The claim with other texts, or another experiment where these are its fields."""
+    """The claim with changed texts, or with changed fields of its experiment."""
     fields = {field.name for field in dataclasses.fields(Experiment)}
     experiment = {name: changes.pop(name) for name in fields & changes.keys()}
     return dataclasses.replace(claim, experiment=dataclasses.replace(claim.experiment, **experiment), **changes)
@@ -75,7 +75,7 @@ def made_outcome(**changes: Any) -> Outcome:
 
 
 def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> VariantRuns:
-    """Figures of each seed; where asked for, with the word of each run on whether it did better than guessing."""
+    """Metrics of each seed, optionally with the flag `guessing` of each run."""
     metrics: dict[str, list[dict[str, Any]]] = {
         name: [{"loss": loss, "parameters": 10} for loss in losses] for name, losses in LOSSES.items()
     }
@@ -86,5 +86,5 @@ def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> VariantRu
 
 
 def made_answer(**changes: Any) -> Answer:
-    """An answer whose interval and verdict are as told, whatever the effects are."""
+    """An answer with the given interval and verdict, regardless of the effects."""
     return dataclasses.replace(made_outcome().answers[0], **changes)

@@ -1,4 +1,4 @@
-"""Workers for tests: they run trials in this very process, and remember which."""
+"""Workers for tests: they run trials in this process and record them."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -35,7 +35,7 @@ class Here:
 
 
 class Silent:
-    """A watch that remembers what it was told."""
+    """An observer that records events."""
 
     def __init__(self) -> None:
         self.trials: list[tuple[str, bool]] = []

@@ -3,7 +3,7 @@
 claims/     the claims by topic: NAME.toml says what is claimed and the rule, NAME.py what is run and asked
 toolkit     everything a claim file needs; `charts` draws variants
 trials/     what can be run: training on text and on images, and the data for it
-claim       what a claim consists of; `catalog` has all claims by name
+claim       what a claim consists of; `catalog` has all claims by name, `texts` reads TOML files
 budget      how much work: quick or full
 running/    from a claim to its metrics: trials and their cache, workers, scheduler, tuning, time estimates
 results/    confidence intervals, verdicts, and the outcome of a claim as JSON

@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
@@ -14,6 +13,7 @@ import msgspec
 from normscope.errors import ConfigError
 from normscope.lab import claims, toolkit
 from normscope.lab.claim import Claim, Experiment
+from normscope.lab.texts import FIX, read_texts
 from normscope.storage.json_files import JsonSource, StrictStruct
 
 FOLDER = Path(claims.__file__).parent
@@ -44,28 +44,13 @@ def _load(path: Path) -> Claim:
     if not isinstance(experiment, Experiment):
         raise ConfigError(f"{path}.py has no EXPERIMENT\nfix: define EXPERIMENT = Experiment(...), or move the file")
     name = path.name.replace("_", "-")
-    return Claim(name, experiment, **read_texts(path.with_suffix(".toml"), constants))
+    return Claim(name, experiment, **read_claim_texts(path.with_suffix(".toml"), constants))
 
 
-def read_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the texts of a claim, without their line breaks.
-
-    Args:
-        path: the TOML file.
-        constants: values of the placeholders, such as {TOLERANCE:.0%}: those of the claim's module and of the toolkit.
-    """
-    fix = "see another claim's file for the fields and placeholders"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        filled = {
-            name: " ".join(value.split()).format_map(constants) if isinstance(value, str) else value
-            for name, value in content.items()
-        }
-    except KeyError as error:
-        raise ConfigError(f"{path} has an unknown placeholder {{{error.args[0]}}}\nfix: {fix}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not valid: {error}\nfix: {fix}") from None
-    return msgspec.structs.asdict(JsonSource(path, fix, ConfigError).convert(filled, _ClaimTexts))
+def read_claim_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Read and check the TOML file of a claim; `constants` are those of its module and of the toolkit."""
+    texts = read_texts(path, constants)
+    return msgspec.structs.asdict(JsonSource(path, FIX, ConfigError).convert(texts, _ClaimTexts))
 
 
 def choose_claims(names: Sequence[str]) -> list[Claim]:

@@ -7,7 +7,7 @@ import pytest
 
 from normscope.errors import ConfigError
 from normscope.lab.budget import get_budget
-from normscope.lab.catalog import FOLDER, all_claims, choose_claims, read_texts
+from normscope.lab.catalog import FOLDER, all_claims, choose_claims, read_claim_texts
 from normscope.lab.claim import Claim
 from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.page import lab_page
@@ -54,7 +54,7 @@ inconclusive = "Try again."
 def test_texts_are_read_with_their_placeholders_filled(tmp_path: Path) -> None:
     path = tmp_path / "one.toml"
     path.write_text(TEXTS)
-    texts = read_texts(path, {"TOLERANCE": 0.05})
+    texts = read_claim_texts(path, {"TOLERANCE": 0.05})
     assert texts["rule"] == "Supported if the error is below 5%."
     assert (texts["number"], texts["remark"], texts["first_verdict"]) == (31, "", None)
 
@@ -75,7 +75,7 @@ def test_invalid_texts_are_refused(before: str, after: str, message: str, tmp_pa
     path = tmp_path / "one.toml"
     path.write_text(TEXTS.replace(before, after))
     with pytest.raises(ConfigError) as refused:
-        read_texts(path, {"TOLERANCE": 0.05})
+        read_claim_texts(path, {"TOLERANCE": 0.05})
     assert str(path) in str(refused.value)
     assert message in str(refused.value)
 

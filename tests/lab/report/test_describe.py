@@ -297,13 +297,13 @@ def test_training_text_is_named() -> None:
     assert describe_text(made_outcome(settings={"a": {"width": 3}})) == ""
 
 
-def test_the_method_says_what_the_intervals_do_not_hold() -> None:
+def test_method_states_what_the_intervals_exclude() -> None:
     for text in everywhere(made_outcome()):
         for words in ("from 1000 on", "from 100 on", "is not part of the intervals", "nothing about other data"):
             assert words in text
 
 
-def test_the_terminal_lists_budget_and_seeds_and_tells_failures() -> None:
+def test_terminal_shows_budget_seeds_and_failures() -> None:
     listed = format_claims([(made_claim(), made_outcome(seconds=265.7))])
     assert "made-up                  trained   ✓ supported, 2 of 2 parts hold\n     quick, 4 seeds, 266 s\n" in listed
     assert "CPU seconds of one core" in listed
@@ -314,5 +314,5 @@ def test_the_terminal_lists_budget_and_seeds_and_tells_failures() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError(), ValueError("")])
-def test_a_failure_without_words_is_told_by_its_kind(error: Exception) -> None:
+def test_error_without_message_is_shown_by_its_type(error: Exception) -> None:
     assert type(error).__name__ in format_outcomes([(made_claim(), error)])
