@@ -95,14 +95,6 @@ class MetricsFile(Observer):
         folder.write(self.path.name, content)
         self._file = folder.open_append(self.path.name)
 
-    def checksum(self, count: int) -> str:
-        """SHA-256 of the first `count` bytes, to be stored in a checkpoint."""
-        return _checksum(self.path, count)
-
-    def verify(self, count: int, sha256: str) -> None:
-        """Raise if the first `count` bytes changed since a checkpoint was saved."""
-        check_metrics(self.path, count, sha256)
-
     def sync(self) -> None:
         """Flush all lines to disk (fsync)."""
         self.size()
@@ -149,15 +141,16 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 def check_metrics(path: Path, count: int, sha256: str) -> None:
-    """Raise if the first `count` bytes of a metrics.jsonl do not have this checksum."""
-    if _checksum(path, count) != sha256:
+    """Raise if the first `count` bytes of a metrics.jsonl changed since a checkpoint was saved."""
+    if metrics_checksum(path, count) != sha256:
         raise CheckpointError(
             f"{path} is damaged: its first {count} bytes changed since the checkpoint was saved\n"
             f"fix: restore it from a copy, or start over with --from-step 0"
         )
 
 
-def _checksum(path: Path, count: int) -> str:
+def metrics_checksum(path: Path, count: int) -> str:
+    """SHA-256 of the first `count` bytes, to be stored in a checkpoint; empty if there are fewer."""
     digest = hashlib.sha256()
     if SafeFolder(path.parent).has(path.name):
         with SafeFolder(path.parent).open(path.name) as file:

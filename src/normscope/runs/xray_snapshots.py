@@ -22,6 +22,7 @@ from normscope.models.gpt import GPT
 from normscope.storage.safe_folder import SafeFolder
 
 _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
+_UPDATE_FIELDS = ("update_ratio", "update_rms", "in_optimizer")
 
 
 def take_xray(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", step: int | None = None) -> XrayRecord:
@@ -89,19 +90,10 @@ class UpdateWatch:
         parts = dict(self._model.named_modules())
         modules = []
         for module in record.modules:
-            updates = (
-                {p.name: p for p in self._weights.of(parts[module.name], module.name)} if module.parameters else {}
-            )
-            weights = [
-                dataclasses.replace(
-                    p,
-                    update_ratio=updates[p.name].update_ratio,
-                    update_rms=updates[p.name].update_rms,
-                    in_optimizer=updates[p.name].in_optimizer,
-                )
-                for p in module.parameters
-            ]
-            modules.append(dataclasses.replace(module, parameters=tuple(weights)))
+            of_module = self._weights.of(parts[module.name], module.name) if module.parameters else ()
+            updates = {p.name: {field: getattr(p, field) for field in _UPDATE_FIELDS} for p in of_module}
+            weights = tuple(dataclasses.replace(p, **updates[p.name]) for p in module.parameters)
+            modules.append(dataclasses.replace(module, parameters=weights))
         return dataclasses.replace(record, modules=tuple(modules), steps=tuple(self._weights.steps))
 
 

@@ -10,7 +10,7 @@ import torch
 from normscope.errors import ConfigError
 from normscope.runtime.machine_load import LoadMeter, MachineLoad
 from normscope.runtime.openmp import ShortSpin
-from normscope.runtime.thread_chooser import TUNING, ThreadChooser, ThreadSuggestion, ThreadTuning
+from normscope.runtime.thread_chooser import TUNING, ThreadChooser, ThreadSuggestion
 
 ThreadMode = Literal["adaptive", "fixed"]
 MODES: tuple[ThreadMode, ...] = get_args(ThreadMode)
@@ -34,7 +34,6 @@ class AdaptiveThreads:
         adapt: False always uses `max_threads`, like `NORMSCOPE_THREADS=fixed`.
         is_allowed: Whether a number of threads may be used, for example because the results stay the same.
         meter: Measures the load of other processes.
-        tuning: Constants of the decision.
     """
 
     def __init__(
@@ -44,14 +43,12 @@ class AdaptiveThreads:
         adapt: bool = True,
         is_allowed: Callable[[int], bool] = lambda threads: True,
         meter: LoadMeter | None = None,
-        tuning: ThreadTuning = TUNING,
     ) -> None:
-        self.max_threads, self._tuning = max_threads, tuning
+        self.max_threads = max_threads
         self.is_adaptive = adapt and max_threads > 1 and thread_mode() == "adaptive"
         self._meter, self._short_spin = _meter if meter is None else meter, ShortSpin()
-        self._chooser = ThreadChooser(
-            max_threads, self._suggestion() if self.is_adaptive else None, is_allowed=is_allowed, tuning=tuning
-        )
+        suggestion = self._suggestion() if self.is_adaptive else None
+        self._chooser = ThreadChooser(max_threads, suggestion, is_allowed=is_allowed)
 
     @property
     def threads(self) -> int:
@@ -66,7 +63,7 @@ class AdaptiveThreads:
     @property
     def load(self) -> MachineLoad:
         """Load of other processes at the last reading."""
-        return self._meter.load(self._tuning.load_every)
+        return self._meter.load(TUNING.load_every)
 
     def _suggestion(self) -> ThreadSuggestion | None:
         load = self.load
@@ -77,7 +74,7 @@ class AdaptiveThreads:
         """Record the time of a step that used `threads` threads."""
         if self.is_adaptive:
             self._chooser.step(seconds, self._suggestion())
-            self._short_spin.set(self._oversubscribed(self.threads))
+            self.resume()
 
     def _oversubscribed(self, threads: int) -> bool:
         """Whether there are more threads than free cores."""
@@ -126,7 +123,7 @@ class TorchThreads(AdaptiveThreads):
     """Context manager that adapts torch's number of threads, and restores it at the end.
 
     Args:
-        adapt, is_allowed, meter, tuning: See `AdaptiveThreads`. `is_allowed` may change torch's number of threads.
+        adapt, is_allowed, meter: See `AdaptiveThreads`. `is_allowed` may change torch's number of threads.
     """
 
     def __init__(
@@ -135,9 +132,8 @@ class TorchThreads(AdaptiveThreads):
         adapt: bool = True,
         is_allowed: Callable[[int], bool] = lambda threads: True,
         meter: LoadMeter | None = None,
-        tuning: ThreadTuning = TUNING,
     ) -> None:
-        super().__init__(torch.get_num_threads(), adapt=adapt, is_allowed=is_allowed, meter=meter, tuning=tuning)
+        super().__init__(torch.get_num_threads(), adapt=adapt, is_allowed=is_allowed, meter=meter)
 
     def __enter__(self) -> Self:
         self.reset()

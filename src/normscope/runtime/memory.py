@@ -17,11 +17,8 @@ def current_memory() -> int:
     >>> 0 < current_memory() and 0 < peak_memory()
     True
     """
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return peak_memory()
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    resident = _statm_bytes(1)
+    return peak_memory() if resident is None else resident
 
 
 def peak_memory() -> int:
@@ -62,14 +59,21 @@ def available_memory() -> int | None:
 
 def _address_space_left() -> int:
     """Address space left under `ulimit -v`; sys.maxsize if unlimited."""
-    try:
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (ImportError, OSError, ValueError, IndexError):
+    taken = _statm_bytes(0)
+    if taken is None:
         return sys.maxsize
+    import resource  # there is one wherever there is /proc
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit - taken
+
+
+def _statm_bytes(column: int) -> int | None:
+    """Size of this process in bytes: 0 is its address space, 1 is resident; None without /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[column]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def keep_freed_memory() -> bool:

@@ -120,20 +120,14 @@ class SafeFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically, replacing an existing one."""
-        with self.atomic(name) as file:
-            file.write(data)
-
-    @contextmanager
-    def atomic(self, name: str) -> Iterator[AtomicFile]:
-        """A file that is written piece by piece and replaces its target at the end."""
-        mode = self._mode(name)
+        mode, shown = self._mode(name), self.path / name
         if mode is not None and stat.S_ISDIR(mode):
-            raise FileError(f"cannot write {self.path / name}: it is a folder\nfix: remove it")
+            raise FileError(f"cannot write {shown}: it is a folder\nfix: remove it")
         with (
             self._opened() as (descriptor, prefix),
-            AtomicFile(prefix + name, folder=descriptor, shown=self.path / name) as file,
+            AtomicFile(prefix + name, folder=descriptor, shown=shown) as file,
         ):
-            yield file
+            file.write(data)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, replacing an existing one."""

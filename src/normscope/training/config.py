@@ -25,6 +25,7 @@ from normscope.training.schedule import LRSchedule, ScheduleName
 
 OptimizerName = Literal["muon", "adamw"]
 OnNaN = Literal["stop", "rollback"]
+_INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +84,11 @@ class TrainConfig:
         check_positive_int(steps=self.steps, batch=self.batch)
         check_positive_number(matrix_lr=self.matrix_lr, lr=self.lr)
         check_flags(compile=self.compile)
-        for name, least, most in (("momentum", 0, 1), ("beta1", 0, 1), ("beta2", 0, 1)):
+        for name in ("momentum", "beta1", "beta2"):
             value = getattr(self, name)
-            if not (is_number(value) and least <= value < most):
-                raise ConfigError(f"{name}={value!r} must be at least {least} and below {most}")
-        check_non_negative(
-            eval_every=self.eval_every,
-            sample_every=self.sample_every,
-            save_every=self.save_every,
-            xray_every=self.xray_every,
-        )
+            if not (is_number(value) and 0 <= value < 1):
+                raise ConfigError(f"{name}={value!r} must be at least 0 and below 1")
+        check_non_negative(**{name: getattr(self, name) for name in _INTERVALS})
         check_seed(seed=self.seed)
         if not (is_integer(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")

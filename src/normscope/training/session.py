@@ -16,7 +16,7 @@ from normscope.models.gpt import GPT
 from normscope.runs.config import check_same_config
 from normscope.runs.environment import environment, environment_changes
 from normscope.runs.events import CheckpointEvent, Observer
-from normscope.runs.metrics import MetricsFile
+from normscope.runs.metrics import MetricsFile, check_metrics, metrics_checksum
 from normscope.runs.run import Run, check_sources_unchanged
 from normscope.runs.xray_snapshots import UpdateWatch
 from normscope.runtime.devices import resolve_device
@@ -77,7 +77,7 @@ class TrainingSession:
             state = checkpoints.state(step)
             check_same_config(self.run.config, state.config)
         tensors = checkpoints.tensors(step, self.trainer.expected_tensors(step))
-        self.metrics.verify(state.metrics_bytes, state.metrics_sha256)
+        check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))
         self.best = state.best
         before = self._with_equivalent_threads(state.environment)
@@ -95,7 +95,7 @@ class TrainingSession:
             "best": self.best,
             "seconds": self.elapsed,
             "metrics_bytes": self.metrics_bytes,
-            "metrics_sha256": self.metrics.checksum(self.metrics_bytes),
+            "metrics_sha256": metrics_checksum(self.metrics.path, self.metrics_bytes),
             "environment": self.environment(),
         }
         self.run.checkpoints.save(self.step, tensors, state)

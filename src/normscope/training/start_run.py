@@ -79,7 +79,8 @@ def start_run(
     check_memory(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
     check_no_run(folder)
     with _locked_new_folder(folder):
-        corpus = _corpus(folder, sources, recipe, training.seed, column, val_fraction, allow_special, progress)
+        options = {"column": column, "val_fraction": val_fraction, "allow_special": allow_special}
+        corpus = _corpus(folder / _DATA, sources, recipe, options, seed=training.seed, progress=progress)
         corpus.tokenizer.encode(prompt)  # raises on an unknown character
         config = RunConfig(
             corpus=_relative(corpus.folder, folder),
@@ -124,11 +125,9 @@ def _check_empty(folder: Path) -> None:
     expected = {_DATA, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME}
     root = SafeFolder(folder)
     data = root / _DATA
-    unexpected = [
-        name for name in root.names() if not is_partial(name) and (name not in expected or not root.has(name))
-    ]
+    unexpected = [name for name in root.names() if not is_partial(name) and not (name in expected and root.has(name))]
     unexpected += [
-        f"{_DATA}/{name}" for name in data.names() if (name not in tokens and name[0] != ".") or not data.has(name)
+        f"{_DATA}/{name}" for name in data.names() if not ((name in tokens or name[0] == ".") and data.has(name))
     ]
     if unexpected:
         raise FileError(
@@ -137,33 +136,15 @@ def _check_empty(folder: Path) -> None:
 
 
 def _corpus(
-    folder: Path,
-    sources: Sequence[str | Path],
-    recipe: Recipe,
-    seed: int,
-    column: str,
-    val_fraction: float | None,
-    allow_special: bool,
-    progress: Progress | None,
+    folder: Path, sources: Sequence[str | Path], recipe: Recipe, options: Mapping[str, Any], **common: Any
 ) -> Corpus:
+    """Open a prepared corpus, or prepare one; `common` options apply to the built-in stories too."""
     if is_prepared(sources):
         return open_corpus(sources[0])
-    data = folder / _DATA
-    vocab_size = recipe.vocab_size if recipe.tokenizer == "bpe" else None
+    common |= {"tokenizer": recipe.tokenizer, "vocab_size": recipe.vocab_size if recipe.tokenizer == "bpe" else None}
     if not sources:
-        return prepare_stories(data, seed=seed, tokenizer=recipe.tokenizer, vocab_size=vocab_size, progress=progress)
-    return prepare(
-        sources,
-        data,
-        tokenizer=recipe.tokenizer,
-        vocab_size=vocab_size,
-        column=column,
-        seed=seed,
-        split=recipe.split,
-        val_fraction=val_fraction,
-        allow_special=allow_special,
-        progress=progress,
-    )
+        return prepare_stories(folder, **common)
+    return prepare(sources, folder, split=recipe.split, **options, **common)
 
 
 def new_run_folder(sources: Sequence[str | Path]) -> Path:

@@ -16,7 +16,7 @@ from normscope.models.gpt import GPT
 from normscope.runs.checksummed_folder import TensorSpec, tensor_specs
 from normscope.runtime.rng import rng_state, set_rng_state
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.groups import OptimizerGroup, grad_norm
+from normscope.training.optimizers.groups import OptimizerGroup
 from normscope.training.running_statistics import all_finite, restore_statistics, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -82,16 +82,14 @@ class Trainer:
         statistics_before = [tensor.clone() for tensor in self._statistics]
         inputs, targets = self.load_batch(self._next_batch_index())
         loss = self._accumulate(inputs, targets)
-        norm = grad_norm(self.optimizer.parameters)
+        norm = self.optimizer.grad_norm()
         problem = self._nonfinite_problem(loss, norm)
         if problem is not None:
             self.optimizer.zero_grad()
             restore_statistics(self._statistics, statistics_before)
             raise NonFiniteError(f"{problem} at step {self.steps_done + 1}, batch {self.next_batch}")
         if self.config.grad_clip is not None and norm > self.config.grad_clip:
-            torch._foreach_mul_(
-                [p.grad for p in self.optimizer.parameters if p.grad is not None], self.config.grad_clip / norm
-            )
+            torch._foreach_mul_(self.optimizer.gradients, self.config.grad_clip / norm)
         lr_scale = self._schedule.lr_scale(self.steps_done)
         self.optimizer.step(lr_scale)
         self.optimizer.zero_grad()
@@ -111,9 +109,8 @@ class Trainer:
         try:
             with self._without_zeros():
                 loss = self._accumulate(*self.load_batch(self._next_batch_index()))
-                digest.update(repr((loss, grad_norm(self.optimizer.parameters))).encode())
-                gradients = [weight.grad for weight in self.optimizer.parameters if weight.grad is not None]
-                for tensor in (*gradients, *self._statistics, *self.optimizer.updates()):
+                digest.update(repr((loss, self.optimizer.grad_norm())).encode())
+                for tensor in (*self.optimizer.gradients, *self._statistics, *self.optimizer.updates()):
                     digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         finally:
             self.optimizer.zero_grad()

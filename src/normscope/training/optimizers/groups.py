@@ -27,10 +27,8 @@ class OptimizerGroup:
         # Tied parameters appear once; frozen ones are left out.
         self._names = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         matrices = [weight for name, weight in self._names.items() if _is_inner_matrix(name, weight)]
-        chosen = set(map(id, matrices))
-        rest = [weight for weight in self._names.values() if id(weight) not in chosen]
-        betas = (config.beta1, config.beta2)
-        groups = [{"params": rest, "lr": config.lr, "weight_decay": 0.0}] if rest else []
+        rest = [weight for name, weight in self._names.items() if not _is_inner_matrix(name, weight)]
+        adamw_groups = [{"params": rest, "lr": config.lr, "weight_decay": 0.0}] if rest else []
         self._optimizers: list[Optimizer] = []
         if matrices and config.optimizer == "muon":
             muon = Muon(
@@ -42,15 +40,26 @@ class OptimizerGroup:
             )
             self._optimizers.append(muon)
         elif matrices:
-            groups.append({"params": matrices, "lr": config.matrix_lr, "weight_decay": config.weight_decay})
-        if groups:
+            adamw_groups.append({"params": matrices, "lr": config.matrix_lr, "weight_decay": config.weight_decay})
+        if adamw_groups:
             # fused=True makes one pass over each parameter; the default makes ten.
-            self._optimizers.append(AdamW(groups, betas=betas, fused=True))
-        self._peak_lrs = [(group, group["lr"]) for group in self._groups()]
+            self._optimizers.append(AdamW(adamw_groups, betas=(config.beta1, config.beta2), fused=True))
+        param_groups = [(optimizer, group) for optimizer in self._optimizers for group in optimizer.param_groups]
+        self._peak_lrs = [(group, group["lr"]) for _, group in param_groups]
+        self._owners = {weight: optimizer for optimizer, group in param_groups for weight in group["params"]}
 
     @property
     def parameters(self) -> list[Tensor]:
         return list(self._names.values())
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """The gradients of all parameters that have one."""
+        return [weight.grad for weight in self._names.values() if weight.grad is not None]
+
+    def grad_norm(self) -> float:
+        """Global gradient norm."""
+        return global_norm(self.gradients)
 
     def step(self, lr_scale: float) -> None:
         """Update the parameters, with every learning rate at this fraction of its peak."""
@@ -71,31 +80,26 @@ class OptimizerGroup:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state of all optimizers, as `parameter:key`."""
-        found = {}
-        for name, weight in self._names.items():
-            for optimizer in self._optimizers:
-                for key, value in optimizer.state.get(weight, {}).items():
-                    found[f"{name}:{key}"] = value
-        return found
+        return {
+            f"{name}:{key}": value
+            for name, weight in self._names.items()
+            for key, value in self._owners[weight].state.get(weight, {}).items()
+        }
 
     def expected_tensors(self) -> dict[str, Tensor]:
         """What `tensors` returns after a step, on the meta device."""
         found: dict[str, Tensor] = {}
         scalar = torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
-        for optimizer in self._optimizers:
-            chosen = set(map(id, _parameters(optimizer)))
-            for name, weight in self._names.items():
-                if id(weight) in chosen:
-                    own = torch.empty_like(weight, device="meta")
-                    state = {"momentum": own} if isinstance(optimizer, Muon) else {"exp_avg": own, "exp_avg_sq": own}
-                    if not isinstance(optimizer, Muon):
-                        state["step"] = torch.empty((), dtype=scalar, device="meta")
-                    found |= {f"{name}:{key}": value for key, value in state.items()}
+        step = torch.empty((), dtype=scalar, device="meta")
+        for name, weight in self._names.items():
+            own = torch.empty_like(weight, device="meta")
+            adamw = {"exp_avg": own, "exp_avg_sq": own, "step": step}
+            state = {"momentum": own} if isinstance(self._owners[weight], Muon) else adamw
+            found |= {f"{name}:{key}": value for key, value in state.items()}
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
-        owners = {id(weight): optimizer for optimizer in self._optimizers for weight in _parameters(optimizer)}
         for optimizer in self._optimizers:
             optimizer.state.clear()
         for full_name, value in tensors.items():
@@ -103,28 +107,18 @@ class OptimizerGroup:
             if name not in self._names:
                 raise WeightsError(f"the optimizer state has a parameter {name!r} that the model does not have")
             weight = self._names[name]
-            owners[id(weight)].state[weight][key] = value.to(weight.device).clone()
-
-    def _groups(self) -> Iterator[dict[str, float]]:
-        for optimizer in self._optimizers:
-            yield from optimizer.param_groups
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [weight for group in optimizer.param_groups for weight in group["params"]]
+            self._owners[weight].state[weight][key] = value.to(weight.device).clone()
 
 
 def _is_inner_matrix(name: str, weight: Tensor) -> bool:
     return weight.dim() == 2 and ".blocks." in f".{name}"
 
 
-def grad_norm(parameters: list[Tensor]) -> float:
-    """Global gradient norm; computed again in float64 if the squares overflow."""
-    gradients = [weight.grad for weight in parameters if weight.grad is not None]
-    norm = _global_norm(gradients, None)
-    return norm if math.isfinite(norm) else _global_norm(gradients, torch.float64)  # many times slower
-
-
-def _global_norm(tensors: list[Tensor], dtype: torch.dtype | None) -> float:
-    norm: float = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors, dtype=dtype))).item()
+def global_norm(tensors: list[Tensor]) -> float:
+    """The norm of all tensors together; computed again in float64 if the squares overflow."""
+    norm = math.inf
+    for dtype in (None, torch.float64):  # float64 is many times slower
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors, dtype=dtype))).item()
+        if math.isfinite(norm):
+            break
     return norm
