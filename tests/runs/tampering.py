@@ -1,4 +1,4 @@
-"""Ways to damage a run's folder, or to rewrite it so that every checksum fits: what tests of hostile folders share."""
+"""Helpers that damage a run folder, or change it and recompute all checksums."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def flip_bit(path: Path, bit: int) -> None:
-    """Flip one bit of a file, counted from its first; beyond its end from the first again."""
+    """Flip one bit of a file; the index wraps around at its end."""
     data = bytearray(path.read_bytes())
     data[bit // 8 % len(data)] ^= 1 << bit % 8
     path.write_bytes(data)
 
 
-def reseal(folder: Path, config: str | None = None) -> None:
-    """Write a folder's manifest anew, with the checksums of what its files are now."""
+def rewrite_manifest(folder: Path, config: str | None = None) -> None:
+    """Rewrite the manifest of a folder with the current checksums of its files."""
     manifest = json.loads((folder / MANIFEST_NAME).read_text())
     write_manifest(SafeFolder(folder), manifest["files"], config or manifest["config_sha256"])
 
@@ -29,19 +29,19 @@ def reseal(folder: Path, config: str | None = None) -> None:
 def rewrite(path: Path, change: Change) -> None:
     """Change the content of a JSON file, and its own checksum if it has one."""
     content = json.loads(path.read_text())
-    is_signed = content.pop("checksum", None) is not None
+    has_checksum = content.pop("checksum", None) is not None
     change(content)
-    path.write_text(json.dumps(with_checksum(content) if is_signed else content))
+    path.write_text(json.dumps(with_checksum(content) if has_checksum else content))
 
 
 def rewrite_config(run: Path, change: Change) -> None:
-    """Change a run's config.json, and whatever checks it: the work of somebody who knows how."""
+    """Change the config.json of a run, and every checksum that covers it."""
     rewrite(run / "config.json", change)
     content = (run / "config.json").read_bytes()
-    reseal(run)
+    rewrite_manifest(run)
     for checkpoint in (run / "checkpoints").glob("0*"):
         rewrite(checkpoint / "state.json", lambda state: state.update(config=json.loads(content)))
-        reseal(checkpoint, hashlib.sha256(content).hexdigest())
+        rewrite_manifest(checkpoint, hashlib.sha256(content).hexdigest())
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -50,7 +50,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """All names below a folder with the checksums of their files, to tell whether anything was touched."""
+    """All names below a folder with the checksums of their files, to detect any change."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))

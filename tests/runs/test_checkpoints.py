@@ -1,4 +1,4 @@
-"""Which checkpoints stay, which go, and what is said of a damaged one."""
+"""Which checkpoints are kept and deleted, and errors for damaged ones."""
 
 import shutil
 from collections.abc import Callable
@@ -18,18 +18,18 @@ def saved(folder: Path, *steps: int) -> Checkpoints:
     return checkpoints
 
 
-def test_there_is_nothing_before_the_first(tmp_path: Path) -> None:
+def test_no_checkpoints_before_the_first_save(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path)
     assert (checkpoints.steps(), checkpoints.last(), checkpoints.best()) == ([], None, None)
 
 
-def test_the_last_two_stay(tmp_path: Path) -> None:
+def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20, 30, 40)
     assert checkpoints.steps() == [30, 40]
     assert checkpoints.load(40)[0]["model"]["w"].tolist() == [40.0, 40.0]
 
 
-def test_the_best_stays_however_old(tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_kept_however_old(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.mark_best(10, 1.5)
     for step in (20, 30, 40):
@@ -39,7 +39,7 @@ def test_the_best_stays_however_old(tmp_path: Path) -> None:
     assert checkpoints.steps() == [30, 40]
 
 
-def test_a_damaged_one_is_named_with_those_that_are_there(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_error_lists_the_others(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     file = checkpoints.path(20) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
@@ -50,7 +50,7 @@ def test_a_damaged_one_is_named_with_those_that_are_there(tmp_path: Path) -> Non
     assert checkpoints.load(10)[1] == {"step": 10}
 
 
-def test_what_was_never_finished_does_not_count(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     (checkpoints.path(20) / "manifest.json").unlink()
     assert checkpoints.last() == 10
@@ -59,7 +59,7 @@ def test_what_was_never_finished_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["save", "drop_after"])
-def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(
+def test_an_interrupted_removal_leaves_no_complete_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     checkpoints = saved(tmp_path, 10, 20)
@@ -71,7 +71,7 @@ def test_a_removal_that_is_cut_short_leaves_nothing_that_looks_whole(
     assert checkpoints.steps() == ([20, 30] if how == "save" else [10])
 
 
-def test_a_best_that_is_forgotten_is_not_the_best_of_a_later_try(tmp_path: Path) -> None:
+def test_drop_after_clears_a_later_best(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
     checkpoints.mark_best(20, 1.5)
     checkpoints.drop_after(10)
@@ -79,14 +79,14 @@ def test_a_best_that_is_forgotten_is_not_the_best_of_a_later_try(tmp_path: Path)
     assert checkpoints.best() is None
 
 
-def test_a_best_that_is_gone_is_no_best(tmp_path: Path) -> None:
+def test_a_best_without_a_checkpoint_is_ignored(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.mark_best(99, 1.5)
     assert checkpoints.best() is None
 
 
 @pytest.mark.parametrize("damage", [lambda text: "not json", lambda text: "[]", lambda text: text.replace("10", "20")])
-def test_a_damaged_mark_is_refused_and_the_best_is_not_dropped(tmp_path: Path, damage: Callable[[str], str]) -> None:
+def test_a_damaged_best_json_is_an_error_and_drops_nothing(tmp_path: Path, damage: Callable[[str], str]) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.mark_best(10, 1.5)
     checkpoints.save(20, {}, {})

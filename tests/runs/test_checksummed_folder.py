@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from normscope.errors import CheckpointError, FileError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder
-from tests.runs.tampering import reseal, rewrite
+from tests.runs.tampering import rewrite, rewrite_manifest
 from tests.support import randn
 
 TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "rng": {"torch": torch.get_rng_state()}}
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_goes_in_comes_out(folder: Path) -> None:
+def test_a_folder_round_trips(folder: Path) -> None:
     tensors, facts = read_folder(folder)
     assert facts == {"step": 7}
     assert tensors.keys() == TENSORS.keys()
@@ -41,7 +41,7 @@ def test_what_goes_in_comes_out(folder: Path) -> None:
             assert torch.equal(tensors[name][key], tensor)
 
 
-def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
+def test_views_of_one_tensor_are_saved_separately(tmp_path: Path) -> None:
     base = randn(4, 6, seed=1)
     checksummed_folder.write_folder(tmp_path / "x", {"model": {"top": base[:2], "turned": base.T}}, {})
     tensors, _ = read_folder(tmp_path / "x")
@@ -51,7 +51,7 @@ def test_views_are_saved_by_themselves(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from(["model.safetensors", "state.json"]))
-def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, where: float, name: str) -> None:
+def test_any_flipped_bit_is_detected(tmp_path_factory: pytest.TempPathFactory, where: float, name: str) -> None:
     folder = tmp_path_factory.mktemp("flip")
     checksummed_folder.write_folder(folder, TENSORS, {"step": 7})
     content = bytearray((folder / name).read_bytes())
@@ -62,7 +62,7 @@ def test_any_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, wher
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "rng.safetensors", "state.json"])
-def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
+def test_a_truncated_or_missing_file_is_named(folder: Path, name: str) -> None:
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[:-3])
     with pytest.raises(CheckpointError, match=f"{name} is damaged: it has {len(content) - 3} bytes"):
@@ -72,7 +72,7 @@ def test_a_cut_or_missing_file_is_named(folder: Path, name: str) -> None:
         read_folder(folder)
 
 
-def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
+def test_a_folder_without_a_manifest_is_incomplete(folder: Path) -> None:
     (folder / MANIFEST_NAME).unlink()
     assert not checksummed_folder.is_complete(folder)
     with pytest.raises(CheckpointError, match="is incomplete"):
@@ -80,15 +80,15 @@ def test_a_folder_without_a_manifest_was_never_finished(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"format": 99, "files": {}}', '{"format": 2}', "\x00"])
-def test_a_foreign_manifest_is_refused(folder: Path, content: str) -> None:
+def test_an_invalid_manifest_is_an_error(folder: Path, content: str) -> None:
     (folder / MANIFEST_NAME).write_text(content)
     with pytest.raises(CheckpointError, match=r"manifest\.json"):
         read_folder(folder)
 
 
-def test_a_foreign_file_with_a_right_checksum_is_refused(folder: Path) -> None:
+def test_an_invalid_tensor_file_with_a_valid_checksum_is_an_error(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a pickle in a zip")
-    reseal(folder)
+    rewrite_manifest(folder)
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read"):
         read_folder(folder)
 
@@ -119,13 +119,13 @@ def _fill(folder: Path, how: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_quota_loses_nothing(tmp_path: Path) -> None:
+def test_a_quota_keeps_earlier_files(tmp_path: Path) -> None:
     lines = _fill(tmp_path, "quota")
     assert "cannot write" in lines[0]
     assert lines[-1] == "['00000001'] {}"
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_earlier_files(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True)
@@ -141,7 +141,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     assert lines[-1] == "['00000001'] {}"
 
 
-def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
     if os.geteuid() == 0:  # to root nothing is read-only but what is no folder at all
         tmp_path = Path("/proc/self/task")
     else:
@@ -150,20 +150,20 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
         checksummed_folder.write_folder(tmp_path / "x", TENSORS, {})
 
 
-def test_others_may_read_it_as_any_other_file(folder: Path) -> None:
+def test_files_have_the_default_mode(folder: Path) -> None:
     (folder / "usual").write_text("")
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
 @pytest.mark.parametrize("entry", [None, [], {"sha256": "0"}, {"bytes": 3}])
-def test_a_manifest_with_a_broken_entry_is_refused(folder: Path, entry: object) -> None:
+def test_a_manifest_with_an_invalid_entry_is_an_error(folder: Path, entry: object) -> None:
     rewrite(folder / MANIFEST_NAME, lambda manifest: manifest["files"].update({"model.safetensors": entry}))
     for read in (read_folder, checksummed_folder.checksums):
         with pytest.raises(CheckpointError, match=r"manifest\.json is not valid: .* at `files\[\.\.\.\]"):
             read(folder)
 
 
-def test_what_is_synced_is_open_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_writable_files_are_fsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows refuses to sync a file that is only read."""
     fcntl, sync, modes = pytest.importorskip("fcntl"), os.fsync, []
 

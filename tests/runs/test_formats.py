@@ -83,7 +83,7 @@ def test_missing_settings_get_their_defaults(run: Run) -> None:
         ("model", "vocab_size", "the model's config lacks 'vocab_size'"),
     ],
 )
-def test_settings_without_a_default_must_be_there(run: Run, part: str, name: str, message: str) -> None:
+def test_settings_without_a_default_are_required(run: Run, part: str, name: str, message: str) -> None:
     content = run.config.to_json()
     del content[part][name]
     with pytest.raises(ConfigError, match=message):
@@ -121,5 +121,5 @@ def test_events_of_an_older_format_are_migrated(tmp_path: Path, monkeypatch: pyt
         read_metrics(file.path)
 
 
-def test_settings_without_a_default_are_few() -> None:
+def test_only_steps_and_batch_have_no_default() -> None:
     assert TrainConfig.from_json({"steps": 5, "batch": 2}) == TrainConfig(steps=5, batch=2)

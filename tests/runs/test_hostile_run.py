@@ -1,4 +1,4 @@
-"""A run's folder from somebody else: whatever is in it, nothing outside it is touched, and there is one clear error."""
+"""Untrusted run folders: nothing outside the folder is touched, and every problem is one clear error."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay, save_nan_bundle
-from tests.runs.tampering import files_of, fingerprint, flip_bit, reseal, rewrite, rewrite_config
+from tests.runs.tampering import files_of, fingerprint, flip_bit, rewrite, rewrite_config, rewrite_manifest
 from tests.training.small_run import new_run
 
 STEPS = 4
@@ -110,7 +110,7 @@ NOT_READ = (".lock", "checkpoints/00000004/state.json", "nan/00000001-batch-0")
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_a_link_leads_nowhere(folder: Path, tmp_path: Path, name: str) -> None:
+def test_symbolic_links_are_not_followed(folder: Path, tmp_path: Path, name: str) -> None:
     """The victim is what the link's place held, so that a command that follows it would find all it looks for."""
     victim, path = tmp_path / "victim", folder / name
     if path.exists():
@@ -132,7 +132,7 @@ def test_a_link_leads_nowhere(folder: Path, tmp_path: Path, name: str) -> None:
     assert refusals or name in NOT_READ
 
 
-def test_a_run_that_is_reached_through_links_is_the_users_own(folder: Path, tmp_path: Path) -> None:
+def test_a_run_may_be_reached_through_links(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to(tmp_path)
     (tmp_path / "run-link").symlink_to(folder)
     for path in (tmp_path / "runs" / "run", tmp_path / "run-link"):
@@ -140,7 +140,7 @@ def test_a_run_that_is_reached_through_links_is_the_users_own(folder: Path, tmp_
         assert resume(path).startswith("done")
 
 
-def test_a_new_run_is_not_begun_behind_a_link(tmp_path: Path) -> None:
+def test_a_new_run_is_not_started_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "data").symlink_to(tmp_path / "victim")
@@ -149,14 +149,14 @@ def test_a_new_run_is_not_begun_behind_a_link(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "victim") == []
 
 
-def test_a_second_name_of_the_metrics_is_not_written_to(folder: Path, tmp_path: Path) -> None:
+def test_hard_linked_metrics_are_not_written_to(folder: Path, tmp_path: Path) -> None:
     os.link(folder / "metrics.jsonl", tmp_path / "backup.jsonl")
     with pytest.raises(FileError, match="it is a hard link"):
         train_run(Run.open(folder), from_step=2)
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "manifest.json", "tokenizer.json", "checkpoints"])
-def test_a_pipe_or_folder_in_place_of_a_file_is_refused_at_once(folder: Path, name: str) -> None:
+def test_a_pipe_or_folder_in_place_of_a_file_is_an_error(folder: Path, name: str) -> None:
     for make in (os.mkfifo, os.mkdir):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -186,23 +186,21 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None
         ("train", "lr", 0.5),
     ],
 )
-def test_a_setting_that_was_changed_is_named_by_every_command(
-    folder: Path, part: str, setting: str, value: Any
-) -> None:
+def test_every_command_names_a_changed_setting(folder: Path, part: str, setting: str, value: Any) -> None:
     rewrite(folder / "config.json", lambda config: config[part].update({setting: value}))
     for command in ("sample", "resume", "report"):
         found = outcome(command, folder)
         assert f"config.json changed since this run started: {part}.{setting} was" in found
 
 
-def test_a_setting_that_was_changed_before_the_first_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_setting_changed_before_the_first_checkpoint_is_an_error(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=2)
     rewrite(run.folder / "config.json", lambda config: config["train"].update(lr=0.9))
     with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
         train_run(Run.open(run.folder))
 
 
-def test_a_damaged_manifest_is_blamed_itself(folder: Path) -> None:
+def test_a_damaged_manifest_is_the_file_that_is_named(folder: Path) -> None:
     for path in (folder / MANIFEST_NAME, folder / "checkpoints" / "00000004" / MANIFEST_NAME):
         data = path.read_bytes()
         digit = next(number for number in range(100, len(data)) if data[number : number + 1].isdigit())
@@ -213,12 +211,12 @@ def test_a_damaged_manifest_is_blamed_itself(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", '{"step": 4}', "{}", "[]", '{"step": 2, "loss": 1.0, "checksum": "0"}'])
-def test_a_damaged_mark_is_not_passed_over(folder: Path, damage: str) -> None:
+def test_a_damaged_best_json_is_not_ignored(folder: Path, damage: str) -> None:
     (folder / "checkpoints" / "best.json").write_text(damage)
     assert "best.json is" in outcome("sample", folder)
 
 
-def test_a_mark_that_is_gone_or_names_nothing_is_not_passed_over(folder: Path) -> None:
+def test_a_missing_or_dangling_best_json_is_not_ignored(folder: Path) -> None:
     path = folder / "checkpoints" / "best.json"
     rewrite(path, lambda best: best.update(step=3))
     assert "best.json names step 3, which has no checkpoint\nfix: --checkpoint last" in outcome("sample", folder)
@@ -227,7 +225,7 @@ def test_a_mark_that_is_gone_or_names_nothing_is_not_passed_over(folder: Path) -
 
 
 @pytest.mark.parametrize("damage", ["emptied", "edited", "a line less", "gone"])
-def test_metrics_that_were_altered_are_refused(folder: Path, damage: str) -> None:
+def test_modified_metrics_are_an_error(folder: Path, damage: str) -> None:
     path = folder / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     if damage == "gone":
@@ -239,7 +237,7 @@ def test_metrics_that_were_altered_are_refused(folder: Path, damage: str) -> Non
     assert "metrics.jsonl is damaged: its first" in outcome("resume", folder)
 
 
-def test_a_damaged_end_of_the_metrics_is_told_again(folder: Path) -> None:
+def test_a_damaged_end_of_the_metrics_is_written_again(folder: Path) -> None:
     """What came after the last checkpoint needs no other copy: it is done again."""
     path = folder / "metrics.jsonl"
     flip_bit(path, 8 * path.stat().st_size - 200)
@@ -249,7 +247,7 @@ def test_a_damaged_end_of_the_metrics_is_told_again(folder: Path) -> None:
     assert outcome("report", folder).startswith("<!DOCTYPE html>")
 
 
-def test_metrics_of_terabytes_are_not_searched(folder: Path) -> None:
+def test_sparse_metrics_of_terabytes_are_not_read(folder: Path) -> None:
     os.truncate(folder / "metrics.jsonl", 2**42)
     assert "metrics.jsonl: it has a line of more than 16,777,216 bytes" in outcome("resume", folder)
     assert (folder / "metrics.jsonl").stat().st_size == 2**42
@@ -283,7 +281,7 @@ WEIGHT, MEMORY = "blocks.0.attention.q.weight", "blocks.0.attention.q.weight:mom
         ("rng", "torch", lambda t: t * 0 + 255, "does not match the model of this run"),
     ],
 )
-def test_tensors_that_do_not_fit_are_named_though_every_checksum_is_right(
+def test_mismatched_tensors_are_named_even_with_valid_checksums(
     folder: Path, group: str, name: str, change: Callable[[torch.Tensor], torch.Tensor] | None, words: str
 ) -> None:
     checkpoint = folder / "checkpoints" / "00000004"
@@ -292,7 +290,7 @@ def test_tensors_that_do_not_fit_are_named_though_every_checksum_is_right(
         save_file({**load_file(path), name: torch.zeros(1)}, path)
     else:
         _retype(path, name, change)
-    reseal(checkpoint)
+    rewrite_manifest(checkpoint)
     uses: list[Callable[[], object]] = [lambda: train_run(Run.open(folder), from_step=STEPS)]
     uses += [lambda: load_run(folder, "last")] if group == "model" else []
     for use in uses:
@@ -300,13 +298,13 @@ def test_tensors_that_do_not_fit_are_named_though_every_checksum_is_right(
             use()
 
 
-def test_a_tensor_that_is_missing_or_renamed_is_named(folder: Path) -> None:
+def test_a_missing_or_renamed_tensor_is_named(folder: Path) -> None:
     checkpoint = folder / "checkpoints" / "00000004"
     path = checkpoint / "model.safetensors"
     tensors = load_file(path)
     tensors["renamed"] = tensors.pop(WEIGHT)
     save_file(tensors, path)
-    reseal(checkpoint)
+    rewrite_manifest(checkpoint)
     with pytest.raises(CheckpointError, match=r"blocks\.0\.attention\.q\.weight is missing, renamed is unexpected"):
         load_run(folder, "last")
 
@@ -325,7 +323,9 @@ def test_a_tensor_that_is_missing_or_renamed_is_named(folder: Path) -> None:
         ("train", "batch", 2**62),
     ],
 )
-def test_absurd_sizes_are_judged_before_anything_is_built(folder: Path, part: str, setting: str, value: int) -> None:
+def test_impossible_sizes_are_an_error_before_anything_is_allocated(
+    folder: Path, part: str, setting: str, value: int
+) -> None:
     rewrite_config(folder, lambda config: config[part].update({setting: value}))
     found = {command: outcome(command, folder) for command in ("sample", "resume")}
     assert found["resume"].startswith("error: ")
@@ -348,14 +348,14 @@ def test_absurd_sizes_are_judged_before_anything_is_built(folder: Path, part: st
         {"more": 1},
     ],
 )
-def test_facts_that_cannot_be_are_refused(folder: Path, change: dict[str, Any]) -> None:
+def test_impossible_checkpoint_states_are_errors(folder: Path, change: dict[str, Any]) -> None:
     checkpoint = folder / "checkpoints" / "00000002"
     rewrite(checkpoint / "state.json", lambda state: state.update(change))
-    reseal(checkpoint)
+    rewrite_manifest(checkpoint)
     assert outcome("resume", folder).startswith("error: ")
 
 
-def test_a_checkpoint_of_another_run_is_refused(folder: Path) -> None:
+def test_a_checkpoint_of_another_run_is_an_error(folder: Path) -> None:
     """One whose config differs only in what a model is sampled without."""
     shutil.copytree(folder, folder.parent / "other")
     rewrite_config(folder.parent / "other", lambda config: config["train"].update(lr=0.5))
@@ -365,7 +365,7 @@ def test_a_checkpoint_of_another_run_is_refused(folder: Path) -> None:
         load_run(folder, "last")
 
 
-def test_the_lock_holds_though_its_file_is_removed(folder: Path) -> None:
+def test_the_lock_holds_after_its_file_is_removed(folder: Path) -> None:
     with locked(folder):
         (folder / ".lock").unlink(missing_ok=True)
         assert is_locked(folder)
@@ -394,7 +394,7 @@ def test_without_locks_on_folders_a_file_is_locked(folder: Path, monkeypatch: py
     assert not is_locked(folder)
 
 
-def test_without_any_locks_the_user_takes_care(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_a_run_still_trains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -430,13 +430,13 @@ def check_flips(trained: Path, folder: Path, per_file: int, command: str) -> Non
 
 
 @pytest.mark.parametrize("command", ["sample", "report", "replay"])
-def test_a_flipped_bit_is_found_or_harmless(trained: Path, tmp_path: Path, command: str) -> None:
+def test_a_flipped_bit_is_detected_or_harmless(trained: Path, tmp_path: Path, command: str) -> None:
     check_flips(trained, tmp_path / "run", 2, command)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("command", "per_file"), [("sample", 60), ("report", 60), ("replay", 60), ("resume", 5)])
-def test_many_flipped_bits_are_found_or_harmless(trained: Path, tmp_path: Path, command: str, per_file: int) -> None:
+def test_many_flipped_bits_are_detected_or_harmless(trained: Path, tmp_path: Path, command: str, per_file: int) -> None:
     check_flips(trained, tmp_path / "run", per_file, command)
 
 

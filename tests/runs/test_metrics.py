@@ -1,4 +1,4 @@
-"""metrics.jsonl: what was told comes back, whatever happened to the process or to the numbers."""
+"""metrics.jsonl: events round-trip, after kills and with non-finite numbers."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def steps(path: Path) -> list[int]:
     return [event["step"] for event in read_metrics(path)]
 
 
-def test_a_run_comes_back(tmp_path: Path) -> None:
+def test_the_events_of_a_run_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
     told = list(simulated_run(60))
@@ -49,7 +49,7 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
     assert all(list(line)[:2] == ["kind", "step"] for line in found)
 
 
-def test_a_line_is_there_at_once(tmp_path: Path) -> None:
+def test_each_line_is_written_immediately(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.on_event(NoticeEvent(1, "hello"))
     assert steps(file.path) == [1]
@@ -68,7 +68,7 @@ def test_any_text_takes_one_line(tmp_path_factory: pytest.TempPathFactory, text:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_not_finite_are_null(value: float) -> None:
+def test_nonfinite_numbers_become_null(value: float) -> None:
     step = StepEvent(1, value, value, 1.0, 0.0, 0.1, 10.0)
     line = event_to_json(step)
     assert line["loss"] is line["grad_norm"] is None
@@ -77,7 +77,7 @@ def test_numbers_that_are_not_finite_are_null(value: float) -> None:
     json.dumps([line, inner], allow_nan=False)
 
 
-def test_a_cut_forgets_the_future(tmp_path: Path) -> None:
+def test_truncate_drops_later_events(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     file = MetricsFile(path)
     for step in range(1, 6):
@@ -93,7 +93,7 @@ def test_a_cut_forgets_the_future(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (10**9, [1, 2, 3]), (None, [1, 2, 3])])
-def test_a_cut_at_the_ends(tmp_path: Path, keep: int | None, left: list[int]) -> None:
+def test_truncate_at_the_start_and_at_the_end(tmp_path: Path, keep: int | None, left: list[int]) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 3)
     file = MetricsFile(path)
@@ -104,7 +104,9 @@ def test_a_cut_at_the_ends(tmp_path: Path, keep: int | None, left: list[int]) ->
 
 @seeded
 @given(lost=st.integers(0, 400))
-def test_a_torn_end_hurts_neither_readers_nor_writers(tmp_path_factory: pytest.TempPathFactory, lost: int) -> None:
+def test_an_incomplete_last_line_is_skipped_and_overwritten(
+    tmp_path_factory: pytest.TempPathFactory, lost: int
+) -> None:
     path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
     write(path, 5)
     whole = path.read_bytes()
@@ -117,7 +119,7 @@ def test_a_torn_end_hurts_neither_readers_nor_writers(tmp_path_factory: pytest.T
     assert steps(path) == [*there, 90, 91]
 
 
-def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     code = f"""
 import os, signal
@@ -150,7 +152,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         (b"\xff}", "is not UTF-8"),
     ],
 )
-def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: bytes, words: str) -> None:
+def test_an_invalid_line_is_an_error_with_its_number(tmp_path: Path, line: bytes, words: str) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 3)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -160,7 +162,7 @@ def test_a_broken_line_in_the_middle_is_refused_by_number(tmp_path: Path, line: 
             read_metrics(path)
 
 
-def test_every_flipped_bit_of_a_line_is_found(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_line_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 1)
     line = path.read_bytes()
@@ -171,7 +173,7 @@ def test_every_flipped_bit_of_a_line_is_found(tmp_path: Path) -> None:
         path.write_bytes(line)
 
 
-def test_no_file_and_no_folder(tmp_path: Path) -> None:
+def test_a_missing_file_or_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"metrics.jsonl does not exist\nfix: "):
         read_metrics(tmp_path / "metrics.jsonl")
     with pytest.raises(FileError, match=r"the folder .*nowhere does not exist\nfix: "):
@@ -181,7 +183,7 @@ def test_no_file_and_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [-1, 1.5, True])
-def test_a_strange_cut_is_refused(tmp_path: Path, keep: Any) -> None:
+def test_an_invalid_keep_bytes_is_an_error(tmp_path: Path, keep: Any) -> None:
     file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ConfigError, match="keep_bytes="):
         file.truncate(keep)

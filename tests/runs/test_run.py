@@ -1,4 +1,4 @@
-"""A run's folder: made once, opened again, and refused by name when it is not what it was."""
+"""Run folders: created once, opened again, and errors for folders that changed."""
 
 import json
 import shutil
@@ -28,14 +28,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_what_was_written_is_read_again(run: Run) -> None:
+def test_a_run_round_trips(run: Run) -> None:
     again = Run.open(run.folder)
     assert again.config == run.config
     assert again.checkpoints.steps() == [4, 6]
     check_same_config(again.config, run.config.to_json())
 
 
-def test_a_run_moves_with_its_tokens(tmp_path: Path) -> None:
+def test_a_run_folder_can_be_moved(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=2)
     moved = run.folder.rename(tmp_path / "elsewhere")
     assert len(Run.open(moved).corpus(verify=True).train) > 0
@@ -50,7 +50,7 @@ def test_a_model_is_loaded_by_name_or_step(run: Run, which: str | int, step: int
 
 
 @pytest.mark.parametrize("which", ["999", "first", "-4", "", 2])
-def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(run: Run, which: str | int) -> None:
+def test_a_missing_checkpoint_error_lists_the_others(run: Run, which: str | int) -> None:
     with pytest.raises(CheckpointError, match=r"has no checkpoint '.*'\nfix: choose one of best, last, 4, 6"):
         run.load_model(which)
 
@@ -87,12 +87,12 @@ def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
         run.tokenizer()
 
 
-def test_a_run_is_made_once(run: Run) -> None:
+def test_a_run_is_not_created_twice(run: Run) -> None:
     with pytest.raises(FileError, match=r"already contains a run\nfix: normscope resume"):
         Run.create(run.folder, run.config, run.folder / "tokenizer.json")
 
 
-def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"cannot create the folder .*below: Not a directory\nfix: choose another"):
         Run.create(tmp_path / "file" / "below", run.config, run.folder / "tokenizer.json")
@@ -106,7 +106,7 @@ def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None
         ("file", "file is not a run: it is not a folder"),
     ],
 )
-def test_what_is_no_run_is_refused(tmp_path: Path, folder: str, words: str) -> None:
+def test_a_folder_that_is_not_a_run_is_an_error(tmp_path: Path, folder: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     for name in (tmp_path / folder, str(tmp_path / folder)):
@@ -115,20 +115,20 @@ def test_what_is_no_run_is_refused(tmp_path: Path, folder: str, words: str) -> N
 
 
 @pytest.mark.parametrize("folder", [None, 5, b"run", ["run"]])
-def test_what_is_no_path_is_refused(folder: Any) -> None:
+def test_an_invalid_path_is_an_error(folder: Any) -> None:
     for use in (load_run, Run.open):
         with pytest.raises(DtypeError, match="is given as a path, a str or a Path, but got"):
             use(folder)
 
 
 @pytest.mark.parametrize("checkpoint", [None, 6.0, True, ["best"], b"best"])
-def test_what_is_no_checkpoint_is_refused(run: Run, checkpoint: Any) -> None:
+def test_an_invalid_checkpoint_name_is_an_error(run: Run, checkpoint: Any) -> None:
     with pytest.raises(DtypeError, match="checkpoint must be 'best', 'last' or a step number, but got"):
         load_run(run.folder, checkpoint)
 
 
 @pytest.mark.parametrize("checkpoint", ["5", -1, "", "\u0664", "best ", 10**30])
-def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) -> None:
+def test_a_missing_checkpoint_is_an_error(run: Run, checkpoint: Any) -> None:
     with pytest.raises(CheckpointError, match=r"has no checkpoint .*\nfix: choose one of best, last, 4, 6"):
         load_run(run.folder, checkpoint)
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run: Run, checkpoint: Any) ->
         ('{"format": 1, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
     ],
 )
-def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_an_invalid_config_is_an_error(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "config.json").write_text(content)
     write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(ConfigError, match=rf"config.json is not .*{words}.*\nfix: (restore it|update)"):
@@ -160,7 +160,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, content: str, words: s
         ("model", {"depth": 0}, "depth=0"),
     ],
 )
-def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
+def test_an_invalid_setting_is_named(
     run: Run, tmp_path: Path, section: str, change: dict[str, Any], words: str
 ) -> None:
     content = run.config.to_json()
@@ -171,7 +171,7 @@ def test_a_config_with_a_wrong_setting_is_refused_by_its_name(
         Run.open(tmp_path)
 
 
-def test_every_change_is_named(run: Run) -> None:
+def test_every_changed_setting_is_named(run: Run) -> None:
     saved = run.config.to_json()
     saved["train"]["seed"], saved["model"]["norm"]["eps"], saved["normscope"] = 7, 0.5, "0.0.1"
     with pytest.raises(CheckpointError) as refused:
@@ -182,9 +182,7 @@ def test_every_change_is_named(run: Run) -> None:
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
-def test_a_checkpoint_that_is_dropped_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
+def test_a_checkpoint_dropped_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     """The training goes on at the same time, and the newest is taken instead."""
     run = new_run(tmp_path, steps=9, save_every=2, eval_every=2)
     train_run(run, until=2)

@@ -1,4 +1,4 @@
-"""The x-rays of a run: the signal per layer against one by hand; and that neither model nor training notice them."""
+"""X-ray snapshots: the signal per layer is correct, and model and training are unaffected."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ TOKENS = random_tokens(11, 3, 9)
 INPUTS, TARGETS = TOKENS[:, :-1], TOKENS[:, 1:]
 
 
-def test_it_is_the_root_mean_square_there() -> None:
+def test_the_signal_is_the_rms_of_each_layer() -> None:
     model = GPT(gpt2(**SIZES)).double().eval()
     scramble(model)
     found = {layer["name"]: layer for layer in layer_signal(take_xray(model, INPUTS, TARGETS))}
@@ -49,7 +49,7 @@ def _rms(tensor: Tensor) -> float:
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("wiring", ["pre", "post", "sandwich", "parallel", "single", "none"])
-def test_every_model_has_one(name: str, wiring: str) -> None:
+def test_every_preset_has_a_signal(name: str, wiring: str) -> None:
     model = GPT(preset(name, **SIZES, wiring=wiring))
     scramble(model, scale=0.1)
     layers = layer_signal(take_xray(model, INPUTS, TARGETS))
@@ -58,7 +58,7 @@ def test_every_model_has_one(name: str, wiring: str) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_as_it_was(training: bool) -> None:
+def test_an_xray_leaves_the_model_unchanged(training: bool) -> None:
     model = GPT(gpt2(**SIZES, dropout=0.5)).train(training)
     weights = [weight.clone() for weight in model.parameters()]
     before = torch.get_rng_state()
@@ -72,7 +72,7 @@ def test_the_model_is_left_as_it_was(training: bool) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_parts_keep_modes_of_their_own() -> None:
+def test_modules_keep_their_own_train_mode() -> None:
     model = GPT(gpt2(**SIZES))
     model.train().blocks[0].eval()
     before = [module.training for module in model.modules()]
@@ -91,7 +91,7 @@ def trained(folder: Path, **settings: Any) -> Run:
     return run
 
 
-def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
+def test_snapshots_do_not_change_the_bits_of_training(tmp_path: Path) -> None:
     plain = trained(new_folder(tmp_path, "plain"), save_every=0)
     watched = trained(new_folder(tmp_path, "watched"), save_every=0, xray_every=2)
     assert last_sums(watched) == last_sums(plain)
@@ -106,7 +106,7 @@ def test_xrays_leave_the_training_to_the_bit_as_it_was(tmp_path: Path) -> None:
     assert told["layers"] == layer_signal(record)
 
 
-def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
+def test_a_snapshot_has_the_update_of_its_step(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=1, xray_every=1)
     assert load_record(run.xray_snapshots.path(0)).steps == ()
     record = load_record(run.xray_snapshots.path(5))
@@ -119,7 +119,7 @@ def test_a_record_has_the_step_that_led_there(tmp_path: Path) -> None:
         assert weight.in_optimizer is True
 
 
-def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_snapshots(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), xray_every=2)
     broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, xray_every=2)
     train_run(broken, until=3)
@@ -129,7 +129,7 @@ def test_a_run_that_was_stopped_has_the_same_xrays(tmp_path: Path) -> None:
         assert load_record(broken.xray_snapshots.path(step)) == load_record(straight.xray_snapshots.path(step))
 
 
-def test_an_xray_knows_how_many_steps_were_made(tmp_path: Path) -> None:
+def test_a_snapshot_has_its_number_of_steps(tmp_path: Path) -> None:
     """Also the one of the step that a run was stopped at, which is taken again and has seen no step itself."""
     run = new_run(tmp_path, steps=5, eval_every=0, xray_every=1)
     train_run(run, until=3)
@@ -139,13 +139,13 @@ def test_an_xray_knows_how_many_steps_were_made(tmp_path: Path) -> None:
     )
 
 
-def test_going_back_forgets_later_xrays(tmp_path: Path) -> None:
+def test_resuming_from_an_earlier_step_drops_later_snapshots(tmp_path: Path) -> None:
     run = trained(tmp_path, save_every=3, xray_every=2)
     assert train_run(run, from_step=3, until=4) == "paused"
     assert run.xray_snapshots.steps() == [0, 2, 4]
 
 
-def test_a_fault_is_told_once_also_after_a_stop(tmp_path: Path) -> None:
+def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
     wild: dict[str, Any] = {"xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
     straight = trained(new_folder(tmp_path, "straight"), **wild)
     broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, **wild)
@@ -162,7 +162,7 @@ def test_a_fault_is_told_once_also_after_a_stop(tmp_path: Path) -> None:
     assert "\nsee normscope xray " in next(text for text in told[0] if text.startswith("x-ray: "))
 
 
-def test_a_damaged_xray_does_not_stop_a_run(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_does_not_stop_a_run(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=5, xray_every=1)
     train_run(run, until=3)
     run.xray_snapshots.path(1).write_text("{")
@@ -170,6 +170,6 @@ def test_a_damaged_xray_does_not_stop_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True])
-def test_how_often_must_be_a_whole_number(wrong: Any) -> None:
+def test_xray_every_must_be_a_whole_number(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="xray_every="):
         TrainConfig(steps=1, batch=1, xray_every=wrong)

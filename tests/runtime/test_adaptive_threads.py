@@ -1,4 +1,4 @@
-"""Threads that adapt: torch's count follows the chooser, and is put back; and what is told about it."""
+"""torch's number of threads follows the chooser and is restored; notices about the load."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def take_steps(threads: AdaptiveThreads, count: int, alone: float = 0.04, togeth
         threads.step(alone if threads.threads == 1 else together)
 
 
-def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after() -> None:
+def test_torch_uses_fewer_threads_while_busy_and_all_afterwards() -> None:
     meter = BusyMeter(0.0)
     with TorchThreads(meter=meter) as threads:
         take_steps(threads, 100)
@@ -56,7 +56,7 @@ def test_torch_has_fewer_threads_while_the_machine_is_busy_and_all_of_them_after
     assert not ShortSpin.is_active()
 
 
-def test_after_an_error_torch_has_its_threads_again() -> None:
+def test_an_error_restores_the_number_of_threads() -> None:
     def interrupted() -> None:
         with TorchThreads(meter=BusyMeter(2.0)):
             assert torch.get_num_threads() == 1
@@ -68,7 +68,7 @@ def test_after_an_error_torch_has_its_threads_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["setting", "argument"])
-def test_fixed_threads_stay(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_threads_do_not_change(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if how == "setting":
         monkeypatch.setenv("NORMSCOPE_THREADS", "fixed")
     with TorchThreads(adapt=how == "setting", meter=BusyMeter(2.0)) as threads:
@@ -77,20 +77,20 @@ def test_fixed_threads_stay(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not ShortSpin.is_active()
 
 
-def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_thread_mode_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NORMSCOPE_THREADS", "many")
     with pytest.raises(ConfigError, match=r"NORMSCOPE_THREADS='many'.*\nfix: choose adaptive or fixed"):
         TorchThreads()
 
 
-def test_threads_that_would_change_results_are_not_given_up_and_that_is_told() -> None:
+def test_threads_that_keep_the_bits_are_kept_and_reported() -> None:
     with TorchThreads(meter=BusyMeter(1.0), is_allowed=lambda threads: False) as threads:
         take_steps(threads, 50)
         assert torch.get_num_threads() == 2
         assert "fewer would change the last bits of results" in (threads.notice() or "")
 
 
-def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
+def test_slow_steps_suffice_if_the_load_is_unknown() -> None:
     with TorchThreads(meter=BusyMeter(None)) as threads:
         take_steps(threads, 50, together=0.02)
         take_steps(threads, 50, together=0.2)
@@ -98,7 +98,7 @@ def test_where_the_load_is_unknown_slow_steps_are_enough() -> None:
         assert threads.notice() == "the machine is busy: using 1 of 2 threads meanwhile"
 
 
-def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
+def test_a_busy_machine_is_reported_even_if_all_threads_are_kept() -> None:
     meter = BusyMeter(0.0)
     with TorchThreads(meter=meter) as threads:
         take_steps(threads, 20, together=0.03)
@@ -113,7 +113,7 @@ def test_a_busy_machine_on_which_all_threads_are_best_is_told_too() -> None:
         assert (threads.is_busy, threads.notice()) == (False, None)
 
 
-def test_threads_wait_briefly_only_where_they_have_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_spin_less_only_when_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(ShortSpin, "set", lambda waits, on: asked.append(on))
     meter = BusyMeter(0.0)
@@ -127,7 +127,7 @@ def test_threads_wait_briefly_only_where_they_have_to_share(monkeypatch: pytest.
         assert (threads.chosen, asked[-1]) == (1, False)  # one thread waits for nobody
 
 
-def test_more_threads_than_cores_are_not_called_a_busy_machine() -> None:
+def test_more_threads_than_cores_is_not_reported_as_a_busy_machine() -> None:
     torch.set_num_threads(4)
     with TorchThreads(meter=BusyMeter(0.0)) as threads:
         take_steps(threads, 50)

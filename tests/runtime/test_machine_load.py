@@ -1,4 +1,4 @@
-"""The machine's load: from made-up counters, from made-up files, and from this machine."""
+"""The load of the machine, from simulated counters and files, and from this machine."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ class Counters:
         self.clock, self.busy, self.own = self.clock + seconds, self.busy + busy, self.own + own
 
 
-def test_what_is_not_ours_is_the_others() -> None:
+def test_other_cpu_time_is_total_minus_own() -> None:
     counters = Counters()
     meter = counters.meter()
     counters.advance(2.0, busy=4.0, own=1.0)
@@ -38,7 +38,7 @@ def test_what_is_not_ours_is_the_others() -> None:
     assert meter.read().other_cores == 0.0
 
 
-def test_it_is_read_only_so_often() -> None:
+def test_the_load_is_read_at_most_once_per_interval() -> None:
     counters = Counters()
     meter = counters.meter()
     counters.advance(0.4, busy=0.4, own=0.0)
@@ -53,7 +53,7 @@ def test_it_is_read_only_so_often() -> None:
     assert meter.load(every=0.5).other_cores == pytest.approx(0.5)
 
 
-def test_without_the_systems_counters_the_load_is_unknown() -> None:
+def test_the_load_is_unknown_without_system_counters() -> None:
     meter = LoadMeter(lambda: None)
     assert meter.read().other_cores is None
     assert MachineLoad(4, None).threads_for(4) is None
@@ -65,7 +65,7 @@ def test_without_the_systems_counters_the_load_is_unknown() -> None:
     )
 
 
-def test_threads_that_want_to_run_are_counted_without_the_one_that_counts() -> None:
+def test_runnable_threads_exclude_the_calling_thread() -> None:
     counters = Counters()
     meter = counters.meter()
     for running in (3, 4, 5):
@@ -82,17 +82,17 @@ def test_threads_that_want_to_run_are_counted_without_the_one_that_counts() -> N
     ("waiting", "threads"),
     [(None, 3), (1.0, 3), (2.8, 3), (3.0, 4), (9.0, 4)],
 )
-def test_cores_that_all_are_wanted_are_shared(waiting: float | None, threads: int) -> None:
+def test_all_threads_are_suggested_if_all_cores_are_contended(waiting: float | None, threads: int) -> None:
     assert MachineLoad(4, 1.2, waiting).threads_for(4) == threads
     assert MachineLoad(4, 1.2, waiting).threads_for(2) == 2
 
 
 @pytest.mark.parametrize(("other_cores", "free_cores"), [(0.0, 4), (0.2, 4), (0.6, 3), (1.0, 3), (2.9, 1), (4.0, 1)])
-def test_threads_that_need_not_wait(other_cores: float, free_cores: int) -> None:
+def test_free_cores_round_with_slack(other_cores: float, free_cores: int) -> None:
     assert MachineLoad(4, other_cores).free_cores == free_cores
 
 
-def test_busy_time_is_that_of_the_cores_this_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_time_counts_only_usable_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
     monkeypatch.setattr(load, "_STAT", stat)
     monkeypatch.setattr(load, "_TICKS", 100.0)
@@ -110,14 +110,16 @@ def test_busy_time_is_that_of_the_cores_this_process_may_use(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(("text", "running"), [("0.50 0.40 0.30 3/170 4616\n", 3), ("0.5 0.4 0.3\n", None), ("", None)])
-def test_threads_that_run(text: str, running: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_threads_are_counted(
+    text: str, running: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "loadavg").write_text(text)
     monkeypatch.setattr(load, "_LOADAVG", tmp_path / "loadavg")
     assert running_threads() == running
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("150000 100000", 2), ("900000 100000", 8), ("", 8)])
-def test_a_control_group_may_allow_less_than_there_is(
+def test_a_cgroup_quota_limits_the_cores(
     quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpu.max").write_text(quota)

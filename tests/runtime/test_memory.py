@@ -13,7 +13,7 @@ from normscope.runtime import memory
 from normscope.runtime.memory import keep_freed_memory
 
 
-def test_memory_that_is_taken_is_counted() -> None:
+def test_allocated_memory_is_counted() -> None:
     before = memory.current_memory()
     room = mmap.mmap(-1, 64 * 2**20)  # of the system, and not of what this process has freed before and kept
     taken = np.frombuffer(room, dtype=np.float64)
@@ -23,7 +23,7 @@ def test_memory_that_is_taken_is_counted() -> None:
     assert taken[-1] == 1
 
 
-def test_without_proc_the_peak_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_the_peak_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> str:
         raise FileNotFoundError("/proc/self/statm")
 
@@ -31,7 +31,7 @@ def test_without_proc_the_peak_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.current_memory() == memory.peak_memory() > 0
 
 
-def test_memory_that_is_free_is_what_the_system_and_a_container_allow(
+def test_available_memory_respects_the_system_and_the_container(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sizes = {"MemAvailable": 800, "SwapFree": 200}
@@ -70,7 +70,7 @@ def _faults(how: str) -> tuple[bool, int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc has the settings")
-def test_freed_memory_is_used_again() -> None:
+def test_freed_memory_is_reused() -> None:
     held, faults = _faults("held")
     if not held:
         pytest.skip("this Linux has another allocator than glibc's")
@@ -78,12 +78,12 @@ def test_freed_memory_is_used_again() -> None:
     assert _faults("as it is")[1] > 1000
 
 
-def test_elsewhere_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_freed_memory_does_nothing_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert keep_freed_memory() is False
 
 
-def test_a_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_freed_memory_needs_mallopt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert keep_freed_memory() is False

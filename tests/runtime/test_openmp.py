@@ -1,4 +1,4 @@
-"""Brief waits: a team of idle threads that is there while it is wanted, and gone after."""
+"""ShortSpin: the idle team exists while it is on, and ends afterwards."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def holders() -> list[threading.Thread]:
 
 
 @needs_libgomp
-def test_the_team_is_there_while_one_is_on() -> None:
+def test_the_idle_team_exists_while_any_instance_is_on() -> None:
     one, other = ShortSpin(), ShortSpin()
     one.set(True)
     one.set(True)
@@ -53,7 +53,7 @@ def test_the_users_setting_wins(name: str, value: str, monkeypatch: pytest.Monke
     waits.set(False)
 
 
-def test_another_openmp_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_openmp_libraries_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_functions", lambda: None)
     waits = ShortSpin()
     waits.set(True)

@@ -1,4 +1,4 @@
-"""What is set before torch is loaded, and that the user's own settings win."""
+"""Environment variables that are set before torch is imported; the user's own are kept."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def in_a_new_process(code: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
-def test_a_command_sets_it_before_torch_is_there() -> None:
+def test_a_command_sets_defaults_before_importing_torch() -> None:
     code = "from normscope.cli import main; main(['--version']); import sys; assert 'torch' not in sys.modules; "
     assert in_a_new_process(f"{code}{SHOW}").stdout.split()[-4:] == ["None", "None", "None", REPRODUCIBLE]
 
@@ -38,12 +38,12 @@ def test_a_command_sets_it_before_torch_is_there() -> None:
         ({"MKL_CBWR": "COMPATIBLE"}, {"MKL_CBWR": "COMPATIBLE"}),
     ],
 )
-def test_the_users_own_setting_wins(users: dict[str, str], wanted: dict[str, str]) -> None:
+def test_variables_of_the_user_are_kept(users: dict[str, str], wanted: dict[str, str]) -> None:
     set_env_defaults(users)
     assert users == wanted
 
 
-def test_a_library_that_is_imported_sets_nothing() -> None:
+def test_importing_the_package_sets_nothing() -> None:
     done = in_a_new_process(f"import normscope; normscope.Scope.parse('n [c]'); {SHOW}")
     assert done.stdout.split() == ["None"] * 4
 

@@ -1,4 +1,4 @@
-"""Which type products run in: what is safe by itself, and what was requested only when it is proven to work."""
+"""The dtype of matrix products: the safe default, and bfloat16 only if a probe shows that it works."""
 
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "float32"])
-def test_a_cpu_runs_in_float32_and_needs_no_probe(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_uses_float32_without_a_probe(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "probe_bfloat16", None)
     choice = choose_precision(wanted, CPU)  # type: ignore[arg-type]
     assert choice.dtype == torch.float32
@@ -25,7 +25,7 @@ def test_a_cpu_runs_in_float32_and_needs_no_probe(wanted: str, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_bfloat16_is_tried_in_another_process() -> None:
+def test_bfloat16_is_probed_in_a_subprocess() -> None:
     """Whatever this machine can do: this process lives, and the choice follows from what was found."""
     probe = probe_bfloat16()
     assert probe is probe_bfloat16()  # once is enough
@@ -56,14 +56,14 @@ def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         ("raise SystemExit(3)", "a matrix product fails: no error message"),
     ],
 )
-def test_a_process_that_dies_is_an_answer(probing: pytest.MonkeyPatch, code: str, message: str) -> None:
+def test_a_crashing_probe_rules_out_bfloat16(probing: pytest.MonkeyPatch, code: str, message: str) -> None:
     probing.setattr(precision, "_PROBE", code)
     with pytest.raises(ConfigError, match=message):
         choose_precision("bfloat16", CPU)
 
 
 @pytest.mark.parametrize(("seconds", "good"), [((0.2, 0.1), True), ((0.1, 0.2), False)])
-def test_it_has_to_be_faster(probing: pytest.MonkeyPatch, seconds: tuple[float, float], good: bool) -> None:
+def test_bfloat16_has_to_be_faster(probing: pytest.MonkeyPatch, seconds: tuple[float, float], good: bool) -> None:
     answer = f'{{"float32": {seconds[0]}, "bfloat16": {seconds[1]}}}'
     probing.setattr(precision, "_PROBE", f"print({answer!r})")
     if good:
@@ -73,7 +73,7 @@ def test_it_has_to_be_faster(probing: pytest.MonkeyPatch, seconds: tuple[float, 
             choose_precision("bfloat16", CPU)
 
 
-def test_one_that_does_not_end_is_an_answer(probing: pytest.MonkeyPatch) -> None:
+def test_a_hanging_probe_rules_out_bfloat16(probing: pytest.MonkeyPatch) -> None:
     def late(*_: object, **__: object) -> None:
         raise subprocess.TimeoutExpired("probe", 120)
 
@@ -81,6 +81,6 @@ def test_one_that_does_not_end_is_an_answer(probing: pytest.MonkeyPatch) -> None
     assert probe_bfloat16() == BFloat16Probe(None, "a matrix product timed out after two minutes")
 
 
-def test_an_unknown_precision_is_refused() -> None:
+def test_an_unknown_precision_is_an_error() -> None:
     with pytest.raises(ConfigError, match="precision='float16': choose one of auto, float32, bfloat16"):
         TrainConfig(steps=1, batch=1, precision="float16")  # type: ignore[arg-type]

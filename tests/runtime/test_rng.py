@@ -1,4 +1,4 @@
-"""Random numbers go on from where they stood, on the CPU and on an accelerator."""
+"""RNG state is saved and restored, on the CPU and on an accelerator."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from normscope.runtime.rng import rng_state, set_rng_state
 
 
-def test_the_same_is_drawn_again() -> None:
+def test_the_same_numbers_are_drawn_again() -> None:
     state = rng_state(torch.device("cpu"))
     assert list(state) == ["torch"]
     first = torch.rand(5)
@@ -18,7 +18,9 @@ def test_the_same_is_drawn_again() -> None:
 
 
 @pytest.mark.parametrize(("name", "asked"), [("cuda:1", ("cuda:1",)), ("mps", ())])
-def test_an_accelerators_are_kept_too(name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_an_accelerator_is_kept_too(
+    name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No accelerator is here, so its part is played by a generator of the CPU."""
     device, generator = torch.device(name), torch.Generator().manual_seed(3)
 

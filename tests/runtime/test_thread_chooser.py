@@ -1,4 +1,4 @@
-"""Decisions about threads, in made-up worlds where the time of a step depends on the threads and on the moment."""
+"""Decisions about threads, simulated: the time of a step depends on the threads and on the load."""
 
 import math
 import random
@@ -59,7 +59,7 @@ def unknown(now: float) -> None:
     return None
 
 
-def test_an_idle_machine_sees_no_trial() -> None:
+def test_an_idle_machine_runs_no_trial() -> None:
     assert set(World(ThreadChooser(2), idle, empty).run(60).used) == {2}
 
 
@@ -75,7 +75,7 @@ def test_noise_on_an_idle_machine_costs_next_to_nothing(load: Load) -> None:
     assert world.used.count(1) * (idle(1) - idle(2)) < 0.02 * 300
 
 
-def test_threads_are_given_up_while_others_want_the_core_and_taken_back_after() -> None:
+def test_threads_are_reduced_under_load_and_restored_afterwards() -> None:
     def busy_for_ten_seconds(threads: int, now: float) -> float:
         return crowded(threads) if 10 <= now < 20 else idle(threads)
 
@@ -87,7 +87,7 @@ def test_threads_are_given_up_while_others_want_the_core_and_taken_back_after() 
     assert set(world.run(5).used[-50:]) == {2}
 
 
-def test_where_the_load_is_unknown_slow_steps_are_the_sign() -> None:
+def test_slow_steps_trigger_a_trial_if_the_load_is_unknown() -> None:
     def busy_for_ten_seconds(threads: int, now: float) -> float:
         return crowded(threads) if 10 <= now < 20 else idle(threads)
 
@@ -98,20 +98,20 @@ def test_where_the_load_is_unknown_slow_steps_are_the_sign() -> None:
     assert world.run(30).chooser.chosen == 2  # found by trying now and then
 
 
-def test_a_busy_machine_is_known_from_the_first_step() -> None:
+def test_a_busy_machine_is_handled_from_the_first_step() -> None:
     world = World(ThreadChooser(2, ONE_FREE), crowded, taken).run(60)
     assert (world.used[0], world.chooser.chosen) == (1, 1)
     assert world.wasted < TUNING.budget_rate * 60 + TUNING.max_budget
 
 
-def test_load_of_low_priority_takes_no_threads_away() -> None:
+def test_low_priority_load_does_not_reduce_threads() -> None:
     """It uses what is left over, so the cores look taken; but more threads are faster all the same."""
     world = World(ThreadChooser(2, ONE_FREE), idle, taken).run(60)
     assert world.chooser.chosen == 2
     assert world.wasted < TUNING.budget_rate * 60 + 2 * TUNING.max_budget
 
 
-def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
+def test_the_cost_of_trials_is_bounded_under_changing_load() -> None:
     def flapping(now: float) -> ThreadSuggestion:
         return ONE_FREE if int(now) % 2 else BOTH_FREE
 
@@ -120,7 +120,7 @@ def test_what_trials_waste_is_bounded_though_the_load_comes_and_goes() -> None:
         assert world.wasted < 2 * TUNING.budget_rate * 120 + 4 * TUNING.max_budget
 
 
-def test_a_hopeless_trial_is_cut_short() -> None:
+def test_a_hopeless_trial_ends_early() -> None:
     def collapsed(threads: int, now: float) -> float:
         return 0.04 if threads == 1 else 2.0
 
@@ -129,7 +129,7 @@ def test_a_hopeless_trial_is_cut_short() -> None:
     assert world.used.count(2) <= 2
 
 
-def test_with_many_cores_as_many_are_used_as_are_free() -> None:
+def test_all_free_cores_are_used() -> None:
     def of_eight(threads: int, now: float) -> float:
         return 0.1 / threads if threads <= 6 else 0.1
 
@@ -139,7 +139,7 @@ def test_with_many_cores_as_many_are_used_as_are_free() -> None:
     assert World(ThreadChooser(8, six), of_eight, lambda now: six).run(30).chooser.chosen == 6
 
 
-def test_where_all_cores_are_wanted_fewer_threads_are_tried_before_they_are_used() -> None:
+def test_with_all_cores_contended_fewer_threads_are_tried_first() -> None:
     def fewer_win(threads: int, now: float) -> float:
         return 0.05 * threads
 
@@ -167,7 +167,7 @@ def settled_share(memory: float) -> float:
     return each_second.count(1) / len(each_second)
 
 
-def test_one_lucky_trial_does_not_undo_what_several_have_shown() -> None:
+def test_one_lucky_trial_does_not_undo_several() -> None:
     assert settled_share(TUNING.history_decay) > settled_share(memory=0.0) + 0.05
 
 
@@ -178,7 +178,7 @@ def test_a_moment_of_load_changes_nothing() -> None:
     assert set(World(ThreadChooser(2), idle, a_moment).run(10).used) == {2}
 
 
-def test_slow_work_is_no_reason_to_go_on_trying() -> None:
+def test_slow_work_does_not_cause_repeated_trials() -> None:
     """It takes three times as long from some moment on, with any number of threads."""
     world = World(ThreadChooser(2), lambda threads, now: idle(threads) * (1 if now < 5 else 3), unknown).run(120)
     assert world.chooser.chosen == 2
@@ -201,13 +201,13 @@ def test_a_number_that_is_not_allowed_is_never_used() -> None:
     assert (chooser.chosen, chooser.fewer_are_not_allowed, asked) == (1, False, [3, 1])
 
 
-def test_where_nothing_else_is_allowed_all_threads_stay() -> None:
+def test_all_threads_are_kept_if_nothing_else_is_allowed() -> None:
     chooser = ThreadChooser(2, ONE_FREE, is_allowed=lambda threads: False)
     world = World(chooser, crowded, taken).run(10)
     assert (set(world.used), chooser.fewer_are_not_allowed) == ({2}, True)
 
 
-def test_new_work_is_not_measured_against_the_old() -> None:
+def test_reset_forgets_earlier_step_times() -> None:
     chooser = ThreadChooser(2)
     World(chooser, lambda threads, now: 0.001, unknown).run(1)
     chooser.reset()
@@ -222,7 +222,7 @@ ADVICE = st.builds(ThreadSuggestion, threads=st.integers(1, 20), free_cores=st.i
     steps=st.lists(st.tuples(st.floats(1e-5, 1.0), st.none() | ADVICE), max_size=200),
     banned=st.sets(st.integers(1, 16)),
 )
-def test_any_times_give_a_number_that_is_allowed(
+def test_any_step_times_give_an_allowed_number(
     max_threads: int, steps: list[tuple[float, ThreadSuggestion | None]], banned: set[int]
 ) -> None:
     chooser = ThreadChooser(max_threads, is_allowed=lambda threads: threads not in banned)

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and a fault says what to do."""
+"""Files are written completely or not at all, and errors suggest a fix."""
 
 import io
 import os
@@ -23,20 +23,20 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_others_may_read_the_file_as_any_other(tmp_path: Path) -> None:
+def test_the_file_has_the_default_mode(tmp_path: Path) -> None:
     write_atomically(tmp_path / "ours", "")
     (tmp_path / "usual").write_text("")
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     write_atomically(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "text"
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -52,7 +52,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_an_interruption_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -91,12 +93,12 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert str(caught.value) == message
 
 
-def test_errors_belong_to_both_families() -> None:
+def test_a_file_error_is_an_os_error() -> None:
     assert issubclass(FileError, NormscopeError)
     assert issubclass(FileError, OSError)
 
 
-def test_a_file_written_bit_by_bit_appears_at_the_end(tmp_path: Path) -> None:
+def test_a_file_written_piece_by_piece_appears_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
     with AtomicFile(path) as file:
@@ -107,7 +109,7 @@ def test_a_file_written_bit_by_bit_appears_at_the_end(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_fault_in_the_block_leaves_the_old_file_and_is_the_one_that_is_told(tmp_path: Path) -> None:
+def test_an_error_in_the_block_keeps_the_old_file_and_is_raised(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
 
@@ -122,7 +124,7 @@ def test_a_fault_in_the_block_leaves_the_old_file_and_is_the_one_that_is_told(tm
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class FullFile(io.BytesIO):
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
@@ -151,13 +153,13 @@ def test_a_full_disk_is_told_when_it_is_met(tmp_path: Path, monkeypatch: pytest.
         (ValueError("something else"), "something else"),
     ],
 )
-def test_one_fault_has_one_wording(tmp_path: Path, error: Exception, words: str) -> None:
+def test_equal_errors_have_equal_messages(tmp_path: Path, error: Exception, words: str) -> None:
     """Whoever meets it: this file, checkpoints, or the metrics."""
     path = tmp_path / "a"
     assert str(write_error(path, error)).startswith(f"cannot write {path}: {words.format(folder=tmp_path)}")
 
 
-def test_a_file_that_is_not_finished_is_known_by_its_name(tmp_path: Path) -> None:
+def test_partial_files_are_recognized_by_name(tmp_path: Path) -> None:
     with AtomicFile(tmp_path / "a.json"):
         [name] = [path.name for path in tmp_path.iterdir()]
         assert is_partial(name)

@@ -1,4 +1,4 @@
-"""The JSON reader: whatever a file holds, a value of the wanted type or one error that names the file."""
+"""The JSON reader: any file gives a value of the schema's type, or one error that names the file."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def refusal(path: Path, **options: Any) -> str:
         (b'{"a":' * 10**6, "is nested more than 64 levels deep"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, words: str) -> None:
+def test_the_problem_is_named(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(data)
     assert refusal(path).startswith(f"{path} {words}")
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, data: bytes, words: str) -> None
         ('{"step": 0, "more": ' + "[" * (MAX_NESTING - 1) + "]" * (MAX_NESTING - 1) + "}", None),
     ],
 )
-def test_what_is_at_the_limits_is_read(tmp_path: Path, text: str, wanted: Example | None) -> None:
+def test_values_at_the_limits_are_read(tmp_path: Path, text: str, wanted: Example | None) -> None:
     (tmp_path / "state.json").write_text(text)
     found = read_json(tmp_path / "state.json", Example, fix="")
     assert wanted is None or found == wanted
@@ -101,7 +101,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert read_json(path, Example, fix="", max_bytes=11) == Example(step=1)
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     assert "cannot read" in refusal(tmp_path)
     assert "does not exist" in refusal(tmp_path / "nothing.json")
     assert "cannot read" in refusal(tmp_path / "nul\0")
@@ -137,7 +137,9 @@ values = st.recursive(
 
 @settings(max_examples=100)
 @given(content=values | st.fixed_dictionaries({"step": values, "rates": values, "more": values}), flip=st.integers(0))
-def test_anything_is_read_or_refused_by_name(tmp_path_factory: pytest.TempPathFactory, content: Any, flip: int) -> None:
+def test_any_bytes_are_read_or_are_an_error_with_the_name(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, flip: int
+) -> None:
     path = tmp_path_factory.mktemp("any") / "state.json"
     data = bytearray(json.dumps(content).encode())
     data[flip // 8 % len(data)] ^= 1 << flip % 8

@@ -1,4 +1,4 @@
-"""A run that takes a second: what the tests of the loop share. Also what a process that will be killed imports."""
+"""A run that takes a second, shared by the tests of the loop and imported by processes that will be killed."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ RECIPE = Recipe(
 
 
 def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) -> Run:
-    """A run that nothing has been done of, in folder/run, on a text in folder/text.txt."""
+    """A new run in folder/run, on a text in folder/text.txt."""
     text = folder / "text.txt"
     if not text.exists():
         text.write_text(TEXT)
@@ -31,13 +31,13 @@ def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) 
 
 
 def train_alone(folder: str, until: int | None = None) -> None:
-    """Train a run in this process, with one thread: what a test starts and kills."""
+    """Train a run with one thread, in a process that a test starts and kills."""
     torch.set_num_threads(1)
     train_run(Run.open(Path(folder)), until=until)
 
 
 def warm_up() -> None:
-    """Load what the first step of a process loads, which takes longer than the whole run."""
+    """Load everything the first step needs, which takes longer than the whole run."""
     torch.set_num_threads(1)
     model = GPT(nanochat(vocab_size=8, context=4, depth=1, width=8, heads=1))
     tokens = torch.zeros(1, 4, dtype=torch.long)
@@ -47,7 +47,7 @@ def warm_up() -> None:
 
 
 def last_sums(run: Run) -> dict[str, str]:
-    """The checksums of the tensors in the last checkpoint."""
+    """Checksums of the tensors in the last checkpoint."""
     step = run.checkpoints.last()
     assert step is not None
     sums = checksummed_folder.checksums(run.checkpoints.path(step))

@@ -1,4 +1,4 @@
-"""A run whose files are deleted while it is at work: what can be put back is, and else it says so."""
+"""Files deleted during a run are restored if possible; otherwise there is an error."""
 
 import shutil
 from pathlib import Path
@@ -30,7 +30,7 @@ class Deleter:
 
 
 @pytest.mark.parametrize("instead", [None, b"another file\n"])
-def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
+def test_deleted_metrics_are_restored(instead: bytes | None, tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
     assert train_run(run, [Deleter(run.metrics, instead)]) == "done"
     steps = [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"]
@@ -38,7 +38,7 @@ def test_metrics_are_put_back(instead: bytes | None, tmp_path: Path) -> None:
     assert Run.open(run.folder).is_done()
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_an_error(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
     with pytest.raises(FileError, match=r"run was deleted during the run\nfix: restore it"):
         train_run(run, [Deleter(run.folder)])

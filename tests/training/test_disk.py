@@ -1,4 +1,4 @@
-"""Disks that are full or read-only while a run is trained: a clear error, and what was saved is whole."""
+"""A full or read-only disk during training: a clear error, and saved files are intact."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Numbers that are not finite: named, kept to be seen again, and stopped at or passed over."""
+"""NaN and Inf during training: the origin is named, a bundle is saved, and the run stops or rolls back."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return spoil
 
 
-def test_it_stops_with_a_name_and_a_bundle(tmp_path: Path, spoil: Callable[..., None]) -> None:
+def test_on_nan_stop_names_the_origin_and_saves_a_bundle(tmp_path: Path, spoil: Callable[..., None]) -> None:
     run = new_run(tmp_path, steps=8, save_every=3)
     spoil(run, 4)
     with pytest.raises(NonFiniteError, match=r"the loss is nan at step 5, batch 4, first in the loss") as stopped:
@@ -61,7 +61,7 @@ def test_it_stops_with_a_name_and_a_bundle(tmp_path: Path, spoil: Callable[..., 
     assert "the loss is nan" in [event for event in read_metrics(run.metrics) if event["kind"] == "notice"][-1]["text"]
 
 
-def test_rewound_it_passes_the_batch_over_and_ends(tmp_path: Path, spoil: Callable[..., None]) -> None:
+def test_on_nan_rollback_skips_the_batch_and_finishes(tmp_path: Path, spoil: Callable[..., None]) -> None:
     runs = [new_run(new_folder(tmp_path, name), steps=8, save_every=3, on_nan="rollback") for name in ("one", "two")]
     recorder = Recorder()
     spoil(runs[0], 4, 6)
@@ -79,7 +79,7 @@ def test_rewound_it_passes_the_batch_over_and_ends(tmp_path: Path, spoil: Callab
     assert (last_sums(runs[1]), story(runs[1])) == (last_sums(runs[0]), story(runs[0]))
 
 
-def test_a_run_that_diverges_ends_all_the_same(tmp_path: Path) -> None:
+def test_a_diverging_run_gives_up(tmp_path: Path) -> None:
     settings = {"steps": 20, "save_every": 1, "matrix_lr": 1e38, "on_nan": "rollback", "grad_clip": None}
     messages = []
     for name in ("one", "two"):
@@ -101,7 +101,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     assert facts["error"].startswith("a weight is not finite")
 
 
-def test_the_batch_that_broke_the_weights_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batch_that_broke_the_weights_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows a step later, when another batch is tried."""
     true_step = Trainer.step
 
@@ -120,7 +120,7 @@ def test_the_batch_that_broke_the_weights_is_passed_over(tmp_path: Path, monkeyp
     assert notice.text.endswith("rolled back to step 3; batch 4 is skipped")
 
 
-def test_dropout_is_the_same_when_the_fault_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_the_same_when_the_batch_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that only one draw of the dropout shows is found again, and by replay too."""
     true_loss, seen = GPT.loss, []
 
@@ -137,7 +137,7 @@ def test_dropout_is_the_same_when_the_fault_is_looked_for(tmp_path: Path, monkey
     assert replay(run.folder / "nan" / "00000003-batch-2")[0] == NonFiniteOrigin("the loss", "forward", "nan")
 
 
-def test_a_fault_in_a_part_of_a_batch_is_found_in_that_part(tmp_path: Path) -> None:
+def test_a_nan_in_a_micro_batch_is_found_there(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=3, matrix_lr=1e38, grad_clip=None, micro_batch=1)
     with pytest.raises(NonFiniteError, match="first in blocks"):
         train_run(run)
@@ -153,7 +153,7 @@ def notices(run: Run) -> list[str]:
     return [text for text in told if text.startswith("rolled back to")]
 
 
-def test_two_bad_batches_in_a_row_are_both_kept_and_told(tmp_path: Path, spoil: Callable[..., None]) -> None:
+def test_two_bad_batches_in_a_row_are_both_saved_and_reported(tmp_path: Path, spoil: Callable[..., None]) -> None:
     run = new_run(tmp_path, steps=8, save_every=3, on_nan="rollback")
     spoil(run, 4, 5)
     assert train_run(run) == "done"
@@ -161,7 +161,7 @@ def test_two_bad_batches_in_a_row_are_both_kept_and_told(tmp_path: Path, spoil: 
     assert notices(run) == ["rolled back to step 3; batch 4 is skipped", "rolled back to step 3; batch 5 is skipped"]
 
 
-def test_going_back_to_the_beginning_keeps_the_beginning(tmp_path: Path, spoil: Callable[..., None]) -> None:
+def test_a_rollback_to_the_start_keeps_the_started_event(tmp_path: Path, spoil: Callable[..., None]) -> None:
     run, recorder = new_run(tmp_path, steps=6, save_every=3, on_nan="rollback"), Recorder()
     spoil(run, 1, 2)
     assert train_run(run, [recorder]) == "done"
@@ -187,7 +187,7 @@ def test_bad_batches_far_apart_do_not_add_up(tmp_path: Path, spoil: Callable[...
     assert len(notices(run)) == len(bad)
 
 
-def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_failures_roll_back_to_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch 5 makes weights that are finite, and of which nothing comes but numbers that are not."""
     true_step = Trainer.step
 
@@ -213,7 +213,7 @@ def test_from_a_hopeless_checkpoint_it_goes_to_the_one_before(tmp_path: Path, mo
     assert (facts["skipped_batches"], facts["next_batch"]) == ([*range(3, last + 1)], last + 7)
 
 
-def test_a_fault_in_a_norm_that_remembers_is_replayed_as_it_was(tmp_path: Path) -> None:
+def test_a_nan_in_running_statistics_is_replayed(tmp_path: Path) -> None:
     run = new_run(tmp_path, {"norm": "power"}, steps=9, matrix_lr=1e38, grad_clip=None)
     with pytest.raises(NonFiniteError, match="first in"):
         train_run(run)

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends with the bits of one that was left in peace."""
+"""A run that is killed repeatedly ends with the same bits as an uninterrupted one."""
 
 import json
 import multiprocessing
@@ -67,7 +67,9 @@ def without_times(run: Run) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("kills", chiefly([6], [20]))
-def test_kills_change_nothing(tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int) -> None:
+def test_killed_runs_end_with_the_same_bits(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int
+) -> None:
     (tmp_path / "straight").mkdir()
     straight = new_run(tmp_path / "straight")
     finish(begin(processes, straight))
@@ -98,7 +100,7 @@ def _made(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_user_can_have_it_proven(tmp_path: Path) -> None:
+def test_verify_resume_passes(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=30, save_every=10)
     train_alone(str(run.folder), until=10)
     before = sorted(path.name for path in run.folder.rglob("*"))
@@ -112,7 +114,7 @@ def test_a_user_can_have_it_proven(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "number", chiefly([signal.SIGTERM], [signal.SIGINT, signal.SIGHUP])
 )  # cli/test_train.py interrupts too
-def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_saves_and_stops(tmp_path: Path, number: signal.Signals) -> None:
     run = new_run(tmp_path, steps=100_000, save_every=0, eval_every=0)
     process = subprocess.Popen(
         [sys.executable, "-m", "normscope", "resume", str(run.folder)],

@@ -1,4 +1,4 @@
-"""The loop: what happens when, what stays, how a run goes on, and how it meets numbers that are not finite."""
+"""The training loop: what runs when, what is kept, and how runs resume."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def trained(folder: Path, **settings: Any) -> Run:
     return run
 
 
-def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_and_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
     run, recorder = new_run(tmp_path, steps=4, save_every=2, eval_every=2, sample_every=2), Recorder()
     assert train_run(run, [recorder]) == "done"
@@ -70,21 +70,21 @@ def test_what_happens_and_in_which_order(tmp_path: Path, monkeypatch: pytest.Mon
     assert recorder.of(FinishedEvent)[0].reason == "done"
 
 
-def test_zero_is_only_at_the_end(tmp_path: Path) -> None:
+def test_an_interval_of_0_means_only_at_the_end(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=5, save_every=0, eval_every=0, sample_every=0), Recorder()
     train_run(run, [recorder])
     for kind in (CheckpointEvent, ValidationEvent, SampleEvent):
         assert [event.step for event in recorder.of(kind)] == [5]
 
 
-def test_more_than_all_the_steps_is_only_at_the_end_too(tmp_path: Path) -> None:
+def test_an_interval_beyond_the_end_means_only_at_the_end(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=3, save_every=50, eval_every=50, sample_every=50), Recorder()
     train_run(run, [recorder])
     assert [event.step for event in recorder.of(ValidationEvent)] == [3]
     assert run.checkpoints.steps() == [3]
 
 
-def test_what_is_due_in_between_leaves_chance_alone(tmp_path: Path) -> None:
+def test_periodic_tasks_leave_the_rng_alone(tmp_path: Path) -> None:
     plain = trained(new_folder(tmp_path, "plain"), steps=6, sample_every=0, save_every=0, eval_every=0)
     busy = trained(new_folder(tmp_path, "busy"), steps=6, sample_every=1, save_every=1, eval_every=1)
     assert last_sums(plain) == last_sums(busy)
@@ -98,7 +98,7 @@ class Steered:
         monkeypatch.setattr(periodic_tasks, "evaluate", lambda *_: ValidationResult(next(found), 1.0))
 
 
-def test_the_best_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_checkpoint_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, 3.0, 2.0, 2.5, 2.4, 2.3)
     run, recorder = new_run(tmp_path, steps=10, save_every=2, eval_every=2), Recorder()
     train_run(run, [recorder])
@@ -107,19 +107,19 @@ def test_the_best_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run.load_model("best")[1] == 4
 
 
-def test_the_best_is_saved_though_no_save_is_due(tmp_path: Path) -> None:
+def test_the_best_checkpoint_is_saved_even_if_no_save_is_due(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=8, save_every=0, eval_every=3)
     train_run(run, until=4)
     assert run.checkpoints.best() == 3
 
 
-def test_a_loss_that_is_no_number_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_loss_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, float("nan"), 2.0)
     run = trained(tmp_path, steps=4, eval_every=2, save_every=2)
     assert run.checkpoints.best() == 4
 
 
-def test_going_back_behind_the_best_forgets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_before_the_best_drops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Steered(monkeypatch, 3.0, 2.0, 4.0, 4.0)
     run = new_run(tmp_path, steps=8, save_every=3, eval_every=2)
     train_run(run, until=4)
@@ -140,7 +140,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("pauses", [(1, 2, 3, 4, 5, 6, 7, 8), (2, 4), (3,), (5, 5)])
-def test_paused_and_gone_on_is_the_same_as_straight(straight: Run, tmp_path: Path, pauses: tuple[int, ...]) -> None:
+def test_a_paused_run_equals_an_uninterrupted_one(straight: Run, tmp_path: Path, pauses: tuple[int, ...]) -> None:
     paused = new_run(new_folder(tmp_path, "paused"), **NINE_STEPS)
     for pause in pauses:
         assert train_run(Run.open(paused.folder), until=pause) == "paused"
@@ -150,7 +150,7 @@ def test_paused_and_gone_on_is_the_same_as_straight(straight: Run, tmp_path: Pat
     assert story(paused) == story(straight)
 
 
-def test_from_a_step_the_later_ones_are_forgotten(tmp_path: Path) -> None:
+def test_from_step_drops_later_checkpoints(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), steps=9, save_every=3)
     run = trained(new_folder(tmp_path, "back"), steps=9, save_every=3)
     assert run.checkpoints.steps() == [6, 9]
@@ -161,14 +161,14 @@ def test_from_a_step_the_later_ones_are_forgotten(tmp_path: Path) -> None:
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
-def test_from_step_zero_is_the_beginning(tmp_path: Path) -> None:
+def test_from_step_0_is_the_start(tmp_path: Path) -> None:
     run = trained(tmp_path, steps=4)
     sums, told = last_sums(run), story(run)
     assert train_run(run, from_step=0) == "done"
     assert (last_sums(run), story(run)) == (sums, told)
 
 
-def test_a_step_that_was_not_saved_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_an_unsaved_from_step_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     run = trained(tmp_path, steps=6, save_every=3)
     before = run.metrics.read_bytes()
     for wrong in (5, 99):
@@ -181,7 +181,7 @@ def test_a_step_that_was_not_saved_is_refused_and_nothing_is_lost(tmp_path: Path
     assert (run.checkpoints.steps(), run.metrics.read_bytes()) == ([3, 6], before)
 
 
-def test_a_finished_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_gives_the_same_end(tmp_path: Path) -> None:
     run = trained(tmp_path, steps=5, sample_every=5)
     sums, told = last_sums(run), story(run)
     recorder = Recorder()
@@ -190,7 +190,7 @@ def test_a_finished_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert (last_sums(run), story(run)) == (sums, told)
 
 
-def test_a_damaged_checkpoint_is_named_with_the_way_around_it(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_error_suggests_another(tmp_path: Path) -> None:
     straight = trained(new_folder(tmp_path, "straight"), steps=9, save_every=3)
     run = new_run(new_folder(tmp_path, "damaged"), steps=9, save_every=3)
     train_run(run, until=6)
@@ -231,7 +231,7 @@ def begun(two_steps: Path, tmp_path: Path) -> Run:
         (None, "prompt", "7", "prompt was '' and is '7'"),
     ],
 )
-def test_a_changed_config_is_refused_by_the_settings_name(
+def test_a_changed_config_is_an_error_with_the_setting(
     begun: Run, section: str | None, name: str, value: Any, words: str
 ) -> None:
     path = begun.folder / "config.json"
@@ -244,7 +244,7 @@ def test_a_changed_config_is_refused_by_the_settings_name(
 
 
 @pytest.mark.parametrize("name", ["train.bin", "validation.bin", "tokenizer.json", "corpus.json"])
-def test_changed_and_missing_tokens_are_refused_by_name(begun: Run, name: str) -> None:
+def test_changed_and_missing_tokens_are_errors(begun: Run, name: str) -> None:
     path = begun.folder / "data" / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -256,7 +256,7 @@ def test_changed_and_missing_tokens_are_refused_by_name(begun: Run, name: str) -
         train_run(begun)
 
 
-def test_tokens_of_another_text_are_refused(tmp_path: Path) -> None:
+def test_tokens_of_another_text_are_an_error(tmp_path: Path) -> None:
     run, other = new_run(tmp_path, steps=6), new_folder(tmp_path, "other")
     (other / "text.txt").write_text("another text altogether.\n" * 500)
     for path in (new_run(other).folder / "data").iterdir():
@@ -265,7 +265,7 @@ def test_tokens_of_another_text_are_refused(tmp_path: Path) -> None:
         train_run(run)
 
 
-def test_a_changed_text_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_changed_text_is_an_error(tmp_path: Path) -> None:
     run, text = new_run(tmp_path, steps=4), tmp_path / "text.txt"
     train_run(run, until=2)
     before = text.read_text()
@@ -278,7 +278,7 @@ def test_a_changed_text_is_refused_by_name(tmp_path: Path) -> None:
     assert train_run(run, until=3) == "paused"
 
 
-def test_a_text_that_is_gone_is_only_a_notice(tmp_path: Path) -> None:
+def test_a_missing_text_is_only_a_notice(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=4), Recorder()
     train_run(run, until=2)
     (tmp_path / "text.txt").unlink()
@@ -286,7 +286,7 @@ def test_a_text_that_is_gone_is_only_a_notice(tmp_path: Path) -> None:
     assert "text.txt. The run continues with its saved tokens" in recorder.of(NoticeEvent)[0].text
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_is_an_error(tmp_path: Path) -> None:
     run, recorder = new_run(tmp_path, steps=2), Recorder()
     with (
         locked(run.folder),
@@ -297,7 +297,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert train_run(run) == "done"
 
 
-def test_an_observer_that_fails_loses_nothing(tmp_path: Path) -> None:
+def test_a_failing_observer_loses_nothing(tmp_path: Path) -> None:
     class Failing(Recorder):
         def on_event(self, event: RunEvent) -> None:
             if event.kind == "step" and event.step == 5:
@@ -312,7 +312,7 @@ def test_an_observer_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
-def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path: Path) -> None:
+def test_checkpoint_events_survive_a_resume(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=6, save_every=2)
     train_run(run, until=2)
     train_run(run, until=4)
@@ -323,7 +323,7 @@ def test_a_checkpoint_is_in_the_metrics_though_the_run_went_on_from_it(tmp_path:
     ]
 
 
-def test_other_surroundings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_environment_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In another form sums are added up in another order."""
     monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()

@@ -1,4 +1,4 @@
-"""The least that a run needs: below what it takes, and refused only where that is more than there is."""
+"""The memory estimate is a lower bound, and only runs that cannot fit are errors."""
 
 import pytest
 import torch
@@ -14,13 +14,13 @@ MODEL = nanochat(vocab_size=100, context=32, depth=2, width=64, heads=2)
 NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
 
 
-def test_weights_are_counted_and_not_made() -> None:
+def test_weights_are_counted_without_allocating() -> None:
     rotary = 32 * (64 // 2)  # two tables of cosines and sines, each for half of a head
     assert weights_memory(MODEL) == 4 * (3 * GPT(MODEL).parameter_count() + rotary)
     assert weights_memory(nanochat(width=10**13, heads=1)) > 10**18
 
 
-def test_it_is_below_what_autograd_keeps() -> None:
+def test_the_estimate_is_below_what_autograd_keeps() -> None:
     """What a pass forward keeps for the way back, counted tensor by tensor."""
     kept: dict[int, int] = {}
 
@@ -49,7 +49,7 @@ def test_it_is_below_what_autograd_keeps() -> None:
         (weights_memory(MODEL), {}, "a smaller --depth, --width or --context"),
     ],
 )
-def test_only_what_cannot_fit_is_refused(
+def test_only_runs_that_cannot_fit_are_errors(
     free: int | None, settings: dict[str, int], fix: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(needs, "available_memory", lambda: free)
@@ -61,7 +61,7 @@ def test_only_what_cannot_fit_is_refused(
             check_memory(MODEL, config)
 
 
-def test_absurd_sizes_are_refused_without_building(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_sizes_are_errors_without_allocating(monkeypatch: pytest.MonkeyPatch) -> None:
     def built(*_: object) -> None:
         raise AssertionError("a model was built")
 

@@ -1,4 +1,4 @@
-"""Recipes make configs that hold together, and what a user says comes first."""
+"""Recipes give valid configs, and settings of the user override them."""
 
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ def test_every_recipe_makes_configs(name: str, depth: int | None) -> None:
     assert TrainConfig(**chosen.train).steps >= 100
 
 
-def test_the_dial_grows_all_that_belongs_together() -> None:
+def test_dial_scales_model_and_training_together() -> None:
     recipes = [dial(depth) for depth in (2, 4, 8, 16)]
     for small, large in pairwise(recipes):
         assert small.model["width"] < large.model["width"]
@@ -30,12 +30,12 @@ def test_the_dial_grows_all_that_belongs_together() -> None:
 
 @pytest.mark.parametrize("depth", [0, -1, 2.5, True])
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_depth_that_cannot_be_is_refused(name: str, depth: Any) -> None:
+def test_an_invalid_depth_is_an_error(name: str, depth: Any) -> None:
     with pytest.raises(ConfigError, match="depth="):
         preset("nanochat", **recipe(name, depth).model)
 
 
-def test_an_unknown_recipe_is_answered_with_those_there_are() -> None:
+def test_an_unknown_recipe_error_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="there is no recipe 'soup'; choose one of dial, sprint"):
         recipe("soup")
 

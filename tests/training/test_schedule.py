@@ -1,4 +1,4 @@
-"""Schedules: never above the peak, rising, level, falling, and ending where they should."""
+"""Learning-rate schedules: warmup, plateau, decay and the final value."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ shares = st.floats(0, 0.5)
 
 
 @given(st.integers(1, 300), st.sampled_from(["linear", "cosine", "constant"]), shares, shares, st.floats(0, 1))
-def test_it_rises_stays_and_falls_between_nothing_and_the_peak(
+def test_warmup_plateau_and_decay_stay_between_0_and_the_peak(
     steps: int, shape: str, warmup: float, decay: float, final: float
 ) -> None:
     schedule = LRSchedule(steps, shape, warmup, decay, final)  # type: ignore[arg-type]
@@ -22,12 +22,12 @@ def test_it_rises_stays_and_falls_between_nothing_and_the_peak(
     assert lr_schedule[peak:] == sorted(lr_schedule[peak:], reverse=True)
 
 
-def test_a_cosine_is_half_way_down_in_the_middle_of_its_fall() -> None:
+def test_cosine_is_halfway_in_the_middle_of_the_decay() -> None:
     assert LRSchedule(100, "cosine", decay=1.0).lr_scale(50) == pytest.approx(0.5)
     assert LRSchedule(100, "cosine", decay=1.0, final_lr=0.2).lr_scale(50) == pytest.approx(0.6)
 
 
-def test_a_constant_one_never_falls() -> None:
+def test_constant_never_decays() -> None:
     assert {LRSchedule(10, "constant").lr_scale(step) for step in range(10)} == {1.0}
 
 
@@ -40,6 +40,6 @@ def test_a_constant_one_never_falls() -> None:
         ({"steps": 5, "warmup": 0.6, "decay": 0.6}, "must be at most 1"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_errors(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         LRSchedule(**settings)  # type: ignore[arg-type]

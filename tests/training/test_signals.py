@@ -1,4 +1,4 @@
-"""The first signal is a wish, the second one an order, and the handlers are put back."""
+"""The first signal requests a stop, the second interrupts, and handlers are restored."""
 
 import signal
 
@@ -8,7 +8,7 @@ from normscope.training.signals import StopOnSignal
 
 
 @pytest.mark.parametrize("number", StopOnSignal.SIGNALS)
-def test_a_first_signal_is_noted_and_a_second_interrupts(number: signal.Signals) -> None:
+def test_the_first_signal_is_recorded_and_the_second_interrupts(number: signal.Signals) -> None:
     before = {each: signal.getsignal(each) for each in StopOnSignal.SIGNALS}
     with StopOnSignal() as stopping:
         assert stopping.requested is None

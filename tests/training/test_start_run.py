@@ -1,4 +1,4 @@
-"""From text to a run that is ready: settings, sources, and what is left when it is refused."""
+"""From text to a new run: settings, sources, and cleanup after an error."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def test_the_prompt_is_kept(tmp_path: Path, text: Path) -> None:
     assert start_run(tmp_path / "run", [text], RECIPE, prompt="7 bottles").config.prompt == "7 bottles"
 
 
-def test_a_prepared_folder_is_used_where_it_is(tmp_path: Path, text: Path) -> None:
+def test_a_prepared_folder_is_used_in_place(tmp_path: Path, text: Path) -> None:
     corpus = prepare(text, tmp_path / "tokens", tokenizer="bytes")
     run = start_run(tmp_path / "run", [corpus.folder], RECIPE)
     assert run.config.corpus == str(tmp_path / "tokens")
@@ -50,7 +50,7 @@ def test_a_prepared_folder_inside_the_run_moves_with_it(tmp_path: Path, text: Pa
     assert start_run(tmp_path / "run", [corpus.folder], RECIPE).config.corpus == "data"
 
 
-def test_an_existing_run_is_refused(tmp_path: Path, text: Path) -> None:
+def test_an_existing_run_is_an_error(tmp_path: Path, text: Path) -> None:
     run = start_run(tmp_path / "run", [text], RECIPE)
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     with pytest.raises(FileError, match=r"already contains a run"):
@@ -59,7 +59,7 @@ def test_an_existing_run_is_refused(tmp_path: Path, text: Path) -> None:
 
 
 @pytest.mark.parametrize("strange", ["notes.txt", "data/mine.txt"])
-def test_a_folder_with_other_things_is_refused(tmp_path: Path, text: Path, strange: str) -> None:
+def test_a_folder_with_other_files_is_an_error(tmp_path: Path, text: Path, strange: str) -> None:
     path = tmp_path / "run" / strange
     path.parent.mkdir(parents=True)
     path.write_text("mine")
@@ -68,7 +68,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path, text: Path, stran
     assert path.read_text() == "mine"
 
 
-def test_two_at_once_do_not_meet(tmp_path: Path, text: Path) -> None:
+def test_two_starts_at_once_exclude_each_other(tmp_path: Path, text: Path) -> None:
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run"), pytest.raises(FileError, match="another process is using"):
         start_run(tmp_path / "run", [text], RECIPE)
@@ -92,7 +92,7 @@ REFUSED: list[tuple[type[NormscopeError], str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("error", "words", "settings"), REFUSED, ids=lambda value: str(value)[:30])
-def test_a_refused_start_leaves_nothing_and_can_be_tried_again(
+def test_a_failed_start_leaves_nothing_and_can_be_repeated(
     tmp_path: Path, text: Path, error: type[NormscopeError], words: str, settings: dict[str, Any]
 ) -> None:
     with pytest.raises(error, match=words):
@@ -101,7 +101,7 @@ def test_a_refused_start_leaves_nothing_and_can_be_tried_again(
     start_run(tmp_path / "run", [text], RECIPE)
 
 
-def test_without_a_compiler_nothing_is_compiled(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_needs_a_compiler(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler, but none was found\nfix: "):
@@ -109,7 +109,7 @@ def test_without_a_compiler_nothing_is_compiled(tmp_path: Path, text: Path, monk
     assert names(tmp_path) == ["text.txt"]
 
 
-def test_a_text_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+def test_a_missing_text_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no file or folder"):
         start_run(tmp_path / "run", [tmp_path / "nothing.txt"], RECIPE)
     assert names(tmp_path) == []
@@ -124,7 +124,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, text: Path) -> None:
     assert names(tmp_path) == ["text.txt"]
 
 
-def test_what_a_killed_preparation_left_is_no_hindrance(tmp_path: Path, text: Path) -> None:
+def test_files_of_a_killed_preparation_are_overwritten(tmp_path: Path, text: Path) -> None:
     data = tmp_path / "run" / "data"
     data.mkdir(parents=True)
     (data / "train.bin").write_bytes(b"half of it")
@@ -133,7 +133,7 @@ def test_what_a_killed_preparation_left_is_no_hindrance(tmp_path: Path, text: Pa
     assert len(run.corpus(verify=True).train) > 1000
 
 
-def test_what_a_kill_left_half_written_is_no_hindrance(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_start_are_ignored(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     (tmp_path / "run").mkdir()

@@ -1,4 +1,4 @@
-"""What a run loads before its first step: each second of it is a second of every run."""
+"""What a run imports before its first step, which delays every run."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ print([name for name in heavy if name in sys.modules])
 """
 
 
-def test_a_run_loads_neither_the_compiler_nor_what_only_options_need(tmp_path: Path) -> None:
+def test_a_run_imports_neither_the_compiler_nor_optional_packages(tmp_path: Path) -> None:
     (tmp_path / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200)
     heavy = ["torch._dynamo", "torch._inductor", "tensorboard", "wandb", "transformers", "pyarrow", "matplotlib"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A run has the same bits with any number of threads, or keeps the number it has."""
+"""A run has the same bits with any number of threads, or keeps its number of threads."""
 
 import gc
 import json
@@ -120,7 +120,7 @@ class EveryOther(TorchThreads):
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_steps_have_the_threads_that_were_chosen_and_torch_has_its_own_after(
+def test_steps_use_the_chosen_threads_and_torch_gets_its_own_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = threads_of_steps(monkeypatch)
@@ -131,7 +131,7 @@ def test_steps_have_the_threads_that_were_chosen_and_torch_has_its_own_after(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_busy_machine_is_told_once_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_reported_once_and_displayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "_meter", BusyMeter(1.9))
     monkeypatch.setattr(Trainer, "is_bitwise_equal", lambda trainer, threads, reference: True)
     run, recorder = new_run(tmp_path, steps=4), Recorder()
@@ -174,7 +174,7 @@ def test_a_digest_changes_nothing(tmp_path: Path) -> None:
     assert len(set(found)) == 4
 
 
-def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_depends_on_the_threads_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     step = Trainer.step
 
@@ -201,7 +201,7 @@ def test_a_step_that_depends_on_the_threads_is_found(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_other_threads_are_told_where_they_make_a_difference(
+def test_a_changed_thread_count_is_reported_if_it_changes_the_bits(
     keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, recorder = new_run(tmp_path, steps=4), Recorder()
@@ -220,7 +220,7 @@ def test_other_threads_are_told_where_they_make_a_difference(
     )
 
 
-def test_nothing_keeps_the_run_open_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_keeps_the_run_open_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tokens are mapped into memory, and a folder that is mapped cannot be removed or unmounted everywhere."""
     loops: list[weakref.ref[object]] = []
     begin = session.TrainingSession.begin

@@ -1,4 +1,4 @@
-"""Validation: the loss over all of the text, each token once."""
+"""Validation: the mean loss over the whole split, each token once."""
 
 import math
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ def slow_loss(model: GPT, context: int) -> float:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_it_is_the_loss_over_the_whole_text(batch: int) -> None:
+def test_the_loss_is_the_mean_over_the_whole_text(batch: int) -> None:
     model = new_model()
     found = evaluate(model, windows(TOKENS, 8, batch), bytes_per_token=2.5)
     assert found.loss == pytest.approx(slow_loss(model, 8), rel=1e-5)
     assert found.bits_per_byte == pytest.approx(found.loss / math.log(2) / 2.5, rel=1e-12)
 
 
-def test_in_one_window_it_is_the_models_own_loss() -> None:
+def test_one_window_gives_the_loss_of_the_model() -> None:
     model = GPT(nanochat(vocab_size=11, context=256, depth=1, width=16, heads=2)).double()
     scramble(model)
     text = torch.from_numpy(TOKENS)
@@ -53,7 +53,7 @@ def test_in_one_window_it_is_the_models_own_loss() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_is_left_as_it_was(training: bool) -> None:
+def test_the_train_mode_is_restored(training: bool) -> None:
     model = new_model().train(training)
     before = torch.get_rng_state()
     first = evaluate(model, windows(TOKENS, 8, 4), 1.0)
@@ -71,7 +71,7 @@ def _torn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
     raise RuntimeError("torn")
 
 
-def test_no_text_is_refused() -> None:
+def test_an_empty_split_is_an_error() -> None:
     with pytest.raises(CorpusError, match="the validation split is empty"):
         evaluate(new_model(), iter(()), 1.0)
     with pytest.raises(CorpusError, match="at least 2 are needed"):

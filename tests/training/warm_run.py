@@ -1,4 +1,4 @@
-"""What the processes that will be killed are copies of: everything is imported and loaded."""
+"""Imported by the server that forks processes to be killed, so that everything is loaded once."""
 
 from tests.training.small_run import warm_up
 

@@ -1,4 +1,4 @@
-"""Who watches a run in the tests, and what is left of its metrics when times are taken out."""
+"""An observer that records events, and the metrics of a run without times."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _TIMES = ("seconds", "tokens_per_second", "when")
 
 
 class Recorder:
-    """Keeps every event."""
+    """Observer that records every event."""
 
     def __init__(self) -> None:
         self.events: list[RunEvent] = []
@@ -29,12 +29,12 @@ class Recorder:
         return [event for event in self.events if isinstance(event, kind)]
 
     def lines(self) -> list[dict[str, Any]]:
-        """What metrics.jsonl should hold of them."""
+        """The events as metrics.jsonl should hold them."""
         return [event_to_json(event) for event in self.events]
 
 
 def story(run: Run) -> list[dict[str, Any]]:
-    """What a run did, as its metrics tell it: the same whether it was left in peace or not."""
+    """The metrics of a run without times: the same whether or not it was interrupted."""
     kinds = ("step", "validation", "sample", "signal")
     return [
         {name: value for name, value in event.items() if name not in _TIMES}

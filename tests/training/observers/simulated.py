@@ -1,4 +1,4 @@
-"""A run that never was: the events of some hundred steps, seeded, with everything that can happen in them."""
+"""A simulated run: seeded events of a few hundred steps, of every kind."""
 
 import math
 from collections.abc import Iterator

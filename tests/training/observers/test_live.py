@@ -1,4 +1,4 @@
-"""The live display: within any terminal, drawn when it is due, and a summary at the end."""
+"""The live display: fits any terminal, is drawn when due, and ends with a summary."""
 
 import io
 import math
@@ -61,7 +61,7 @@ def test_every_line_has_the_width_of_the_terminal(width: int, steps: int) -> Non
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
-def test_what_matters_is_there_in_any_width(width: int) -> None:
+def test_the_main_numbers_are_shown_in_any_width(width: int) -> None:
     text = "\n".join(drawn(progress_after(130), width))
     for words in (
         "GPT of 4 blocks, width 128, 835 k parameters",
@@ -84,7 +84,7 @@ def test_what_matters_is_there_in_any_width(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_a_busy_machine_is_shown_while_it_lasts(width: int) -> None:
+def test_a_busy_machine_is_shown_while_busy(width: int) -> None:
     progress = progress_after(130)
     progress.on_event(ThreadsEvent(130, threads=1, max_threads=4, busy=True))
     assert "with 1 of 4 threads, the machine is busy" in "\n".join(drawn(progress, width))
@@ -93,7 +93,7 @@ def test_a_busy_machine_is_shown_while_it_lasts(width: int) -> None:
 
 
 @pytest.mark.parametrize("height", [10, 14, 18, 24, 40])
-def test_the_sample_goes_where_room_is_short(height: int) -> None:
+def test_the_sample_is_dropped_if_space_is_short(height: int) -> None:
     progress = progress_after(130)
     progress.on_event(SampleEvent(130, "", "many words " * 200))
     lines = drawn(progress, 80, height)
@@ -101,7 +101,7 @@ def test_the_sample_goes_where_room_is_short(height: int) -> None:
     assert any("sample" in line for line in lines) == (height >= 18)
 
 
-def test_letters_of_two_columns_and_control_characters() -> None:
+def test_wide_and_control_characters() -> None:
     progress = RunProgress(Clock())
     wide = "狐狸" * 60 + "\x1b[2J\r\x07"
     progress.on_event(StartedEvent(0, wide, 10, 5, 65, 64, 1.0, info={"model": wide}))
@@ -112,14 +112,14 @@ def test_letters_of_two_columns_and_control_characters() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-def test_a_title_that_is_too_long_says_so() -> None:
+def test_a_long_title_is_truncated() -> None:
     progress = RunProgress(Clock())
     progress.on_event(StartedEvent(0, "runs/tale", 10, 5, 65, 64, 1.0, info={"model": "many words " * 20}))
     assert "…" in drawn(progress, 80)[0]
     assert "…" not in drawn(progress_after(20), 80)[0]
 
 
-def test_a_floor_that_is_not_known() -> None:
+def test_an_unknown_floor() -> None:
     progress = RunProgress(Clock())
     progress.on_event(started(floor=None))
     progress.on_event(validated(1, 2.0))
@@ -142,7 +142,7 @@ def test_the_end_is_a_summary() -> None:
     assert text.rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 
-def test_notices_scroll_above_and_stay() -> None:
+def test_notices_are_printed_above_the_panel() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
     display.on_event(started())
@@ -166,7 +166,7 @@ def test_steps_are_drawn_at_most_five_times_a_second() -> None:
     assert 45 <= output(console).count("╭─") <= 55  # ten seconds
 
 
-def test_what_is_rare_is_drawn_at_once() -> None:
+def test_rare_events_are_drawn_immediately() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
     display.on_event(started())
@@ -177,7 +177,7 @@ def test_what_is_rare_is_drawn_at_once() -> None:
     display.close()
 
 
-def test_an_error_leaves_the_panel_and_the_cursor() -> None:
+def test_an_error_keeps_the_panel_and_restores_the_cursor() -> None:
     console = terminal()
     display = LiveDisplay(console, clock=Clock())
     display.on_event(started())
@@ -186,13 +186,13 @@ def test_an_error_leaves_the_panel_and_the_cursor() -> None:
     assert output(console).rstrip().endswith("\x1b[?25h")
 
 
-def test_closing_before_anything_was_seen_says_nothing() -> None:
+def test_closing_before_any_event_prints_nothing() -> None:
     console = terminal()
     LiveDisplay(console).close()
     assert output(console).strip() == ""
 
 
-def test_no_colours_where_there_are_none() -> None:
+def test_no_colors_without_color_support() -> None:
     console = terminal(colour=False)
     display = LiveDisplay(console, clock=Clock())
     for event in simulated_run(30):
@@ -206,7 +206,7 @@ def test_no_colours_where_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_what_a_terminal_echoes_finds_room_beside_the_panel(width: int) -> None:
+def test_echoed_characters_fit_beside_the_panel(width: int) -> None:
     """^C is written where the cursor is; in a full line it would begin a new one, and the panel would slip."""
     console = terminal(width, colour=False)
     display = LiveDisplay(console, clock=Clock())
@@ -216,7 +216,7 @@ def test_what_a_terminal_echoes_finds_room_beside_the_panel(width: int) -> None:
     assert max(map(cell_len, lines)) <= width - 2 * len("^C")
 
 
-def test_the_end_tells_one_time_alone() -> None:
+def test_the_end_shows_one_duration() -> None:
     """Of a run that was resumed the whole, and not the last part beside it."""
     progress = progress_after(130)
     assert "so far\n" in re.sub(r" +│", "", "\n".join(drawn(progress)))

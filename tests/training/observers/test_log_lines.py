@@ -1,4 +1,4 @@
-"""Lines for a log file: what they say, how often, and that nothing in them moves a cursor."""
+"""Log lines: their content, how often they appear, and no escape sequences."""
 
 import io
 import itertools
@@ -34,7 +34,7 @@ def watch(steps: int, seconds: float) -> list[int]:
     return [int(number) for number in re.findall(r"^step +(\d+)/", stream.getvalue(), re.MULTILINE)]
 
 
-def test_the_start_says_what_is_trained() -> None:
+def test_the_start_describes_the_run() -> None:
     assert said(started()) == [
         "training GPT of 4 blocks, width 128, 835 k parameters",
         "  device      cpu",
@@ -53,7 +53,7 @@ def test_a_step() -> None:
     assert line == ("step   1/300  loss 4.1744  grad_norm   1.827  lr 1.00  epoch 0.01  20.5 k tokens/s")
 
 
-def test_a_validation_tells_the_distance_to_the_floor() -> None:
+def test_a_validation_shows_the_distance_to_the_floor() -> None:
     loss = 1.5 * math.log(2) * 1.5
     assert said(started(), validated(50, loss))[-1] == (
         "  validation at step 50: loss 1.5596, 1.500 bits per byte (0.700 above the floor of 0.800), best so far"
@@ -63,14 +63,14 @@ def test_a_validation_tells_the_distance_to_the_floor() -> None:
     )
 
 
-def test_the_rest() -> None:
+def test_samples_checkpoints_and_notices() -> None:
     assert said(SampleEvent(9, "Once", " upon\n a time")) == ['  sample at step 9: "Once upon a time"']
     assert said(CheckpointEvent(9, "somewhere")) == ["  saved step 9"]
     assert said(NoticeEvent(9, "one\ntwo")) == ["  note at step 9: one", "  note at step 9: two"]
     assert said(signal(9)) == []
 
 
-def test_the_end_says_what_to_do_next() -> None:
+def test_the_end_suggests_next_commands() -> None:
     end = said(started(), validated(250, 1.2), validated(300, 1.3, best=False), FinishedEvent(300, "done", 75.0))[-4:]
     assert end == [
         "done: step 300 of 300 in 1 min 15 s",
@@ -93,7 +93,7 @@ def test_first_and_last_step_and_at_most_one_a_second(steps: int, seconds: float
     assert all(gap * seconds >= 1 - 1e-6 for gap in between)
 
 
-def test_a_long_run_is_told_less_often_but_once_a_minute_at_least() -> None:
+def test_a_long_run_logs_less_often_but_at_least_once_a_minute() -> None:
     shown = watch(20_000, 1.0)
     gaps = [later - earlier for earlier, later in itertools.pairwise(shown)]
     assert gaps == sorted(gaps[:-1]) + gaps[-1:]
@@ -101,19 +101,19 @@ def test_a_long_run_is_told_less_often_but_once_a_minute_at_least() -> None:
     assert max(gaps) == 60
 
 
-def test_a_run_that_goes_on_has_a_first_line_again() -> None:
+def test_a_resumed_run_logs_its_first_step() -> None:
     lines = said(started(), stepped(1), stepped(2), started(step=100), stepped(101))
     assert [line.split("  loss")[0] for line in lines if line.startswith("step")] == ["step   1/300", "step 101/300"]
 
 
-def test_nothing_moves_the_cursor() -> None:
+def test_no_escape_sequences() -> None:
     nasty = "\x1b[2J\x07\x9b\u202e\r\x00"
     text = said(*simulated_run(100), SampleEvent(1, nasty, nasty), NoticeEvent(1, nasty), FinishedEvent(1, nasty, 1.0))
     assert all(line.isprintable() for line in text)
     assert max(map(len, text)) <= 200
 
 
-def test_numbers_that_are_not_there() -> None:
+def test_missing_numbers() -> None:
     lines = said(started(), stepped(1, loss=math.nan), validated(1, math.nan, best=False))
     assert "loss nan" in lines[-2]
     assert "loss nan" in lines[-1]
@@ -127,7 +127,7 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def test_the_display_fits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_display_depends_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     assert isinstance(choose_display(io.StringIO()), LogLines)
     assert isinstance(choose_display(Terminal()), LiveDisplay)
@@ -151,7 +151,7 @@ def test_the_floor_of_the_simulated_run_is_below_its_end() -> None:
         ("train_it.py", None, "normscope"),
     ],
 )
-def test_the_command_is_named_as_a_shell_finds_it(
+def test_the_suggested_command_can_be_found_by_the_shell(
     called: str, found: str | None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", [called, "train"])

@@ -1,4 +1,4 @@
-"""What the displays know of a run: means, times and distances."""
+"""The progress of a run: running means, times, and the distance to the floor."""
 
 import math
 
@@ -15,14 +15,14 @@ seeded = settings(derandomize=True, deadline=None)
 
 @seeded
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=50), st.floats(0, 50))
-def test_a_smoothed_value_is_among_the_values(values: list[float], steps: float) -> None:
+def test_the_running_mean_is_within_the_range_of_values(values: list[float], steps: float) -> None:
     mean = RunningMean(steps)
     for value in values:
         mean.add(value)
     assert min(values) - 1e-9 <= mean.value <= max(values) + 1e-9
 
 
-def test_a_smoothed_value_forgets_and_skips_what_is_not_finite() -> None:
+def test_the_running_mean_decays_and_skips_nonfinite_values() -> None:
     mean = RunningMean(5)
     assert math.isnan(mean.value)
     for value in [100.0, math.nan, math.inf] + [1.0] * 100:
@@ -32,7 +32,7 @@ def test_a_smoothed_value_forgets_and_skips_what_is_not_finite() -> None:
 
 @seeded
 @given(st.integers(1, 6), st.lists(st.floats(-10, 10), max_size=300))
-def test_a_history_keeps_its_room_and_its_mean(half: int, values: list[float]) -> None:
+def test_the_loss_history_keeps_its_capacity_and_mean(half: int, values: list[float]) -> None:
     history = LossHistory(capacity=2 * half)
     for value in values:
         history.add(value)
@@ -46,7 +46,7 @@ def test_a_history_keeps_its_room_and_its_mean(half: int, values: list[float]) -
         assert len(values) - len(told) <= 2 * each
 
 
-def test_time_left_counts_steps_and_what_is_between_them() -> None:
+def test_seconds_left_includes_time_between_steps() -> None:
     clock = Clock()
     progress = RunProgress(clock)
     progress.on_event(started(steps=100))
@@ -60,7 +60,7 @@ def test_time_left_counts_steps_and_what_is_between_them() -> None:
     assert progress.tokens_per_second == pytest.approx(2048 / 0.5)
 
 
-def test_the_first_steps_tell_no_time() -> None:
+def test_seconds_left_is_unknown_during_warmup() -> None:
     """They load and compile for minutes: no word of hours, neither then nor later."""
     clock = Clock()
     progress = RunProgress(clock)
@@ -79,7 +79,7 @@ def test_the_first_steps_tell_no_time() -> None:
     assert progress.tokens_per_second == pytest.approx(20480)
 
 
-def test_speed_follows_the_last_steps() -> None:
+def test_speed_is_that_of_recent_steps() -> None:
     progress = RunProgress(Clock())
     progress.on_event(started(steps=1000))
     for step in range(1, 401):
@@ -88,7 +88,7 @@ def test_speed_follows_the_last_steps() -> None:
 
 
 @pytest.mark.parametrize(("bits", "share"), [(5.0, 0.0), (0.5, 1.0), (FLOOR, 1.0), (math.nan, None)])
-def test_the_way_to_the_floor(bits: float, share: float | None) -> None:
+def test_learned_goes_from_guessing_to_the_floor(bits: float, share: float | None) -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
     assert progress.learned is None
@@ -96,7 +96,7 @@ def test_the_way_to_the_floor(bits: float, share: float | None) -> None:
     assert progress.learned == share
 
 
-def test_half_of_the_way() -> None:
+def test_learned_is_half_at_the_midpoint() -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
     assert progress.guessing * math.log(2) * 1.5 == pytest.approx(math.log(65))  # as a blind guess costs ln(vocabulary)
@@ -104,7 +104,7 @@ def test_half_of_the_way() -> None:
     assert progress.learned == pytest.approx(0.5)
 
 
-def test_the_best_is_the_one_that_was_called_so() -> None:
+def test_the_best_validation_is_the_one_marked_best() -> None:
     progress = RunProgress(Clock())
     progress.on_event(validated(5, 2.0, best=False))  # a run that goes on had a better one before
     first = progress.best
@@ -122,7 +122,7 @@ def test_before_the_start_nothing_is_known() -> None:
     assert math.isnan(progress.tokens_per_second)
 
 
-def test_a_busy_machine_is_known_as_long_as_it_is_busy() -> None:
+def test_threads_are_known_while_the_machine_is_busy() -> None:
     progress = RunProgress(Clock())
     for step, threads, busy in ((3, 1, True), (5, 4, True), (9, 4, False)):
         event = ThreadsEvent(step, threads, max_threads=4, busy=busy)

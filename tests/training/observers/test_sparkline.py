@@ -1,4 +1,4 @@
-"""Sparklines keep to their size, and their heights follow the values."""
+"""Sparklines have the given size, and their heights follow the values."""
 
 import math
 
@@ -50,7 +50,7 @@ def test_columns_have_no_holes(values: list[float], height: int) -> None:
 
 @seeded
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.integers(1, 20), st.integers(2, 5))
-def test_shares_are_means(values: list[float], width: int, times: int) -> None:
+def test_bins_are_averaged(values: list[float], width: int, times: int) -> None:
     """A curve of which every value is there several times is the same curve."""
     width = len(values)
     repeated = [value for value in values for _ in range(times)]

@@ -30,7 +30,7 @@ def steps(found: Any, name: str) -> list[int]:
     return [event.step for event in found.Scalars(name)]
 
 
-def test_a_run_is_read_back(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_run_back(tmp_path: Path) -> None:
     told = list(simulated_run(100))
     watch(tmp_path / "board", told)
     found = read(tmp_path / "board")
@@ -44,7 +44,7 @@ def test_a_run_is_read_back(tmp_path: Path) -> None:
     assert b"little fox" in sample.tensor_proto.string_val[0]
 
 
-def test_a_run_that_goes_on_hides_what_came_after(tmp_path: Path) -> None:
+def test_a_resumed_run_purges_later_steps(tmp_path: Path) -> None:
     watch(tmp_path, [started(), *(stepped(step, loss=1.0) for step in range(1, 31))])
     watch(tmp_path, [started(step=20), validated(20, 1.5), *(stepped(step, loss=2.0) for step in range(21, 26))])
     found = read(tmp_path)
@@ -54,7 +54,7 @@ def test_a_run_that_goes_on_hides_what_came_after(tmp_path: Path) -> None:
     assert steps(found, "training/loss")[:20] == list(range(1, 21))  # the 20th step is not taken again
 
 
-def test_a_run_that_goes_back_does_so_here(tmp_path: Path) -> None:
+def test_a_rollback_purges_later_steps(tmp_path: Path) -> None:
     steps_then = [stepped(step, loss=1.0) for step in range(1, 11)]
     steps_again = [stepped(step, loss=2.0) for step in range(6, 9)]
     watch(tmp_path, [started(), *steps_then, NoticeEvent(5, "back at step 5"), *steps_again])
@@ -63,12 +63,12 @@ def test_a_run_that_goes_back_does_so_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [NoticeEvent(0, "back at step 0"), started()])
-def test_from_the_beginning_again_all_is_hidden(tmp_path: Path, again: RunEvent) -> None:
+def test_a_restart_purges_everything(tmp_path: Path, again: RunEvent) -> None:
     watch(tmp_path, [started(), *(stepped(step, loss=1.0) for step in range(1, 7)), again, stepped(1, loss=2.0)])
     assert [(event.step, event.value) for event in read(tmp_path).Scalars("training/loss")] == [(1, 2.0)]
 
 
-def test_closing_twice_and_before_anything_was_seen(tmp_path: Path) -> None:
+def test_closing_twice_and_before_any_event(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     board.close()
     board.on_event(SampleEvent(1, "a", "b"))

@@ -1,4 +1,4 @@
-"""Weights & Biases, offline: its folder is written, and a run that goes on keeps its id."""
+"""Weights & Biases, offline: its folder is written, and a resumed run keeps its id."""
 
 import importlib
 import struct
@@ -86,7 +86,7 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
         WeightsAndBiases(tmp_path, mode)
 
 
-def test_a_refusal_of_wandb_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_wandb_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
     def refuse(**_: object) -> None:

@@ -1,4 +1,4 @@
-"""Muon by its formula, and what it refuses."""
+"""Muon follows its formula, and invalid arguments are errors."""
 
 import copy
 from typing import Any
@@ -40,7 +40,7 @@ def test_three_steps_follow_the_formula(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(weight.detach(), by_the_formula(start, gradients, 0.03, 0.9, 0.1))
 
 
-def test_matrices_that_go_together_step_as_they_would_alone() -> None:
+def test_batched_matrices_step_as_they_would_alone() -> None:
     starts = [randn(*shape, seed=i) for i, shape in enumerate([(4, 8), (8, 4), (4, 8), (5, 5)])]
     gradients = [randn(*start.shape, seed=10 + i) for i, start in enumerate(starts)]
 
@@ -55,7 +55,7 @@ def test_matrices_that_go_together_step_as_they_would_alone() -> None:
     torch.testing.assert_close(stepped([[0, 1, 2, 3]]), stepped([[0], [1], [2], [3]]))
 
 
-def test_a_weight_without_a_gradient_stays() -> None:
+def test_a_weight_without_a_gradient_is_unchanged() -> None:
     still, moving = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(3, 3))
     moving.grad = randn(3, 3, seed=1).float()
     Muon([still, moving]).step()
@@ -63,7 +63,7 @@ def test_a_weight_without_a_gradient_stays() -> None:
     assert not torch.equal(moving, torch.ones(3, 3))
 
 
-def test_its_state_goes_through_torch_state_dict() -> None:
+def test_the_state_round_trips_through_state_dict() -> None:
     weight = nn.Parameter(randn(3, 4, seed=0))
     optimizer = Muon([weight])
     weight.grad = randn(3, 4, seed=1)
@@ -99,17 +99,17 @@ def test_a_closure_is_called_with_gradients_on() -> None:
         ({"nesterov": 1}, "nesterov=1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_errors(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Muon([nn.Parameter(torch.ones(2, 2))], **settings)
 
 
-def test_a_vector_is_refused_with_the_way_out() -> None:
+def test_a_vector_is_an_error_with_a_fix() -> None:
     with pytest.raises(ConfigError, match=r"shape \(3,\)\nfix: give embeddings, heads, gains and biases to AdamW"):
         Muon([nn.Parameter(torch.ones(3))])
 
 
-def test_a_rate_beyond_float32_gives_weights_and_no_error_of_torchs() -> None:
+def test_a_learning_rate_beyond_float32_does_not_raise() -> None:
     weight = torch.nn.Parameter(torch.ones(6, 2))
     weight.grad = torch.eye(6, 2)
     Muon([weight], lr=1e308, weight_decay=1e308).step()

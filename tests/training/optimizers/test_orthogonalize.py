@@ -1,4 +1,4 @@
-"""Orthogonalising by products gives what the singular value decomposition gives."""
+"""Orthogonalization by matrix products agrees with the singular value decomposition."""
 
 import pytest
 import torch
@@ -14,14 +14,14 @@ def polar(matrix: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 16, 64), (1, 1, 5)])
-def test_it_is_near_the_polar_factor(shape: tuple[int, ...]) -> None:
+def test_the_result_is_near_the_polar_factor(shape: tuple[int, ...]) -> None:
     matrices = randn(*shape, seed=1)
     expected = torch.stack([polar(matrix) for matrix in matrices])
     # A polynomial cannot bring the smallest directions of a square matrix all the way to one.
     assert (orthogonalize(matrices) - expected).norm() < 0.2 * expected.norm()
 
 
-def test_it_equals_the_same_polynomials_of_the_singular_values() -> None:
+def test_the_result_equals_the_polynomials_of_the_singular_values() -> None:
     matrix = randn(1, 6, 20, seed=2).double()
     u, s, vt = torch.linalg.svd(matrix[0], full_matrices=False)
     s = s / (matrix.norm() * 1.02)
@@ -30,7 +30,7 @@ def test_it_equals_the_same_polynomials_of_the_singular_values() -> None:
     torch.testing.assert_close(orthogonalize(matrix)[0], u @ s.diag() @ vt)
 
 
-def test_each_matrix_of_a_stack_is_by_itself() -> None:
+def test_each_matrix_of_a_stack_is_independent() -> None:
     matrices = randn(4, 5, 9, seed=3)
     alone = torch.cat([orthogonalize(matrix[None]) for matrix in matrices])
     torch.testing.assert_close(orthogonalize(matrices), alone)
