@@ -2,11 +2,19 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from normscope.errors import FileError
 from normscope.storage.safe_folder import SafeFolder
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock
+    _HAS_FLOCK = False
+else:
+    _HAS_FLOCK = True
 
 LOCK_NAME = ".lock"
 """Locked instead where a folder cannot be, as on some network file systems."""
@@ -18,57 +26,49 @@ def locked(folder: Path) -> Iterator[None]:
 
     The folder itself is locked: a lock file could be deleted, and a second process would lock a new one.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows has no flock
+    if not _HAS_FLOCK:
         yield
         return
-    busy = FileError(f"another process is using {folder}\nfix: wait until it ends, or choose another folder")
     if not os.access(folder, os.W_OK):
         raise FileError(f"cannot write to {folder}: it is read-only\nfix: choose another folder")
-    number = _open(folder)
-    try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise busy from None
-        except OSError:
-            with SafeFolder(folder).open_append(LOCK_NAME) as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise busy from None
-                except OSError:
-                    pass  # this file system has no locks
-                yield
-            return
+    with ExitStack() as stack:
+        number = _open(folder)
+        stack.callback(os.close, number)
+        is_free = _try_lock(number, exclusive=True)
+        if is_free is None:
+            is_free = _try_lock(stack.enter_context(SafeFolder(folder).open_append(LOCK_NAME)), exclusive=True)
+        if is_free is False:
+            problem = f"another process is using {folder}"
+            raise FileError(f"{problem}\nfix: wait until it ends, or choose another folder")
         yield
-    finally:
-        os.close(number)
 
 
 def is_locked(folder: Path) -> bool:
     """Whether another process holds the lock of a folder."""
-    try:
-        import fcntl
-
-        number = _open(folder)
-    except (ImportError, FileError):
-        return False
-    try:
-        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(number, fcntl.LOCK_UN)
-        safe_folder = SafeFolder(folder)
-        if safe_folder.has(LOCK_NAME):
+    with suppress(OSError):
+        number, safe_folder = _open(folder), SafeFolder(folder)
+        try:
+            is_free = _try_lock(number, exclusive=False)
+        finally:
+            os.close(number)  # at once: a process that starts now must get the lock
+        if is_free and safe_folder.has(LOCK_NAME):
             with safe_folder.open(LOCK_NAME) as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # this file system has no locks
-        return False
-    finally:
-        os.close(number)
+                is_free = _try_lock(file, exclusive=False)
+        return is_free is False
     return False
+
+
+def _try_lock(file: int | BinaryIO, exclusive: bool) -> bool | None:
+    """Lock an open file or folder; False if another process has the lock, None if the file system has no locks."""
+    if not _HAS_FLOCK:
+        return None
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _open(folder: Path) -> int:

@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor
@@ -82,7 +81,7 @@ class UpdateWatch:
         self._weights.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._weights.stop()
 
     def add_to(self, record: XrayRecord) -> XrayRecord:

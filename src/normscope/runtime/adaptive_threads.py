@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import Literal, Self, get_args
 
 import torch
@@ -140,9 +139,7 @@ class TorchThreads(AdaptiveThreads):
         self._set(self.threads)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._set(self.max_threads)
         self.release()
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from normscope.errors import FileError
@@ -65,7 +64,7 @@ class AtomicFile:
         with write_errors(self.path):
             self._file.write(data)
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             with write_errors(self.path) if kind is None else suppress(OSError):  # report the first error
                 with self._file:

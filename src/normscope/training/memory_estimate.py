@@ -24,11 +24,8 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
         check_model_size(model)  # so many blocks that building them takes minutes may still fit
         return
     fits = (free - fixed) // (2 * window)
-    fix = (
-        f"--micro-batch {fits} or less, which gives the same result"
-        if fits > 0
-        else "a smaller --depth, --width or --context"
-    )
+    smaller = f"--micro-batch {fits} or less, which gives the same result"
+    fix = smaller if fits > 0 else "a smaller --depth, --width or --context"
     raise ConfigError(
         f"not enough memory: weights, gradients and optimizer state of {format_count(model.parameter_count())} "
         f"parameters need {format_bytes(fixed)}, activations of {micro_batch} windows of {model.context} tokens at "
