@@ -40,10 +40,12 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     return Run.open(shutil.copytree(FIXTURES / request.param, tmp_path / "run"))
 
 
-def test_there_is_a_run_of_the_current_version() -> None:
-    folder = FIXTURES / f"run-{__version__}"
-    assert folder.is_dir()
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 300_000
+def test_there_is_a_run_of_every_release() -> None:
+    releases = {"0.1.0"} if "dev" in __version__ else {"0.1.0", __version__}
+    folders = list(FIXTURES.glob("run-*"))
+    assert {folder.name for folder in folders} >= {f"run-{version}" for version in releases}
+    for folder in folders:
+        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 300_000
 
 
 def test_it_opens_with_its_corpus_and_history(run: Run) -> None:
