@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from normscope.drawing.fold_blocks import RepeatedBlock, find_repeated_blocks
 from normscope.drawing.graph import GraphNode, build_graph
@@ -93,52 +94,37 @@ class _FrameBuilder:
     def framed(self, chain: Chain) -> Chain:
         """Return the chain with repeated blocks drawn once and submodules in frames, also in lanes and branches."""
         items = [self._frame_nested(item) for item in self._fold_blocks(chain.items)]
-        groups: list[tuple[int | None, list[ChainItem]]] = []
-        for item in items:
-            part = self._part(item)
-            if groups and part is not None and groups[-1][0] == part:
-                groups[-1][1].append(item)
-            else:
-                groups.append((part, [item]))
         done: list[ChainItem] = []
-        for position, (part, members) in enumerate(groups):
+        position = 0
+        for part, group in groupby(items, key=self._part):
+            members = tuple(group)
+            position += len(members)
             if part is None:
                 done += members
                 continue
-            after = groups[position + 1][1][0] if position + 1 < len(groups) else None
-            output_shape = chain.output_shape if after is None else input_shape(after) or chain.output_shape
-            done.append(
-                FrameItem(
-                    part,
-                    1,
-                    Chain(tuple(members), output_shape),
-                    input_shape(members[0]),
-                    self._size(part),
-                    is_part=True,
-                )
-            )
+            after = input_shape(items[position]) if position < len(items) else None
+            inside = Chain(members, after or chain.output_shape)
+            done.append(FrameItem(part, 1, inside, input_shape(members[0]), self._size(part), is_part=True))
         return Chain(tuple(done), chain.output_shape)
 
     def _fold_blocks(self, items: tuple[ChainItem, ...]) -> Iterator[ChainItem]:
         """Yield the items, with one frame for consecutive boxes of a repeated block."""
-        position = 0
-        while position < len(items):
-            item = items[position]
-            block = self.block_of.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
-            if block is None or not isinstance(item, NodeItem):
-                yield item
-                position += 1
+        for block, group in groupby(items, key=self._block):
+            members = list(group)
+            if block is None:
+                yield from members
                 continue
-            end = position
-            while end < len(items) and _call(items[end]) in block.calls:
-                end += 1
-            call = item.node.call
+            first = members[0]
+            assert isinstance(first, NodeItem)
+            call = first.node.call
             inside = compose(self.trace.subtrace(call), call, self.expand).chain
             # Its first item is its input, which the enclosing chain has drawn.
-            yield FrameItem(
-                call, end - position, replace(inside, items=inside.items[1:]), item.input_shape, self._size(call)
-            )
-            position = end
+            inside = replace(inside, items=inside.items[1:])
+            yield FrameItem(call, len(members), inside, first.input_shape, self._size(call))
+
+    def _block(self, item: ChainItem) -> RepeatedBlock | None:
+        """Return the repeated block that an item is a box of."""
+        return self.block_of.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
 
     def _size(self, call: int) -> int:
         return sum(self.trace.parameter_sizes[name] for name in self.trace.calls[call].parameters)
@@ -159,10 +145,6 @@ class _FrameBuilder:
             next((call for call in _stack_of(self.trace, node) if call in self.parts), None) for node in _nodes(item)
         }
         return found.pop() if len(found) == 1 else None
-
-
-def _call(item: ChainItem) -> int | None:
-    return item.node.call if isinstance(item, NodeItem) and item.node.is_module else None
 
 
 def _nodes(item: ChainItem) -> Iterator[GraphNode]:

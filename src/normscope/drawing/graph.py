@@ -135,11 +135,10 @@ class _GraphBuilder:
         return op.index if outermost is None else -outermost
 
     def graph(self) -> DataflowGraph:
-        nodes: dict[int, GraphNode] = {
-            self.inputs[value.argument]: GraphNode(
-                self.inputs[value.argument], "input", 0, (), value.shape, text=value.argument or ""
-            )
+        nodes = {
+            index: GraphNode(index, "input", 0, (), value.shape, text=value.argument or "")
             for value in self.trace.inputs
+            for index in [self.inputs[value.argument]]
         }
         for box, ops in self.members.items():
             if self._is_drawn(box):
@@ -182,11 +181,9 @@ class _GraphBuilder:
         """For each op, whether its output comes from an input of the model or from a module with parameters."""
         carries: list[bool] = []
         for op in self.trace.ops:
-            box = self.box[op.index]
             from_before = any(v.op is not None and carries[v.op] for v in op.inputs)
-            carries.append(
-                self.depends_on_input[op.index] or from_before or (self._is_call(box) and self._is_drawn(box))
-            )
+            is_drawn = self._is_drawn_call(self.box[op.index])
+            carries.append(self.depends_on_input[op.index] or from_before or is_drawn)
         return carries
 
     def _is_drawn_call(self, box: int) -> bool:
@@ -218,12 +215,8 @@ class _GraphBuilder:
             value = waiting.pop()
             if value.parameter is not None:
                 found.add(value.parameter)
-            elif (
-                value.op is not None
-                and not self.depends_on_input[value.op]
-                and not self._is_drawn_call(self.box[value.op])
-            ):
-                waiting += self.trace.ops[value.op].inputs
+            elif value.op is not None and not self.depends_on_input[value.op]:
+                waiting += () if self._is_drawn_call(self.box[value.op]) else self.trace.ops[value.op].inputs
         return frozenset(found)
 
     def _function(self, op: Op) -> GraphNode:
@@ -246,7 +239,7 @@ class _GraphBuilder:
         )
 
     def _module(self, call: int, ops: list[Op]) -> GraphNode:
-        inside = {op.index for op in ops}
+        inside, module = {op.index for op in ops}, self.trace.calls[call]
         edges: dict[tuple[int, Shape], Edge] = {}
         parameters: frozenset[str] = frozenset()
         for op in ops:
@@ -264,21 +257,15 @@ class _GraphBuilder:
             shape=next((op.shape for op in reversed(ops) if op.index in self._used_outside), ops[-1].shape),
             parameters=parameters,
             attention=next((_attention(op) for op in ops if op.function in ATTENTION_FUNCTIONS), None),
-            role="pass" if self._is_norm(call) else role_of(op.function for op in ops),
+            role="pass" if module.is_leaf and has_norm_name(module.class_name) else role_of(op.function for op in ops),
         )
-
-    def _is_norm(self, call: int) -> bool:
-        module = self.trace.calls[call]
-        return module.is_leaf and has_norm_name(module.class_name)
 
     @cached_property
     def _used_outside(self) -> set[int]:
         """The ops whose output is used outside of their box."""
-        used = {v.op for op in self.trace.needed_ops for v in op.inputs if self._crosses_boxes(v, op)}
-        return {index for index in (*used, self.trace.output.op) if index is not None}
-
-    def _crosses_boxes(self, value: TensorRef, op: Op) -> bool:
-        return value.op is not None and self.box[value.op] != self.box[op.index]
+        uses = [(value.op, self.box[op.index]) for op in self.trace.needed_ops for value in op.inputs]
+        used = {index for index, box in uses if index is not None and self.box[index] != box}
+        return used if self.trace.output.op is None else used | {self.trace.output.op}
 
 
 def _attention(op: Op) -> AttentionInfo | None:
@@ -286,7 +273,5 @@ def _attention(op: Op) -> AttentionInfo | None:
     if op.function not in ATTENTION_FUNCTIONS:
         return None
     queries = op.inputs[0].shape
-    heads: int | None = None
-    if len(queries) == 4:
-        heads = queries[2] if op.function == "attend" else queries[1]
+    heads = queries[2 if op.function == "attend" else 1] if len(queries) == 4 else None
     return AttentionInfo(heads, op.is_causal, op.is_masked, op.window)

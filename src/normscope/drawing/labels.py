@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS
 from normscope.drawing.graph import GraphNode
+from normscope.render.formatting import format_compact, pluralize
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, formula
 from normscope.tracing.trace import ModelTrace, ModuleCall, Shape
 
@@ -52,7 +53,7 @@ class Labels:
         if not node.is_module:
             name = function_label(node, [name.removeprefix(call.path).lstrip(".") for name in sorted(node.parameters)])
             return tuple(line for line in (name, attention_label(node)) if line)
-        weights = f"tied to {min(node.parameters)}" if is_tied else format_count(size) if size else ""
+        weights = f"tied to {min(node.parameters)}" if is_tied else format_compact(size) if size else ""
         description = " · ".join(part for part in (class_label(call), weights) if part)
         lines = (description,) if len(description) <= MAX_LABEL_WIDTH else (class_label(call), weights)
         return tuple(line for line in (module_label(call), *lines, attention_label(node)) if line)
@@ -64,7 +65,7 @@ class Labels:
 
     def frame(self, call: ModuleCall, times: int, parameters: int, is_part: bool) -> str:
         """Return the title of a frame."""
-        name, size = module_label(call), format_count(parameters) if parameters else "no parameters"
+        name, size = module_label(call), format_compact(parameters) if parameters else "no parameters"
         if times == 1:
             return f"{name} · {size}" if is_part else f"{name} · {call.class_name} · {size}"
         first = name.removesuffix(f".{call.name}") if call.name.isdecimal() else name
@@ -108,20 +109,7 @@ def attention_label(node: GraphNode) -> str:
     """Return the number of heads of an attention, and its mask."""
     if node.attention is None:
         return ""
-    heads = node.attention.heads
+    heads, window = node.attention.heads, node.attention.window
     mask = "causal" if node.attention.is_causal else "masked" if node.attention.is_masked else ""
-    window = f"window {node.attention.window}" if node.attention.window else ""
-    parts = ["" if heads is None else f"{heads} head{'s' * (heads > 1)}", mask, window]
-    return ", ".join(part for part in parts if part)
-
-
-def format_count(count: int) -> str:
-    """Format a number of parameters in few characters.
-
-    >>> [format_count(count) for count in (768, 589_824, 7_077_888, 124_475_904, 6_738_415_616)]
-    ['768', '589.8k', '7.1M', '124.5M', '6.7B']
-    """
-    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.1f}{letter}"
-    return str(count)
+    parts = ["" if heads is None else pluralize(heads, "head"), mask, f"window {window}" if window else ""]
+    return ", ".join(filter(None, parts))

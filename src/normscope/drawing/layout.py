@@ -1,6 +1,5 @@
 """Lay out a chain in cells. A cell is one character in a terminal, and a small rectangle in an SVG image."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from normscope.drawing.labels import Labels
@@ -16,6 +15,7 @@ from normscope.drawing.structure import (
     has_own_source,
     input_shape,
 )
+from normscope.tracing.module_kinds import has_norm_name
 from normscope.tracing.trace import Shape
 
 LANE_GAP = 2  # between two lanes
@@ -95,12 +95,9 @@ class _Layout:
         if box.node.operation == "input":
             return _text(lines[0], "name")
         group = MarkGroup(height=len(lines) + 2)
-        kind: Kind = "function" if not box.node.is_module else "norm" if self._is_norm(box) else "module"
-        group.add(_centered(lines, 0, kind))
+        is_norm = has_norm_name(self.labels.trace.calls[box.node.call].class_name)
+        group.add(_centered(lines, 0, "function" if not box.node.is_module else "norm" if is_norm else "module"))
         return group
-
-    def _is_norm(self, box: NodeItem) -> bool:
-        return "norm" in self.labels.trace.calls[box.node.call].class_name.lower()
 
     def frame(self, frame: FrameItem) -> MarkGroup:
         call = self.labels.trace.calls[frame.call]
@@ -178,7 +175,8 @@ class _Layout:
         shared = self.chain(residual.shared, is_entered=True)
         branches = [self.chain(branch.chain, is_entered=True) for branch in residual.branches]
         shortcut = self._shortcut(residual)
-        widest = max([shared.left, *(branch.left for branch in branches), *map(_half, self._labels(residual))])
+        labels = [self.labels.shape(branch.chain.output_shape) for branch in residual.branches]
+        widest = max([shared.left, *(branch.left for branch in branches), *map(_half, labels)])
         x = shortcut.right + widest + BRANCH_GAP
         group = MarkGroup()
         group.place(shortcut, 0, 1)
@@ -233,10 +231,6 @@ class _Layout:
             group.place(self.chain(residual.shortcut, is_entered=True), 0, 1)
             self.shape(group, residual.shortcut.output_shape, True, 0, group.height)
         return group
-
-    def _labels(self, residual: ResidualItem) -> Iterator[str]:
-        for branch in residual.branches:
-            yield self.labels.shape(branch.chain.output_shape)
 
 
 def _columns(lanes: list[MarkGroup], halves: list[int], alone: list[bool]) -> list[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
-from normscope.render.svg import svg_document, text
+from normscope.render.svg import element, svg_document, text
 
 EDGE = 28  # the margin
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell
@@ -40,18 +40,15 @@ _STYLE = """\
 def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
     """Return the SVG document."""
     canvas = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
-    body = [f"<style>\n{_STYLE}\n</style>", text(EDGE, EDGE + 8, title, "ink title")]
+    body = [element("style", f"\n{_STYLE}\n"), text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
     body += canvas.body()
     # At least as wide as the text, in the widest font that a browser may choose.
     widest = max(TITLE * len(title), *(NOTE * len(note) for note in notes), 0.0)
     width = max(canvas.width, widest + 2 * EDGE)
-    described = f"{title}. " + " ".join(_description(mark) for mark in group.marks if isinstance(mark, Rectangle))
+    boxes = [f"{', '.join(mark.lines)}." for mark in group.marks if isinstance(mark, Rectangle)]
+    described = " ".join((f"{title}.", *boxes))
     return svg_document(round(width), round(canvas.height), title, described, body)
-
-
-def _description(mark: Rectangle) -> str:
-    return f"{', '.join(mark.lines)}."
 
 
 class _SvgCanvas:
@@ -89,18 +86,20 @@ class _SvgCanvas:
             yield from self._text(rest)
 
     def _frame(self, mark: Rectangle) -> Iterator[str]:
-        yield self._rect(mark, mark.kind, 10)
+        yield self._rect(mark, 10)
         x, y = self.x(mark.axis + 2), self.y(mark.y)
-        yield f'<rect class="behind" x="{x:g}" y="{y - 8:g}" width="{5.9 * len(mark.lines[0]) + 14:.4g}" height="16"/>'
+        width = f"{5.9 * len(mark.lines[0]) + 14:.4g}"
+        yield element("rect", class_="behind", x=f"{x:g}", y=f"{y - 8:g}", width=width, height=16)
         yield text(self.x(mark.axis + 3), self.y(mark.y) + 4, mark.lines[0], "ink small")
 
-    def _rect(self, mark: Rectangle, kind: str, corner: float) -> str:
+    def _rect(self, mark: Rectangle, corner: int) -> str:
         x, y = self.x(mark.x), self.y(mark.y)
-        width, height = self.x(mark.x + mark.width - 1) - x, self.y(mark.y + mark.height - 1) - y
-        return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:.4g}" height="{height:.4g}" rx="{corner:g}"/>'
+        size = {"width": self.x(mark.x + mark.width - 1) - x, "height": self.y(mark.y + mark.height - 1) - y}
+        sides = {name: f"{value:.4g}" for name, value in size.items()}
+        return element("rect", class_=mark.kind, x=f"{x:g}", y=f"{y:g}", **sides, rx=corner)
 
     def _box(self, mark: Rectangle) -> Iterator[str]:
-        yield self._rect(mark, mark.kind, 6)
+        yield self._rect(mark, 6)
         middle = self.x(mark.x + (mark.width - 1) / 2)
         for number, line in enumerate(mark.lines):
             kind = "ink middle" if number == 0 else "faint small middle"
@@ -115,7 +114,7 @@ class _SvgCanvas:
         x, y = points[-1]
         y -= 8 if wire.is_thick and wire.has_arrowhead else 0  # a thick line would show beside its arrowhead
         path += f"L{x:g} {y:g}"
-        return f'<path class="{"stream" if wire.is_thick else "wire"}" d="{path}"/>'
+        return element("path", class_="stream" if wire.is_thick else "wire", d=path)
 
     def _points(self, wire: Wire) -> list[tuple[float, float]]:
         """Return the points of a wire. A wire that begins or ends at a name keeps a distance."""
@@ -135,7 +134,7 @@ class _SvgCanvas:
         else:
             side = 1 if before > column else -1
             path = f"M{x + side * 9:g} {y:g}l{side * 1.7 * size:g} {-size:g}v{2 * size:g}z"
-        return f'<path class="{kind}" d="{path}"/>'
+        return element("path", class_=kind, d=path)
 
     def _text(self, mark: Mark) -> Iterator[str]:
         if isinstance(mark, Label):
@@ -144,7 +143,7 @@ class _SvgCanvas:
             yield text(self.x(mark.x), self.y(mark.y) + 4, mark.text, kind)
         elif isinstance(mark, OperatorSign):
             x, y = self.x(mark.x), self.y(mark.y)
-            yield f'<circle class="{"join" if mark.is_join else "sign"}" cx="{x:g}" cy="{y:g}" r="8.5"/>'
+            yield element("circle", class_="join" if mark.is_join else "sign", cx=f"{x:g}", cy=f"{y:g}", r=8.5)
             yield text(x, y + 5, mark.text, "ink title middle")
 
 

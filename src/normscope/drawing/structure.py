@@ -4,10 +4,10 @@ A node that every path passes through (a dominator) lies on the chain. Nodes bet
 lanes. Every node is drawn once; where it cannot be drawn in place, a reference names it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from normscope.drawing.graph import DataflowGraph, Edge, GraphNode
-from normscope.drawing.residual_joins import ResidualAdd, find_joins
+from normscope.drawing.residual_joins import find_joins
 from normscope.tracing.trace import Shape
 
 
@@ -110,22 +110,15 @@ def has_own_source(chain: Chain) -> bool:
 
 def build_chain(graph: DataflowGraph) -> Chain:
     """Return the chain from a model's input to its output."""
-    return _ChainBuilder(graph).build()
+    return _ChainBuilder(graph).from_source(graph.output)
 
 
-@dataclass
 class _ChainBuilder:
-    graph: DataflowGraph
-    joins: dict[int, ResidualAdd] = field(init=False)
-    drawn: set[int] = field(default_factory=set)
+    def __init__(self, graph: DataflowGraph) -> None:
+        self.graph, self.joins = graph, find_joins(graph)
+        self.drawn: set[int] = set()
 
-    def __post_init__(self) -> None:
-        self.joins = find_joins(self.graph)
-
-    def build(self) -> Chain:
-        return self._from_its_source(self.graph.output)
-
-    def _from_its_source(self, end: Edge) -> Chain:
+    def from_source(self, end: Edge) -> Chain:
         """Return the chain that ends with this edge, from its main source."""
         source = self._source(end.source)
         if source in self.drawn:
@@ -160,35 +153,20 @@ class _ChainBuilder:
             return []
         ancestors = self.graph.ancestors
         region = [n for n in sorted(ancestors[end] | {end}) if start in ancestors[n]]
-        above: dict[int, int] = {}
-        depth = {start: 0}
-        for index in region:
-            meeting: int | None = None
-            for edge in self.graph.nodes[index].inputs:
-                other = edge.source
-                if other not in depth:
-                    continue
-                if meeting is None:
-                    meeting = other
-                while meeting != other:
-                    if depth[meeting] >= depth[other]:
-                        meeting = above[meeting]
-                    else:
-                        other = above[other]
-            assert meeting is not None, "every node of the region has an input in the region"
-            above[index], depth[index] = meeting, depth[meeting] + 1
-        path = [end]
-        while above[path[-1]] != start:
-            path.append(above[path[-1]])
+        path, lowest_source = [], end
+        for index in reversed(region):
+            if lowest_source >= index:  # no later edge passes it by
+                path.append(index)
+            sources = [edge.source for edge in self.graph.nodes[index].inputs]
+            lowest_source = min(lowest_source, *(n for n in sources if n == start or start in ancestors[n]))
         return path[::-1]
 
     def _item(self, start: int, index: int) -> ChainItem:
         """Return the item of a node on the chain, including the nodes between it and the one before."""
         self.drawn.add(index)
         node = self.graph.nodes[index]
-        if index in self.joins and start in (
-            self.graph.ancestors[self.joins[index].stream] | {self.joins[index].stream}
-        ):
+        join = self.joins.get(index)
+        if join is not None and (start == join.stream or start in self.graph.ancestors[join.stream]):
             residual = self._residual(start, index)
             if residual is not None:
                 return residual
@@ -201,7 +179,7 @@ class _ChainBuilder:
             return self._chain(start, edge)
         if edge.source in self.drawn:
             return Chain((ReferenceItem(self.graph.nodes[edge.source]),), edge.shape)
-        return self._from_its_source(edge)
+        return self.from_source(edge)
 
     def _residual(self, start: int, last: int) -> ResidualItem | None:
         """Return all residual additions between two nodes of the chain; None if they do not form one stream."""

@@ -23,6 +23,18 @@ def format_count(number: float) -> str:
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}{unit}"
 
 
+def format_compact(count: int) -> str:
+    """Format a count with one decimal and a letter, where there is little space.
+
+    >>> [format_compact(count) for count in (768, 589_824, 7_077_888, 124_475_904, 6_738_415_616)]
+    ['768', '589.8k', '7.1M', '124.5M', '6.7B']
+    """
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{letter}"
+    return str(count)
+
+
 def format_bytes(bytes_: float) -> str:
     """Format a size in bytes with a binary unit.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import statistic_at
 from normscope.render.colors import palette_color, shade
-from normscope.render.svg import svg_document, text
+from normscope.render.svg import element, svg_document, text
 from normscope.scope import Plan, Scope
 
 Point = tuple[float, float]
@@ -130,7 +130,7 @@ def _at(corner: Point, i: float, j: float, k: float) -> Point:
 def _cell(at: Point, one: Point, other: Point, fill: str) -> str:
     (x, y), (ax, ay), (bx, by) = at, one, other
     path = f"M{x:g} {y:g}l{ax:g} {ay:g}l{bx:g} {by:g}l{-ax:g} {-ay:g}z"
-    return f'<path class="cell" d="{path}" fill="{fill}"/>'
+    return element("path", class_="cell", d=path, fill=fill)
 
 
 def _counted(plan: Plan) -> tuple[str, str]:

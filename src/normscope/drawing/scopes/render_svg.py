@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap
 from normscope.render.colors import palette_color
-from normscope.render.svg import svg_document, text
+from normscope.render.svg import element, svg_document, text
 
 EDGE = 24  # the margin
 LINE = 20  # line height
@@ -23,14 +23,9 @@ def render_scope(statistic_map: StatisticMap) -> str:
         image.add_text(line, "ink")
     for band in statistic_map.bands:
         image.add_row(band)
+    described = f"{statistic_map.heading}. {' '.join(statistic_map.legend)}"
     title = f"The scope {statistic_map.scope}"
-    return svg_document(
-        image.right + EDGE,
-        image.y + EDGE / 2,
-        title,
-        f"{statistic_map.heading}. {' '.join(statistic_map.legend)}",
-        image.body,
-    )
+    return svg_document(image.right + EDGE, image.y + EDGE / 2, title, described, image.body)
 
 
 @dataclass
@@ -87,10 +82,8 @@ class _ScopeSvg:
     def _row(self, row: Sequence[int], x: float, y: float) -> None:
         for i, statistic in enumerate(row):
             left = x + i * self.cell
-            self.body.append(
-                f'<rect class="cell" x="{left:g}" y="{y:g}" width="{self.cell}" height="{self.cell}" '
-                f'fill="{palette_color(statistic)}"/>'
-            )
+            place, fill = {"x": f"{left:g}", "y": f"{y:g}"}, palette_color(statistic)
+            self.body.append(element("rect", class_="cell", **place, width=self.cell, height=self.cell, fill=fill))
             self.body.append(text(left + self.cell / 2, y + self.cell / 2 + 4.5, self.letters[statistic], "letter"))
         if self.statistic_map.columns_are_cut:
             self.body.append(text(x + len(row) * self.cell + 5, y + self.cell / 2 + 4, "…", "faint"))

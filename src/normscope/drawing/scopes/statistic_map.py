@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 
+from normscope.render.formatting import pluralize
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import expand
@@ -78,8 +79,8 @@ class StatisticMap:
     def legend(self) -> tuple[str, ...]:
         """What the drawing shows, and what it leaves out."""
         means, values = math.prod(self.plan.statistics_shape), self.plan.count
-        each = f"each over {_some(values, 'value')}" if means != 1 else f"over {_some(values, 'value')}"
-        lines = [f"{_some(means, 'mean')}, {each}. Cells with the same letter share one mean."]
+        each = f"each over {pluralize(values, 'value')}" if means != 1 else f"over {pluralize(values, 'value')}"
+        lines = [f"{pluralize(means, 'mean')}, {each}. Cells with the same letter share one mean."]
         if not self.bands:
             return (*lines, "There is nothing to draw: the tensor holds no values.")
         down = f"{self.names[-2]} down, " if len(self.names) > 1 else ""
@@ -145,7 +146,3 @@ def _outer(count: int) -> list[Limit]:
 
 def _label(names: Sequence[str], index: Sequence[int]) -> str:
     return " ".join(f"{name}={i}" for name, i in zip(names, index, strict=False))
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
