@@ -27,27 +27,32 @@ class UnitAccumulator:
     saturated: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None
 
     def finish(self, input_module: str | None = None) -> record.UnitStats:
-        rows = max(1, self.columns.rows)
-        rms = np.sqrt(self.columns.squares / rows)
+        rms = np.sqrt(self.columns.squares / max(1, self.columns.rows))
         largest = np.argsort(-self.columns.max_abs, kind="stable")[:_OUTLIERS]
-        stuck = None if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
         return record.UnitStats(
             count=len(rms),
             samples=self.columns.rows,
-            dead=int((self.columns.nonzero == 0).sum()),
-            saturated=stuck,
+            dead=self._dead,
+            saturated=self._always_saturated,
             median_rms=float(np.median(rms)) if len(rms) else 0.0,
             outliers=tuple((int(i), float(rms[i]), float(self.columns.max_abs[i])) for i in largest),
             input_module=input_module,
         )
 
     @property
+    def _dead(self) -> int:
+        return int((self.columns.nonzero == 0).sum())
+
+    @property
+    def _always_saturated(self) -> int | None:
+        return None if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
+
+    @property
     def idle(self) -> float:
         """The fraction of inactive units, discounted if there are few samples."""
-        dead = int((self.columns.nonzero == 0).sum())
-        stuck = 0 if self.saturated is None else int((self.saturated >= self.columns.rows).sum())
         rows = self.columns.rows
-        return max(dead, stuck) / max(1, len(self.columns.nonzero)) * rows / (rows + _ENOUGH_ROWS)
+        inactive = max(self._dead, self._always_saturated or 0)
+        return inactive / max(1, len(self.columns.nonzero)) * rows / (rows + _ENOUGH_ROWS)
 
 
 class UnitsBySource:

@@ -107,7 +107,7 @@ class FunctionObserver(TraceObserver):
 
     def _mark_for_remeasuring(self, args: tuple[Any, ...]) -> None:
         """A change through `.data` does not raise the version of a tensor."""
-        if args and isinstance(args[0], Tensor) and is_measurable(args[0]):
+        if args and is_measurable(args[0]):
             self._session.registry.of(args[0]).needs_remeasure = True
 
     def _lineage_inputs(self, call: FunctionCall) -> list[int]:
@@ -135,9 +135,7 @@ class FunctionObserver(TraceObserver):
         """
         tensors = [x for x in call.args[: 1 if call.name in DROPOUTS else 2] if isinstance(x, Tensor)]
         large = max(tensors, key=Tensor.numel, default=None)
-        if large is None or not is_measurable(large):
-            return None
-        if len(tensors) == 2 and tensors[0].numel() == tensors[1].numel():
+        if not is_measurable(large) or (len(tensors) == 2 and tensors[0].numel() == tensors[1].numel()):
             return None
         known = self._session.registry.of(large)
         return known if known.producers or known.scaled_from else None
@@ -152,9 +150,9 @@ class FunctionObserver(TraceObserver):
 
     def _share_entry(self, args: tuple[Any, ...], result: Any) -> None:
         given = args[0] if args else None
-        if not isinstance(given, Tensor) or not isinstance(result, Tensor) or given is result:
+        if given is result or not is_measurable(given) or not is_measurable(result):
             return
-        if is_measurable(given) and is_measurable(result) and result.numel() == given.numel():
+        if result.numel() == given.numel():
             known = self._session.registry.of(given)
             if known.producers or known.scaled_from or known.join:
                 self._session.registry.share(result, known)
@@ -164,12 +162,8 @@ class FunctionObserver(TraceObserver):
 
         The stream is the side that a module read before the other side was made, or a projection shortcut.
         """
-        if len(args) < 2:
-            return None
-        a, b = args[:2]
-        if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a is b or a.shape != b.shape or a.dim() < 2:
-            return None
-        if not is_measurable(a) or not is_measurable(b):
+        a, b = (*args, None, None)[:2]
+        if not is_measurable(a) or not is_measurable(b) or a is b or a.shape != b.shape or a.dim() < 2:
             return None
         registry, lineage = self._session.registry, self._session.lineage
         stream, branch = sorted((registry.of(a), registry.of(b)), key=lambda known: known.created_at)
@@ -225,7 +219,7 @@ class FunctionObserver(TraceObserver):
         return session.accumulators[full]
 
     def _record_activation(self, frame: CallFrame, name: str, args: tuple[Any, ...], result: Any) -> None:
-        if not isinstance(result, Tensor) or not is_measurable(result) or result.dim() == 0:
+        if not is_measurable(result) or result.dim() == 0:
             return
         session = self._session
         accumulator = self._accumulator_of(frame, name)
@@ -233,11 +227,11 @@ class FunctionObserver(TraceObserver):
         with torch._C.DisableTorchFunction():
             before = session.registry.of(given)
             if given is not result:
-                accumulator.add_input(session.moments(given))
+                accumulator.add_input(session.registry.moments(given))
             axis = before.channels if given.dim() == result.dim() else -1
             known = session.registry.renew(result)
             known.producers, known.channels = [accumulator.name], axis
-            measure_activation(accumulator, name, result, session.moments(result), axis, before.origin)
+            measure_activation(accumulator, name, result, session.registry.moments(result), axis, before.origin)
             accumulator.training = frame.module.training
             accumulator.fed_by.update(dict.fromkeys(before.producers[:1]))
             session.watch_gradient(result, accumulator)

@@ -33,7 +33,7 @@ class ProbabilityTable(TensorTable[tuple[str, str | None]]):
 
     def follow(self, call: FunctionCall, result: Any) -> None:
         """Remember the output of a function that returns probabilities, or passes them on."""
-        if not isinstance(result, Tensor) or not is_measurable(result):
+        if not is_measurable(result):
             return
         if call.name in PROBABILITY_FUNCTIONS:
             self.put(result, (call.name, call.frames[-1].accumulator.name if call.frames else None))
@@ -48,9 +48,8 @@ def record_loss(session: "XraySession", call: FunctionCall, result: Any) -> None
     logits = call.args[0] if call.args else call.kwargs.get("input")
     if call.kwargs.get("reduction", "mean") != "mean":  # a sum cannot be compared with ln(classes)
         return
-    if isinstance(logits, Tensor) and isinstance(result, Tensor) and result.numel() == 1 and logits.dim() >= 2:
-        axis = -1 if call.function is cross_entropy else 1
-        with torch._C.DisableTorchFunction():
-            if is_measurable(result):
-                source = session.probabilities.get(logits) or (None, None)
-                session.add_loss(float(result.detach()), int(logits.shape[axis]), *source)
+    with torch._C.DisableTorchFunction():
+        if isinstance(logits, Tensor) and logits.dim() >= 2 and is_measurable(result) and result.numel() == 1:
+            axis = -1 if call.function is cross_entropy else 1
+            source = session.probabilities.get(logits) or (None, None)
+            session.add_loss(float(result.detach()), int(logits.shape[axis]), *source)

@@ -96,7 +96,7 @@ class XrayObserver(FunctionObserver):
             entry = session.registry.of(tensor)
             entry.consumers.append(accumulator.name)
             accumulator.fed_by.update(dict.fromkeys(entry.producers[:1]))
-            moments.append(session.moments(tensor))
+            moments.append(session.registry.moments(tensor))
             if moments[-1].non_finite:
                 is_mask = is_only_masked(tensor)
                 frame.masked_inputs = frame.masked_inputs or is_mask
@@ -156,7 +156,7 @@ class XrayObserver(FunctionObserver):
                 entry.producers.append(accumulator.name)
             if frame.after_join is not None:  # if this is the stream of the next addition, the norm is a post-norm
                 entry.normalized_join = frame.after_join
-            moments = session.moments(tensor)
+            moments = session.registry.moments(tensor)
             non_finite += [tensor] if moments.non_finite else []
             accumulator.output_bytes += tensor.nbytes
             if tensor is main:
@@ -200,7 +200,7 @@ class XrayObserver(FunctionObserver):
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
             parameters = [p for p in module.parameters() if is_measurable(p)]
-            self._finite_weights[module] = all(self._session.moments(p).non_finite == 0 for p in parameters)
+            self._finite_weights[module] = all(self._session.registry.moments(p).non_finite == 0 for p in parameters)
         return self._finite_weights[module]
 
 

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import tensor_stats
 from normscope.diagnostics.collect.session import XraySession
-from normscope.diagnostics.collect.tensors import is_measurable
+from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
 from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.ops.moments import Moments, compute_moments
@@ -197,9 +197,7 @@ def _sparse_moments(gradient: Tensor) -> Moments:
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Return a copy of some elements, always the same ones."""
-    flat = parameter.detach().reshape(-1)
-    return flat[:: max(1, -(-flat.numel() // _SAMPLE))].clone()
+    return sample_elements(parameter, _SAMPLE).clone()
 
 
 def _begin_update(tracked: _TrackedParameter) -> None:

@@ -14,7 +14,6 @@ from normscope.diagnostics.collect.accumulators import ModuleAccumulator
 from normscope.diagnostics.collect.losses import ProbabilityTable
 from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorRegistry
 from normscope.diagnostics.collect.tensors import is_measurable
-from normscope.ops.moments import Moments
 from normscope.tracing.hooks import Hook, HookHandles
 from normscope.tracing.lineage import TensorLineage
 
@@ -155,6 +154,3 @@ class XraySession:
                 consumer.produced_non_finite_gradient = True
                 return
         producer.produced_non_finite_gradient = True
-
-    def moments(self, tensor: Tensor) -> Moments:
-        return self.registry.moments(tensor)

@@ -1,21 +1,24 @@
 """Tell which tensors can be measured, and describe them."""
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.parameter import is_lazy
 
 
-def is_measurable(tensor: Tensor) -> bool:
-    """Whether a tensor holds floating-point values that can be read: no integers, no complex, meta or fake tensors."""
+def is_measurable(value: object) -> TypeGuard[Tensor]:
+    """Whether a value is a tensor of floating-point values that can be read: no integers, no meta or fake tensors."""
     return (
-        tensor.is_floating_point()
-        and not tensor.is_nested
-        and tensor.layout == torch.strided
-        and not tensor.is_meta
-        and not is_lazy(tensor)
-        and not isinstance(tensor, FakeTensor)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and not value.is_nested
+        and value.layout == torch.strided
+        and not value.is_meta
+        and not is_lazy(value)
+        and not isinstance(value, FakeTensor)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     )
 
 
@@ -28,6 +31,12 @@ def is_readable(tensor: Tensor) -> bool:
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """Return the shape; of a nested tensor, whose rows differ in shape, the number of rows."""
     return (int(tensor.size(0)),) if tensor.is_nested else tuple(tensor.shape)
+
+
+def sample_elements(tensor: Tensor, count: int) -> Tensor:
+    """Return about `count` elements, always the same ones. They share the tensor's memory."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, -(-flat.numel() // count))]
 
 
 def is_only_masked(tensor: Tensor) -> bool:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from normscope.diagnostics.collect.tensors import sample_elements
+
 _SAMPLE = 256
 """Elements of the gradient that are kept."""
 
@@ -47,9 +49,7 @@ class ZeroGradTracker:
 
 
 def _sample(gradient: Tensor) -> Tensor:
-    """Return a copy of some elements, always the same ones."""
-    flat = gradient.detach().reshape(-1)
-    return flat[:: max(1, -(-flat.numel() // _SAMPLE))].to(torch.float64, copy=True)
+    return sample_elements(gradient, _SAMPLE).to(torch.float64, copy=True)
 
 
 def _is_accumulated(now: Tensor, whole: Tensor, since: Tensor) -> bool:
