@@ -92,8 +92,8 @@ class BasicBlock(nn.Module):
         return z
 
 
-class LooksAtNumbers(nn.Module):
-    """Cannot be run without numbers."""
+class BranchesOnValues(nn.Module):
+    """Control flow that depends on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,8 +104,8 @@ class LooksAtNumbers(nn.Module):
         return x + y
 
 
-class Untidy(nn.Module):
-    """Leaves traces of every call: in buffers, attributes, lists, and in the random numbers."""
+class HasSideEffects(nn.Module):
+    """A model with side effects: on buffers, attributes, lists and the RNG."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def test_a_block_fits_a_terminal(name: str, wiring: str) -> None:
     assert drawing.rich.plain == drawing.text
 
 
-def test_two_branches_of_one_norm_share_it() -> None:
+def test_parallel_branches_share_their_norm() -> None:
     chain = compose(traced(small_block("llama", wiring="parallel"), torch.randn(BLOCK)), expand=True).chain
     (residual,) = residuals(chain)
     assert len(residual.shared.items) == 1
@@ -73,7 +73,7 @@ def test_two_branches_of_one_norm_share_it() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("depth", [1, 3])
-def test_blocks_are_folded_and_every_parameter_is_there(name: str, depth: int) -> None:
+def test_repeated_blocks_are_folded_and_all_parameters_counted(name: str, depth: int) -> None:
     model = gpt(name, depth=depth)
     drawing = draw_model(model, tokens())
     (block,) = frames(drawing.chain)
@@ -93,7 +93,7 @@ def test_a_block_that_differs_is_not_folded(activation: str) -> None:
     assert [frame.times for frame in frames(draw_model(model, tokens()).chain)] == [2, 1, 1]
 
 
-def test_parameters_that_are_not_on_the_way_are_told() -> None:
+def test_unused_parameters_are_noted() -> None:
     class Half(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -108,7 +108,7 @@ def test_parameters_that_are_not_on_the_way_are_told() -> None:
     )
 
 
-def test_a_model_of_nothing_but_convolutions() -> None:
+def test_a_convolutional_model() -> None:
     net = nn.Sequential(BasicBlock(4, 4), BasicBlock(4, 4), BasicBlock(4, 8, stride=2))
     drawing = draw_model(net, torch.randn(2, 4, 6, 6))
     assert [frame.times for frame in frames(drawing.chain)] == [2, 1]
@@ -129,7 +129,7 @@ def test_multihead_attention_is_drawn_with_its_contents() -> None:
     assert "linear by out_proj" in drawing.text
 
 
-def test_two_models_in_one() -> None:
+def test_an_encoder_decoder_model() -> None:
     model = nn.Transformer(8, 2, 2, 1, 16, dropout=0.0, batch_first=True)
     drawing = draw_model(model, torch.randn(2, 7, 8), torch.randn(2, 5, 8))
     assert [frame.times for frame in frames(drawing.chain)] == [2]  # the encoder; the decoder's layer takes two inputs
@@ -168,7 +168,7 @@ def test_models_of_transformers(kind: str) -> None:
     assert ("tied to transformer.wte.weight" in drawing.text) == (kind == "gpt2")
 
 
-def test_rotation_and_grouped_heads_of_others_are_recognised() -> None:
+def test_rotary_embeddings_and_grouped_heads_of_transformers_are_recognized() -> None:
     text = draw_model(of_transformers("llama", depth=1), tokens(), expand=True).text
     assert text.count("rotary positions") == 2
     assert "2×4×5×4" in text
@@ -198,7 +198,7 @@ def test_no_box_covers_another(all_drawings: list[Drawing]) -> None:
         assert len(cells) == len(set(cells)), drawing.text
 
 
-def test_svg_stands_alone_and_says_what_the_text_says(all_drawings: list[Drawing]) -> None:
+def test_the_svg_is_self_contained_and_has_the_labels_of_the_text(all_drawings: list[Drawing]) -> None:
     for drawing in all_drawings:
         image = drawing.svg
         root = ElementTree.fromstring(image)
@@ -222,7 +222,7 @@ def test_the_stream_is_one_straight_line(all_drawings: list[Drawing]) -> None:
         assert len(columns) == (0 if "wiring none" in drawing.title or "convnet" in drawing.title else 1)
 
 
-def test_letters_are_given_where_they_are_sure() -> None:
+def test_axes_are_named_only_where_they_are_known() -> None:
     assert "b s k e 8×1024×4×64" in draw_block("llama", (8, 1024, 768), {}).text
     same = draw_block("nanochat", (2, 6, 24), {"heads": 6, "qk_norm": None}).text  # as many tokens as heads
     assert "b s h e" not in same
@@ -236,6 +236,6 @@ def test_axes_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["block_nanochat", "model_gpt2"])
-def test_the_pictures_in_the_docs_are_those_that_the_example_makes(name: str) -> None:
+def test_the_images_in_the_docs_are_up_to_date(name: str) -> None:
     image = Path(__file__).parents[2] / "docs" / "images" / f"{name}.svg"
     assert image.read_text(encoding="utf-8") == PICTURES[name]().svg, "make it again: python examples/block_pictures.py"

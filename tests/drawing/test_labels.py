@@ -24,12 +24,12 @@ from tests.drawing.drawn_models import whole
         ("convnet", "group", "group n (g [c]) [h w]"),
     ],
 )
-def test_which_norm_it_is(preset: str, norm: str | None, words: str) -> None:
+def test_the_label_of_a_norm(preset: str, norm: str | None, words: str) -> None:
     drawing = draw_preset(preset, None, {"norm": norm}, inside=False) if norm else whole(preset)
     assert f" {words} " in drawing.text
 
 
-def test_a_norm_of_a_class_of_its_own_keeps_its_name() -> None:
+def test_a_subclass_of_a_norm_keeps_its_name() -> None:
     net = nn.Sequential(nn.Linear(4, 4), normscope.RMSNorm(4), normscope.LayerNorm(4))
     text = draw_model(net, torch.randn(2, 4)).text
     assert "RMSNorm ... [d]" in text
@@ -38,7 +38,7 @@ def test_a_norm_of_a_class_of_its_own_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("inside", [False, True])
-def test_every_model_has_letters_and_a_legend(name: str, inside: bool) -> None:
+def test_every_model_has_axis_names_and_a_legend(name: str, inside: bool) -> None:
     drawing = whole(name, inside)
     stream = "n c h w" if name == "convnet" else "b s d"
     for words in (drawing.text, drawing.svg):
@@ -60,7 +60,7 @@ def test_sizes_that_do_not_fit_are_in_the_legend() -> None:
     assert max(map(len, drawing.text.splitlines())) <= 80
 
 
-def test_letters_of_several_sizes_are_not_told_by_a_legend() -> None:
+def test_axes_of_several_sizes_have_no_size_in_the_legend() -> None:
     lanes = nn.MultiheadAttention(64, 4, batch_first=True)
     x = torch.randn(2, 3, 64)
     names = {(2, 3, 64): "batch tokens width", (3, 64): "batch width"}  # two sizes of a batch
@@ -68,7 +68,7 @@ def test_letters_of_several_sizes_are_not_told_by_a_legend() -> None:
     assert "batch 2" not in " ".join(drawing.head)
 
 
-def test_an_input_is_drawn_in_the_shape_that_is_given() -> None:
+def test_an_input_is_drawn_in_its_own_shape() -> None:
     text = whole("vit").text
     assert re.search(
         r"images\n +b c y x 8×3×224×224\n.*\n.* unfold, permute, flatten .*\n.*\n +b s d 8×196×768\n.*\n.*embedding",
@@ -90,14 +90,14 @@ class Parts(nn.Module):
         return y
 
 
-def test_an_input_that_is_used_in_many_ways_has_no_box() -> None:
+def test_an_input_that_is_used_in_several_shapes_has_no_box() -> None:
     text = draw_model(Parts(), torch.randn(2, 2, 3)).text
     assert "getitem" not in text
     assert "look up" not in text
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_title_has_room(name: str) -> None:
+def test_the_title_fits(name: str) -> None:
     drawing = whole(name)
     root = ElementTree.fromstring(drawing.svg)
     (title,) = (node for node in root.findall(".//{*}text") if node.text == drawing.title)

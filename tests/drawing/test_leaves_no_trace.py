@@ -27,7 +27,7 @@ class Counts(nn.Module):
         return y
 
 
-def test_numbers_in_plain_tensors_stay() -> None:
+def test_values_of_plain_tensors_are_restored() -> None:
     model = Counts()
     draw_model(model, torch.randn(2, 4))
     assert [float(t.abs().sum()) for t in (model.calls, model.sums[0], model.by_name["largest"])] == [0.0] * 3
@@ -51,11 +51,11 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     "wrap", [Output, lambda y: {"outputs": [y]}, lambda y: (None, {"deep": (Output(y),)})], ids=["1", "2", "3"]
 )
-def test_whatever_holds_the_result(wrap: Any) -> None:
+def test_outputs_in_any_container(wrap: Any) -> None:
     assert "Linear" in str(draw_model(Returns(wrap), torch.randn(2, 4)))
 
 
-def test_names_with_signs_that_xml_does_not_have() -> None:
+def test_names_that_xml_cannot_represent() -> None:
     model = nn.Sequential()
     model.add_module("a\x00b\x1b\ud800", nn.Linear(4, 4))
     model.add_module("<&", nn.Tanh())

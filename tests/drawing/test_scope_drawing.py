@@ -51,20 +51,20 @@ def test_every_line_fits_a_terminal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_colours_change_no_character(name: str) -> None:
+def test_colors_change_no_character(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
     assert draw_rich(scope, shape, **sizes).plain == draw(scope, shape, **sizes)
 
 
-def test_one_mean_has_one_colour() -> None:
+def test_one_mean_has_one_color() -> None:
     text = draw_rich("n [c]", (3, 4))
     styles = defaultdict(set)
     for span in text.spans:
         for letter in text.plain[span.start : span.end].strip():
             styles[letter].add(str(span.style))
     assert set(styles) == {"a", "b", "c"}
-    assert all(len(colours) == 1 for colours in styles.values())
-    assert len({next(iter(colours)) for colours in styles.values()}) == 3
+    assert all(len(colors) == 1 for colors in styles.values())
+    assert len({next(iter(colors)) for colors in styles.values()}) == 3
 
 
 def cells(drawn: StatisticMap) -> np.ndarray[tuple[int, ...], np.dtype[np.str_]]:
@@ -107,7 +107,7 @@ def test_statistics_are_numbered_as_torch_lays_them_out(text: str, size: int) ->
 @pytest.mark.parametrize(
     ("rows", "columns", "last"), [(1, 1, "a"), (2, 13, "z"), (3, 9, "A"), (4, 13, "Z"), (4, 14, "cd"), (12, 24, "lb")]
 )
-def test_letters_never_come_round_again(rows: int, columns: int, last: str) -> None:
+def test_letters_are_unique(rows: int, columns: int, last: str) -> None:
     letters = StatisticMap("", *_lone_box(rows, columns)).letters
     assert letters[-1] == last
     assert len(letters) == len(set(letters)) == rows * columns
@@ -130,7 +130,7 @@ def test_axes_may_have_the_names_of_arguments() -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_svg_stands_alone_and_shows_every_cell(name: str) -> None:
+def test_the_svg_is_self_contained_and_shows_every_cell(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
     image = draw_svg(scope, shape, **sizes)
     root = ElementTree.fromstring(image)
@@ -146,7 +146,7 @@ def test_svg_stands_alone_and_shows_every_cell(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_svg_keeps_everything_on_its_page(name: str) -> None:
+def test_the_svg_contains_all_its_elements(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
     root = ElementTree.fromstring(draw_svg(scope, shape, **sizes))
     width, height = float(root.attrib["width"]), float(root.attrib["height"])

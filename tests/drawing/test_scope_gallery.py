@@ -11,7 +11,7 @@ from normscope.drawing.scopes.gallery import GALLERY, GalleryEntry, gallery_svg
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "scopes.svg"
 
 
-def test_the_picture_in_the_docs_is_the_one_the_command_makes() -> None:
+def test_the_image_in_the_docs_is_up_to_date() -> None:
     made_by = "normscope draw gallery --svg docs/images/scopes.svg"
     assert IMAGE.read_text(encoding="utf-8") == gallery_svg(), f"make it again: {made_by}"
 
@@ -35,7 +35,7 @@ def test_three_faces_of_each_block(entry: GalleryEntry) -> None:
     assert len(paths) == len(set(paths)) == 4 * 2 + 4 * 9 + 2 * 9  # top, front and side of 4 x 9 x 2 cells
 
 
-def test_a_screen_reader_can_say_it() -> None:
+def test_the_description_for_screen_readers() -> None:
     root = ElementTree.fromstring(gallery_svg())
     description = root.findtext("{*}desc") or ""
     assert "GroupNorm in a convnet: n (g [c]) [...], 4 means, each over 18 values." in description

@@ -38,7 +38,7 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 def made(form: str, **changes: Any) -> Any:
-    """The model of this form, with every weight drawn anew: transformers' own start would give logits near zero."""
+    """The model of this form, with random weights: the initialization of transformers would give logits near zero."""
     config, settings = FORMS[form]
     model: Any = (GPT2LMHeadModel if config is GPT2Config else LlamaForCausalLM)(config(**{**settings, **changes}))
     with torch.no_grad():

@@ -55,7 +55,7 @@ MODELS: dict[str, tuple[Callable[[], Any], int]] = {
 
 
 def made(name: str) -> Any:
-    """The model in eval mode, without dropout's chance, and with gains that are neither 1 nor 0."""
+    """The model in eval mode, with gains that are neither 1 nor 0."""
     model = MODELS[name][0]()
     scramble(model, scale=0.2)
     return model.eval()

@@ -1,4 +1,4 @@
-"""Fusing the norms of torch.nn: the same numbers, the same objects, and all of it can be undone."""
+"""Fusing the norms of torch.nn: same values, same objects, and undo."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ from tests.interop.foreign import OtherNorm, rms
 from tests.support import close_all, gradients, randn, scramble
 
 TOLERANCE = 1e-5
-"""Relative to 1 or to the value: some roundings of float32, gathered over a few layers."""
+"""Relative to 1 or to the value: a few ulps of float32, accumulated over a few layers."""
 
 
 def convnet() -> nn.Module:
@@ -73,7 +73,7 @@ def step(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
 
 
 @every_model
-def test_every_norm_is_fused_and_gives_the_same_in_training_and_in_eval_mode(name: str) -> None:
+def test_fused_norms_match_in_train_and_eval_mode(name: str) -> None:
     model, peer, x = pair(name)
     report = normscope.fuse(model)
     assert len(report.fused) == len(norms_of(peer)) > 0
@@ -86,7 +86,7 @@ def test_every_norm_is_fused_and_gives_the_same_in_training_and_in_eval_mode(nam
 
 
 @every_model
-def test_a_fused_norm_is_still_of_torchs_class_and_the_same_object(name: str) -> None:
+def test_a_fused_norm_keeps_its_identity_and_base_class(name: str) -> None:
     model, _, _ = pair(name)
     before = [(module, type(module)) for module in norms_of(model)]
     normscope.fuse(model)
@@ -95,7 +95,7 @@ def test_a_fused_norm_is_still_of_torchs_class_and_the_same_object(name: str) ->
 
 
 @every_model
-def test_the_state_dict_keeps_its_names_their_order_and_its_tensors(name: str) -> None:
+def test_the_state_dict_keeps_names_order_and_tensors(name: str) -> None:
     model, peer, _ = pair(name)
     before = model.state_dict(keep_vars=True)
     normscope.fuse(model)
@@ -107,7 +107,7 @@ def test_the_state_dict_keeps_its_names_their_order_and_its_tensors(name: str) -
 
 
 @every_model
-def test_fusing_disturbs_nothing(name: str) -> None:
+def test_fuse_has_no_side_effects(name: str) -> None:
     model, _, x = pair(name)
     model.train()
     model(x).sum().backward()
@@ -123,7 +123,7 @@ def test_fusing_disturbs_nothing(name: str) -> None:
 
 
 @every_model
-def test_undoing_gives_the_very_same_modules_and_bits(name: str) -> None:
+def test_undo_restores_modules_and_bits(name: str) -> None:
     model, peer, x = pair(name)
     before = [(module, type(module), set(vars(module)), list(module._buffers)) for module in model.modules()]
     report = normscope.fuse(model)
@@ -137,7 +137,7 @@ def test_undoing_gives_the_very_same_modules_and_bits(name: str) -> None:
     assert all(torch.equal(value, wanted[key]) for key, value in step(model, x).items())
 
 
-def test_undoing_twice_is_safe_and_leaves_a_later_fusing_alone() -> None:
+def test_undo_twice_does_not_affect_a_later_fuse() -> None:
     model = nn.Sequential(nn.LayerNorm(8))
     first = normscope.fuse(model)
     first.undo()
@@ -148,7 +148,7 @@ def test_undoing_twice_is_safe_and_leaves_a_later_fusing_alone() -> None:
     assert isinstance(model[0], normscope.LayerNorm)
 
 
-def test_as_a_context_it_is_undone_at_the_end_and_after_an_error() -> None:
+def test_the_context_manager_undoes_also_after_an_error() -> None:
     model = nn.Sequential(nn.LayerNorm(8))
     with normscope.fuse(model) as report:
         assert isinstance(model[0], normscope.LayerNorm)
@@ -159,7 +159,7 @@ def test_as_a_context_it_is_undone_at_the_end_and_after_an_error() -> None:
     assert type(model[0]) is nn.LayerNorm
 
 
-def test_fusing_twice_changes_nothing_the_second_time() -> None:
+def test_a_second_fuse_changes_nothing() -> None:
     model = nn.Sequential(nn.LayerNorm(8), OtherNorm(rms, "weight"))
     first = normscope.fuse(model)
     second = normscope.fuse(model)
@@ -171,19 +171,19 @@ def test_fusing_twice_changes_nothing_the_second_time() -> None:
     assert [type(module) for module in model] == [nn.LayerNorm, OtherNorm]
 
 
-def test_an_optimiser_that_was_made_before_goes_on_training_it() -> None:
+def test_an_existing_optimizer_keeps_training_the_model() -> None:
     model, peer, x = pair("encoder")
-    optimisers = [torch.optim.SGD(m.parameters(), lr=1e-2, momentum=0.9) for m in (model, peer)]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-2, momentum=0.9) for m in (model, peer)]
     normscope.fuse(model)
     for _ in range(3):
-        for m, optimiser in zip((model, peer), optimisers, strict=True):
+        for m, optimizer in zip((model, peer), optimizers, strict=True):
             step(m, x)
-            optimiser.step()
+            optimizer.step()
     close_all(dict(model.named_parameters()), dict(peer.named_parameters()), TOLERANCE)
     assert not torch.equal(model.norm1.weight, pair("encoder")[1].norm1.weight)  # type: ignore[arg-type, union-attr]
 
 
-def test_the_encoders_fast_path_reads_its_norms() -> None:
+def test_the_fast_path_of_transformer_encoders_reads_fused_norms() -> None:
     model, peer, x = pair("encoder")
     normscope.fuse(model)
     with torch.inference_mode():
@@ -199,14 +199,14 @@ def test_a_shared_norm_is_fused_once_and_stays_shared() -> None:
     assert "a = b.1" in str(report)
 
 
-def test_a_model_that_is_a_norm_itself() -> None:
+def test_the_model_itself_may_be_a_norm() -> None:
     norm = nn.LayerNorm(8)
     report = normscope.fuse(norm)
     assert isinstance(norm, normscope.LayerNorm)
     assert "(the model)" in str(report)
 
 
-def test_hooks_go_on_and_can_be_taken_off() -> None:
+def test_hooks_keep_running_and_can_be_removed() -> None:
     model, calls = nn.Sequential(nn.LayerNorm(8)), []
     handle = model[0].register_forward_hook(lambda *_: calls.append("forward"))
     model[0].register_full_backward_hook(lambda *_: calls.append("backward"))
@@ -231,7 +231,7 @@ def test_frozen_parameters_stay_frozen() -> None:
     assert model[0].bias.grad is not None
 
 
-def test_a_norm_that_lost_its_bias_is_fused_without_one() -> None:
+def test_a_norm_whose_bias_was_removed_is_fused_without_one() -> None:
     model = nn.Sequential(nn.LayerNorm(8))
     model[0].register_parameter("bias", None)
     peer, x = copy.deepcopy(model), randn(3, 8, dtype=torch.float32)
@@ -279,7 +279,7 @@ LEFT: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_cannot_be_proven_is_left_with_the_reason(name: str) -> None:
+def test_unverified_norms_are_skipped_with_a_reason(name: str) -> None:
     make, reason = LEFT[name]
     model = nn.Sequential(make())
     kind = type(model[0])
@@ -299,13 +299,13 @@ def test_nothing_is_fused_without_kernels() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_a_scripted_norm_is_left() -> None:
+def test_a_scripted_norm_is_skipped() -> None:
     model = nn.Sequential(torch.jit.script(nn.LayerNorm(8)))
     (skipped,) = normscope.fuse(model).skipped
     assert "scripted" in skipped.reason
 
 
-def test_copies_and_files_of_a_fused_model_give_the_same() -> None:
+def test_copied_and_saved_fused_models_match() -> None:
     model, _, x = pair("convnet")
     normscope.fuse(model)
     file = io.BytesIO()
@@ -325,7 +325,7 @@ def test_it_works_in_any_mode(context: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("mistake", [None, "model", nn.Linear, [nn.LayerNorm(3)]], ids=str)
-def test_what_is_no_model_is_refused(mistake: Any) -> None:
+def test_fuse_refuses_what_is_not_a_model(mistake: Any) -> None:
     with pytest.raises(DtypeError, match="fuse expects a"):
         normscope.fuse(mistake)
 

@@ -1,4 +1,4 @@
-"""Fusing the norms of other libraries: recognised by what they compute, proven, or left with the reason."""
+"""Fusing the norms of other libraries: recognized by what they compute, verified, or skipped with a reason."""
 
 import copy
 import io
@@ -19,7 +19,7 @@ from tests.interop.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
 from tests.support import randn, random_tokens, scramble
 
 TOLERANCE = 2e-5
-"""Of the largest value: some roundings of float32, gathered over two layers."""
+"""Of the largest value: a few ulps of float32, accumulated over two layers."""
 
 TOKENS = random_tokens(VOCABULARY, 2, 8)
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -43,7 +43,7 @@ def close(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
 
 
 @every_model
-def test_logits_and_all_gradients_are_the_same(name: str) -> None:
+def test_logits_and_gradients_match(name: str) -> None:
     model = made(name)
     wanted = outcome(model)
     report = normscope.fuse(model)
@@ -55,7 +55,7 @@ def test_logits_and_all_gradients_are_the_same(name: str) -> None:
 
 
 @every_model
-def test_undoing_gives_the_same_objects_and_the_same_bits(name: str) -> None:
+def test_undo_restores_objects_and_bits(name: str) -> None:
     model = made(name)
     before, wanted = [(m, type(m), set(vars(m))) for m in model.modules()], outcome(model)
     report = normscope.fuse(model)
@@ -66,7 +66,7 @@ def test_undoing_gives_the_same_objects_and_the_same_bits(name: str) -> None:
 
 
 @every_model
-def test_the_state_dict_is_the_same_and_a_saved_model_is_theirs(name: str, tmp_path: Path) -> None:
+def test_the_state_dict_is_unchanged_and_a_saved_model_is_not_fused(name: str, tmp_path: Path) -> None:
     model = made(name)
     before, wanted = model.state_dict(keep_vars=True), logits(model, TOKENS)
     normscope.fuse(model)
@@ -80,7 +80,7 @@ def test_the_state_dict_is_the_same_and_a_saved_model_is_theirs(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["gemma", "t5"])
-def test_copies_and_files_stay_fused(name: str) -> None:
+def test_copied_and_pickled_models_stay_fused(name: str) -> None:
     model = made(name)
     normscope.fuse(model)
     file = io.BytesIO()
@@ -94,7 +94,7 @@ def test_copies_and_files_stay_fused(name: str) -> None:
         assert not {id(p) for p in twin.parameters()} & {id(p) for p in model.parameters()}
 
 
-def test_a_fused_norm_is_of_its_old_class_with_its_attributes() -> None:
+def test_a_fused_norm_keeps_its_class_and_attributes() -> None:
     model = made("llama")
     norm = model.model.norm
     kind, text = type(norm), norm.extra_repr()
@@ -104,26 +104,26 @@ def test_a_fused_norm_is_of_its_old_class_with_its_attributes() -> None:
     assert (type(norm).__name__, norm.extra_repr(), norm.variance_epsilon) == ("FusedLlamaRMSNorm", text, 1e-6)
 
 
-def test_transformers_first_values_find_a_fused_gemma() -> None:
+def test_weight_initialization_of_transformers_finds_fused_norms() -> None:
     model = made("gemma")
     normscope.fuse(model)
     model._init_weights(model.model.norm)  # a gain that is added to one starts at zero
     assert not model.model.norm.weight.any()
 
 
-def test_an_optimiser_that_was_made_before_goes_on_training_it() -> None:
+def test_an_existing_optimizer_keeps_training_the_model() -> None:
     model, peer = made("gemma"), made("gemma")
-    optimisers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (model, peer)]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=1e-3, momentum=0.9) for m in (model, peer)]
     normscope.fuse(model)
     for _ in range(3):
-        for m, optimiser in zip((model, peer), optimisers, strict=True):
+        for m, optimizer in zip((model, peer), optimizers, strict=True):
             outcome(m)
-            optimiser.step()
+            optimizer.step()
     close(outcome(model), outcome(peer))
     assert (model.model.norm.weight - made("gemma").model.norm.weight).abs().max() > 1e-3
 
 
-def test_gradient_checkpointing_gives_the_same() -> None:
+def test_gradient_checkpointing_matches() -> None:
     model = made("llama")
     wanted = outcome(model)
     normscope.fuse(model)
@@ -132,7 +132,7 @@ def test_gradient_checkpointing_gives_the_same() -> None:
     close(outcome(model), wanted)
 
 
-def test_after_a_change_of_type_it_goes_on() -> None:
+def test_fused_norms_follow_a_change_of_dtype() -> None:
     model, peer = made("llama").bfloat16().model.norm, made("llama").model.norm
     normscope.fuse(peer)
     fused = peer.to(torch.bfloat16)
@@ -169,7 +169,7 @@ KNOWN: dict[str, tuple[Callable[[], OtherNorm], str]] = {
 
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 0.0])
-def test_a_norm_is_known_by_what_it_computes(name: str, scale: float) -> None:
+def test_a_norm_is_recognized_by_what_it_computes(name: str, scale: float) -> None:
     make, text = KNOWN[name]
     norm = make()
     scramble(norm)
@@ -181,7 +181,7 @@ def test_a_norm_is_known_by_what_it_computes(name: str, scale: float) -> None:
     assert (norm(x) - wanted).abs().max() <= 1e-6 * max(1.0, float(wanted.abs().max()))
 
 
-def test_an_eps_that_is_changed_afterwards_counts() -> None:
+def test_a_later_change_of_eps_is_honored() -> None:
     norm = OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=1e-5)
     normscope.fuse(norm)
     vars(norm)["my_epsilon"] = 0.5
@@ -190,7 +190,7 @@ def test_an_eps_that_is_changed_afterwards_counts() -> None:
 
 
 @pytest.mark.parametrize("name", ["gain", "eps"])
-def test_a_setting_that_is_changed_afterwards_counts(name: str) -> None:
+def test_a_later_change_of_an_attribute_is_honored(name: str) -> None:
     """Nothing was proven for it; and of two attributes that are equal, only the module knows which one is its eps."""
 
     def formula(module: Any, x: Tensor) -> Any:
@@ -224,7 +224,7 @@ LEFT: dict[str, tuple[Callable[[], OtherNorm], str]] = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_is_nearly_a_norm_is_left_with_the_reason(name: str) -> None:
+def test_near_norms_are_skipped_with_a_reason(name: str) -> None:
     make, reason = LEFT[name]
     norm = make()
     state, before = torch.get_rng_state(), {**vars(norm)}
@@ -264,14 +264,14 @@ def test_clamps_in_half_precision_or_compiled_code_are_noticed() -> None:
         assert [skipped.reason for skipped in report.skipped] == ["it clamps its values"]
 
 
-def test_a_variance_that_is_kept_from_below_zero_is_no_clamp_of_values() -> None:
+def test_a_clamped_variance_does_not_prevent_fusing() -> None:
     def formula(module: Any, x: Tensor) -> Any:
         return x * torch.rsqrt(foreign.mean_square(x).clamp(min=0) + 1e-5) * module.weight
 
     assert normscope.fuse(OtherNorm(formula, "weight")).skipped == ()
 
 
-def test_a_list_that_a_norm_keeps_is_not_added_to() -> None:
+def test_lists_of_a_norm_are_not_modified() -> None:
     norm = OtherNorm(foreign.noting, "weight", notes=[])
     (skipped,) = normscope.fuse(norm).skipped
     assert "changes its state" in skipped.reason
@@ -279,7 +279,7 @@ def test_a_list_that_a_norm_keeps_is_not_added_to() -> None:
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_gradients_are_proven_even_where_none_are_taken(context: Callable[[], Any]) -> None:
+def test_gradients_are_verified_also_under_no_grad(context: Callable[[], Any]) -> None:
     with context():
         (skipped,) = normscope.fuse(OtherNorm(foreign.half_a_gradient, "weight")).skipped
     assert "input gradient differs" in skipped.reason
@@ -301,7 +301,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Any, Tensor], Any], str | None]] = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_an_activation_is_known_by_what_it_computes(name: str) -> None:
+def test_an_activation_is_recognized_by_what_it_computes(name: str) -> None:
     formula, known_as = ACTIVATIONS[name]
     module, x = OtherActivation(formula), 3 * randn(2, 5, 16, dtype=torch.float32)
     wanted = formula(None, leaf := x.clone().requires_grad_())
@@ -321,7 +321,7 @@ def test_an_activation_is_known_by_what_it_computes(name: str) -> None:
     assert torch.allclose(other.grad, leaf.grad, atol=1e-5)
 
 
-def test_gpt2s_activations_are_fused_and_copied() -> None:
+def test_activations_of_gpt2_are_fused_and_copied() -> None:
     model = made("gpt2")
     report = normscope.fuse(model)
     assert str(report).startswith("fused 5 of 5 norms and 2 activations")
@@ -332,7 +332,7 @@ def test_gpt2s_activations_are_fused_and_copied() -> None:
     assert type(model.transformer.h[0].mlp.act).__name__ == "NewGELUActivation"
 
 
-def test_what_is_no_norm_is_not_mentioned() -> None:
+def test_other_modules_are_not_reported() -> None:
     class Gate(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -346,7 +346,7 @@ def test_what_is_no_norm_is_not_mentioned() -> None:
     assert (report.fused, report.skipped) == ((), ())
 
 
-def test_what_was_not_proven_goes_to_the_old_forward() -> None:
+def test_unverified_inputs_use_the_original_forward() -> None:
     norm = OtherNorm(foreign.rms, "weight")
     scramble(norm)
     normscope.fuse(norm)

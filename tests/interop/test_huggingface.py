@@ -31,7 +31,7 @@ def converted(model: Any) -> GPT:
 
 
 @every_form
-def test_logits_are_the_same(form: str) -> None:
+def test_logits_match(form: str) -> None:
     theirs = made(form)
     with torch.no_grad():
         wanted = theirs(TOKENS).logits
@@ -40,7 +40,7 @@ def test_logits_are_the_same(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.startswith("gpt2")])
-def test_in_float64_nothing_but_rounding_is_left(form: str) -> None:
+def test_logits_match_to_rounding_in_float64(form: str) -> None:
     """For GPT-2. transformers has Llama's angles in float32, whatever the weights are in."""
     theirs = made(form)
     ours = converted(theirs).double()
@@ -50,7 +50,7 @@ def test_in_float64_nothing_but_rounding_is_left(form: str) -> None:
 
 
 @every_form
-def test_gradients_are_the_same(form: str) -> None:
+def test_gradients_match(form: str) -> None:
     theirs = made(form)
     ours = converted(theirs)
     targets = TOKENS.roll(-1, 1)
@@ -62,7 +62,7 @@ def test_gradients_are_the_same(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["gpt2", "llama-grouped"])
-def test_decoding_with_the_cache_is_the_same(form: str) -> None:
+def test_decoding_with_a_cache_matches(form: str) -> None:
     theirs = made(form)
     ours = converted(theirs)
     memory = ours.new_cache(2)
@@ -72,7 +72,7 @@ def test_decoding_with_the_cache_is_the_same(form: str) -> None:
 
 
 @every_form
-def test_a_saved_model_is_read_from_its_folder(form: str, tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_from_its_folder(form: str, tmp_path: Path) -> None:
     theirs = made(form)
     theirs.save_pretrained(tmp_path)
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_a_saved_model_is_read_from_its_folder(form: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["gpt2", "llama"])
-def test_a_model_in_several_files(form: str, tmp_path: Path) -> None:
+def test_sharded_checkpoints_are_loaded(form: str, tmp_path: Path) -> None:
     theirs = made(form)
     theirs.save_pretrained(tmp_path, max_shard_size="60KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
@@ -103,7 +103,7 @@ def test_half_precision_files_become_float32_models(form: str, tmp_path: Path) -
         close(ours(TOKENS), theirs(TOKENS).logits)
 
 
-def test_a_model_without_its_head_class_is_gpt2_as_well() -> None:
+def test_a_gpt2_without_language_model_head_is_loaded() -> None:
     """GPT2Model saves the same weights under names without the first part, and its head is the embedding."""
     theirs = made("gpt2")
     bare = theirs.transformer.state_dict()
@@ -121,7 +121,7 @@ def test_a_model_without_its_head_class_is_gpt2_as_well() -> None:
     ],
     ids=str,
 )
-def test_dropout_is_carried_over_and_sleeps(form: str, changes: dict[str, float], dropout: float) -> None:
+def test_dropout_is_converted_and_inactive_in_eval_mode(form: str, changes: dict[str, float], dropout: float) -> None:
     """As in transformers, a model that was read is there to be used: training it begins with train()."""
     theirs = made(form, **changes)
     ours = converted(theirs)
@@ -131,7 +131,7 @@ def test_dropout_is_carried_over_and_sleeps(form: str, changes: dict[str, float]
         close(ours(TOKENS), theirs(TOKENS).logits)
 
 
-def test_what_older_checkpoints_have_besides_weights_is_passed_over() -> None:
+def test_buffers_of_older_checkpoints_are_ignored() -> None:
     for form, more in (
         ("gpt2", ("transformer.h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight")),
         ("llama", ("model.layers.2.self_attn.rotary_emb.inv_freq",)),
@@ -157,7 +157,7 @@ def test_the_model_owns_its_weights() -> None:
     assert all(p.requires_grad for p in ours.parameters())
 
 
-def test_older_files_have_the_base_of_the_rotation_elsewhere() -> None:
+def test_rope_theta_of_older_files_is_read() -> None:
     theirs = made("llama-base")
     settings = theirs.config.to_dict()
     del settings["rope_parameters"]

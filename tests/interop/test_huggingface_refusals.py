@@ -1,4 +1,4 @@
-"""Folders, settings and weights that cannot be read are refused by name."""
+"""Unsupported folders, settings and weights are refused by name."""
 
 import json
 import pickle
@@ -123,7 +123,7 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("no-folder", DtypeError, "as a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
     ("number", DtypeError, "as a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
 )
-def test_a_model_that_does_not_fit(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_unsupported_checkpoints_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
 
@@ -147,7 +147,7 @@ def test_a_missing_file(folder: Path, name: str) -> None:
     refused(folder, name)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"no such folder: .*nowhere .nothing is downloaded.\nfix: hf download"):
         load_huggingface(tmp_path / "nowhere")
 
@@ -170,12 +170,12 @@ def test_a_truncated_config(folder: Path, text: str) -> None:
     refused(folder, "config.json is not JSON")
 
 
-def test_a_config_that_is_no_text(folder: Path) -> None:
+def test_a_config_that_is_not_utf8(folder: Path) -> None:
     (folder / "config.json").write_bytes(b"\xff\xfe\x00")
     refused(folder, "config.json is not UTF-8")
 
 
-def test_a_config_that_is_no_dictionary(folder: Path) -> None:
+def test_a_config_that_is_not_an_object(folder: Path) -> None:
     (folder / "config.json").write_text("[1, 2]", encoding="utf-8")
     refused(folder, "config.json is not valid: expected `object`, got `array`")
 
@@ -186,14 +186,14 @@ def test_a_broken_index(folder: Path, index: Any) -> None:
     refused(folder, "index.json is not valid: ")
 
 
-def test_an_index_that_names_a_file_that_is_not_there(folder: Path) -> None:
+def test_an_index_that_names_a_missing_file(folder: Path) -> None:
     index = {"weight_map": {"wte.weight": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     refused(folder, "00002-of-00002")
 
 
 @pytest.mark.parametrize("absolute", [True, False])
-def test_an_index_cannot_reach_out_of_the_folder(folder: Path, absolute: bool) -> None:
+def test_an_index_cannot_name_files_outside_the_folder(folder: Path, absolute: bool) -> None:
     elsewhere = folder.parent / "stolen.safetensors"
     save_file({"wte.weight": torch.zeros(2)}, elsewhere)
     index = {"weight_map": {"wte.weight": str(elsewhere) if absolute else "../stolen.safetensors"}}

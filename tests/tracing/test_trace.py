@@ -14,7 +14,7 @@ from normscope.drawing.residual_joins import find_joins
 from normscope.errors import ConfigError, DtypeError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
-from tests.drawing.drawn_models import SMALL, BasicBlock, LooksAtNumbers, Untidy, small_block, traced
+from tests.drawing.drawn_models import SMALL, BasicBlock, BranchesOnValues, HasSideEffects, small_block, traced
 
 # What each wiring computes of x, with A for attention, M for the MLP and N1, N2, ... for the norms.
 FORMULAS = {
@@ -85,7 +85,7 @@ def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_has_its_heads_and_its_sight(causal: bool) -> None:
+def test_attention_has_heads_and_mask(causal: bool) -> None:
     from normscope.blocks.attention import Attention
 
     attention = Attention(24, heads=6, kv_heads=2, causal=causal, window=3)
@@ -96,7 +96,7 @@ def test_attention_has_its_heads_and_its_sight(causal: bool) -> None:
     assert [sorted(edge.shape) for edge in node.inputs] == [[2, 4, 5, 6], [2, 2, 4, 5], [2, 2, 4, 5]]
 
 
-def test_attention_written_out_is_attention() -> None:
+def test_attention_from_matmuls_is_recognized() -> None:
     class Eager(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -115,7 +115,7 @@ def test_attention_written_out_is_attention() -> None:
     assert (attention.heads, attention.is_masked) == (2, True)
 
 
-def test_a_residual_in_place_is_found() -> None:
+def test_an_in_place_residual_addition_is_found() -> None:
     graph = collapse_idioms(build_graph(traced(BasicBlock(4, 4), torch.randn(2, 4, 6, 6))))
     (join,) = find_joins(graph).values()
     assert graph.nodes[join.stream].operation == "input"
@@ -177,12 +177,12 @@ SUMS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_sum_that_is_no_residual_is_none(name: str) -> None:
+def test_other_additions_are_no_residual_joins(name: str) -> None:
     model, shape = SUMS[name]
     assert find_joins(collapse_idioms(build_graph(traced(model, torch.randn(shape))))) == {}
 
 
-def test_multihead_attention_is_opened() -> None:
+def test_multihead_attention_is_decomposed_in_traces() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     for need_weights in (False, True):
         x = torch.randn(2, 5, 8)
@@ -193,7 +193,7 @@ def test_multihead_attention_is_opened() -> None:
         assert [node.operation for node in graph.nodes.values()].count("linear") >= 2
 
 
-def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None:
+def test_a_fused_add_norm_is_traced_as_addition_and_norm() -> None:
     block = small_block("nanochat")
     x = torch.randn(2, 5, 24)
     paths = [call.path for call in traced(block, x).calls]
@@ -201,7 +201,7 @@ def test_a_norm_in_one_kernel_with_the_sum_before_it_is_seen_by_itself() -> None
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_torch_s_fast_path_hides_nothing(training: bool) -> None:
+def test_the_fast_path_of_torch_hides_nothing(training: bool) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).train(training)
     graph = collapse_idioms(build_graph(traced(layer, torch.randn(2, 5, 8))))
     paths = [graph.call_of(node).path for node in graph.nodes.values() if node.is_module]
@@ -209,13 +209,13 @@ def test_torch_s_fast_path_hides_nothing(training: bool) -> None:
     assert len(find_joins(graph)) == 2
 
 
-def test_a_model_that_looks_at_numbers_is_run_for_real() -> None:
+def test_value_dependent_control_flow_runs_on_real_tensors() -> None:
     for x, path in ((torch.ones(2, 4), "left"), (-torch.ones(2, 4), "right")):
-        graph = build_graph(traced(LooksAtNumbers(), x))
+        graph = build_graph(traced(BranchesOnValues(), x))
         assert [graph.call_of(node).path for node in graph.nodes.values() if node.is_module] == [path]
 
 
-def test_a_large_model_is_not_computed() -> None:
+def test_a_large_model_runs_on_fake_tensors() -> None:
     with torch.device("meta"):
         model = GPT(preset("gpt2")).eval()
     trace = traced(model, torch.empty(8, 1024, dtype=torch.int64, device="meta"))
@@ -236,8 +236,8 @@ def state_of(model: nn.Module) -> list[object]:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_a_model_is_left_as_it_was(fails: bool, training: bool) -> None:
-    model = Untidy(fails).train(training)
+def test_the_model_is_left_unchanged(fails: bool, training: bool) -> None:
+    model = HasSideEffects(fails).train(training)
     model.norm.register_forward_hook(lambda *_: None)
     before = state_of(model)
     if fails:
@@ -252,7 +252,7 @@ def test_a_model_is_left_as_it_was(fails: bool, training: bool) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_an_error_of_the_model_s_own_is_told(
+def test_an_error_of_the_model_is_reported(
     device: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As one of the family, once: torch logs the stack of whatever fails without numbers."""
@@ -263,7 +263,7 @@ def test_an_error_of_the_model_s_own_is_told(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_what_cannot_be_traced_is_refused() -> None:
     with pytest.raises(DtypeError, match="a torch module, but got str\nfix: "):
         traced("model")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no tensor was given\nfix: "):
