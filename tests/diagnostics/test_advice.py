@@ -14,7 +14,7 @@ from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.diff import render_diff
-from normscope.diagnostics.report.finding_cards import draw_cards
+from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.summary import verdict
 from normscope.diagnostics.report.terminal import render_text
 from normscope.models.gpt import GPT
@@ -81,7 +81,7 @@ def test_the_code_for_copied_weights_can_be_pasted() -> None:
         assert not of(looked_at(model), "duplicate-weights")
         shown = render_text(looked_at(model), [found])
         assert all(f"       {line}\n" in shown for line in code.split("\n"))
-        assert f"<pre>{code}</pre>" in html.unescape("\n".join(draw_cards([found], {})))
+        assert f"<pre>{code}</pre>" in html.unescape(xray_page(looked_at(model), [found]))
 
 
 def test_without_a_pass_nothing_is_advised() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
-from normscope.diagnostics.report.page import render_page
+from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.signal_path import signal_path, subsample
 from normscope.errors import ConfigError
 from tests.diagnostics.made_records import findings, plain, seen, signal, strange_records, transformer, weight
@@ -66,7 +66,7 @@ def without_spaces(words: str) -> str:
 
 
 def test_a_page_is_well_formed_and_needs_nothing_else() -> None:
-    html = render_page(transformer(), findings())
+    html = xray_page(transformer(), findings())
     page = Page(html)
     assert len(page.ids) == len(set(page.ids))
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
@@ -78,7 +78,7 @@ def test_a_page_is_well_formed_and_needs_nothing_else() -> None:
 
 
 def test_every_finding_is_there_and_leads_to_its_module() -> None:
-    html = render_page(transformer(), findings())
+    html = xray_page(transformer(), findings())
     page = Page(html)
     for finding in findings():
         assert finding.title in page.text
@@ -94,10 +94,10 @@ def test_every_finding_is_there_and_leads_to_its_module() -> None:
 
 
 def test_the_verdict_is_one_sentence_on_top() -> None:
-    text = Page(render_page(transformer(), findings())).text
+    text = Page(xray_page(transformer(), findings())).text
     assert "1 error and 2 warnings. Most severe: makes numbers that are not finite." in text
     assert text.index("Most severe") < text.index("Signal by depth") < text.index("Modules")
-    assert "No problems found" in Page(render_page(transformer(), [])).text
+    assert "No problems found" in Page(xray_page(transformer(), [])).text
 
 
 def test_the_stations_of_a_residual_model_are_its_additions() -> None:
@@ -130,7 +130,7 @@ def test_some_of_many_stations_have_both_ends_and_what_is_named() -> None:
 
 
 def test_a_larger_signal_is_higher_in_the_picture() -> None:
-    html = render_page(plain(1.0, 100.0, 10.0), [])
+    html = xray_page(plain(1.0, 100.0, 10.0), [])
     path = re.search(r'<path class="line a" d="([^"]+)"', html)
     assert path is not None
     heights = [float(y) for _, y in re.findall(r"[ML](\S+?) ([\d.]+)", path.group(1))]
@@ -139,7 +139,7 @@ def test_a_larger_signal_is_higher_in_the_picture() -> None:
 
 
 def test_the_map_of_attention_has_a_cell_for_each_head_of_each_layer() -> None:
-    html = render_page(transformer(depth=3), [])
+    html = xray_page(transformer(depth=3), [])
     cells = re.findall(r'<rect class="cell"[^>]*style="fill-opacity:([\d.]+)"><title>([^<]+)</title>', html)
     assert len(cells) == 6
     assert "blocks.2.attention\nhead 1\nentropy 0.200" in cells[5][1]
@@ -147,19 +147,19 @@ def test_the_map_of_attention_has_a_cell_for_each_head_of_each_layer() -> None:
 
 
 def test_update_ratios_are_drawn_and_listed() -> None:
-    text = Page(render_page(transformer(), [])).text
+    text = Page(xray_page(transformer(), [])).text
     assert "blocks.0.mlp.weight update 0.0100 of its rms" in text
     assert "typical: 0.001" in text
     without = transformer()
     modules = tuple(replace(m, parameters=(weight(2, 2, update_ratio=None),)) for m in without.modules[1:2])
-    assert "No optimizer step was recorded" in render_page(replace(without, modules=modules), [])
+    assert "No optimizer step was recorded" in xray_page(replace(without, modules=modules), [])
 
 
 @pytest.mark.parametrize("name", ["convnet", "encoder", "partly used", "broken"])
 def test_models_that_really_ran(name: str) -> None:
     record = seen(name)
     found = find(record)
-    page = Page(render_page(record, found))
+    page = Page(xray_page(record, found))
     assert all(without_spaces(finding.title.replace("`", "")) in without_spaces(page.text) for finding in found)
     assert len(page.ids) >= len(record.modules)
     assert "nan" in page.text or name != "broken"
@@ -169,7 +169,7 @@ def test_models_that_really_ran(name: str) -> None:
 @given(strange_records())
 def test_no_name_and_no_figure_breaks_a_page(record: XrayRecord) -> None:
     found = [Finding("<b>", "warning", module.name, "a & b", {"<i>": math.inf}) for module in record.modules[:2]]
-    page = Page(render_page(record, found))
+    page = Page(xray_page(record, found))
     assert len(page.ids) == len(set(page.ids))
 
 
@@ -180,7 +180,7 @@ def test_names_are_text_and_never_markup() -> None:
         ModuleRecord(name, name, order=1, output_shapes=((2,),), output=signal(1.0)),
     )
     record = XrayRecord(name, modules, 1, 0, notices=(name,), label=name)
-    html = render_page([record, record], [Finding(name, "error", name, name, {name: name}, name, name)])
+    html = xray_page([record, record], [Finding(name, "error", name, name, {name: name}, name, name)])
     assert name not in html
     assert Page(html).tags.count("script") == 1
 
@@ -190,31 +190,31 @@ def test_a_model_of_thousands_of_modules_makes_a_page_below_two_megabytes(alike:
     record = transformer(depth=200) if alike else plain(*(float(i % 7 + 1) for i in range(1_000)))
     found = [Finding("late", "warning", record.modules[-3].name, "late in the model")]
     assert len(record.modules) > 1_000
-    html = render_page(record, found)
+    html = xray_page(record, found)
     assert len(html.encode()) < 2_000_000
     page = Page(html)
     assert "late in the model" in page.text
     many = transformer(depth=400) if alike else plain(*(float(i % 7 + 1) for i in range(3_000)))
-    html = render_page(many, [])
+    html = xray_page(many, [])
     assert len(html.encode()) < 2_000_000
     assert ("more with the same structure as 0" if alike else "more modules are in the record") in html
 
 
 def test_several_records_have_curves_over_the_steps() -> None:
     records = [transformer(label=f"step {10 * i}", gain=1.0 + i) for i in range(4)]
-    html = render_page(records, findings())
+    html = xray_page(records, findings())
     text = Page(html).text
     assert "Training steps" in text
     assert "from step 0 to step 30" in text
     assert "last of 4 x-rays" in text
     assert html.count('viewBox="0 0 180 78"') == 2 * len(signal_path(records[-1]))
-    assert "Training steps" not in render_page(records[-1], findings())
-    assert render_page(records[-1:], findings()) == render_page(records[-1], findings())
+    assert "Training steps" not in xray_page(records[-1], findings())
+    assert xray_page(records[-1:], findings()) == xray_page(records[-1], findings())
 
 
 @pytest.mark.parametrize("labels", [("", ""), ("9", "3"), ("warm", "cold")])
 def test_steps_without_numbers_stand_in_their_order(labels: tuple[str, str]) -> None:
-    assert "Training steps" in render_page([transformer(label=label) for label in labels], [])
+    assert "Training steps" in xray_page([transformer(label=label) for label in labels], [])
 
 
 def test_a_record_is_rendered_without_torch() -> None:
@@ -226,7 +226,7 @@ def test_a_record_is_rendered_without_torch() -> None:
 
 def test_no_records_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one record"):
-        render_page([], [])
+        xray_page([], [])
 
 
 @pytest.mark.parametrize(
@@ -241,6 +241,6 @@ def test_no_records_are_refused() -> None:
     ids=["nothing", "one module", "zeros", "not finite", "no gradients"],
 )
 def test_what_is_missing_is_left_out(record: XrayRecord) -> None:
-    page = Page(render_page(record, []))
+    page = Page(xray_page(record, []))
     assert "X-ray of" in page.text
     assert "NaN" not in page.text

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import StepRecord, XrayRecord
-from normscope.diagnostics.report.page import render_page
+from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.signal_path import signal_path
 from normscope.diagnostics.report.summary import describe_passes
 from normscope.diagnostics.report.terminal import render_text
@@ -80,7 +80,7 @@ def test_parts_of_a_block_that_are_called_alike_are_told_apart() -> None:
         "layers.0 + output",
         "layers.0.output.norm",
     ]
-    page = render_page([record_of(Tied(), tokens())], [])
+    page = xray_page([record_of(Tied(), tokens())], [])
     for words in (">layers.0<", ">layers.1<", ">attention.output<", ">output<"):
         assert words in page
 
@@ -104,7 +104,7 @@ def test_all_arithmetic_has_a_row() -> None:
     rows = [line for line in text.splitlines() if "(own ops)" in line]
     assert [row.split()[-2:] for row in rows] == [["6.14", "k"]]  # 12 tokens of 8 features to 32 logits, twice
     assert rows[0].startswith("└ (own ops)")
-    page = render_page([record_of(Tied(), tokens())], [])
+    page = xray_page([record_of(Tied(), tokens())], [])
     assert page.count("outside submodules") == 1
     assert "(own ops)" not in render_text(record_of(Layer(), torch.randn(5, 8)), [])
 

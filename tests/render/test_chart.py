@@ -113,13 +113,13 @@ def test_levels_have_a_line_and_a_name_and_room() -> None:
     figure = parse(Chart("t", "x", "y", [ChartLine("a", [(1, 4.0), (2, 3.0)])], reference_lines=[("floor 1.5", 1.5)]))
     (level,) = [line for line in figure.findall(".//line") if line.attrib["class"] == "level"]
     assert max(y for _, y in places(figure)) < float(level.attrib["y1"]) < 240 - 40
-    assert [text.text for text in figure.findall(".//text") if text.attrib["class"] == "level"] == ["floor 1.5"]
+    assert [text.text for text in figure.findall(".//text") if text.get("class") == "level"] == ["floor 1.5"]
 
 
 def test_a_level_without_a_place_is_left_out() -> None:
     levels = [("zero", 0.0), ("none", math.nan), ("one", 1.0)]
     figure = parse(Chart("t", "x", "y", [ChartLine("a", [(1, 4.0), (2, 3.0)])], reference_lines=levels, log_y=True))
-    assert [text.text for text in figure.findall(".//text") if text.attrib["class"] == "level"] == ["one"]
+    assert [text.text for text in figure.findall(".//text") if text.get("class") == "level"] == ["one"]
 
 
 def test_names_stand_below_the_axis() -> None:

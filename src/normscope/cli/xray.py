@@ -26,11 +26,11 @@ from normscope.diagnostics.findings import find
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
 from normscope.diagnostics.report.diff import render_diff
-from normscope.diagnostics.report.page import render_page
-from normscope.diagnostics.report.print import print_record, print_text, terminal_width
-from normscope.diagnostics.report.text_columns import glyphs_for
+from normscope.diagnostics.report.page import xray_page
+from normscope.diagnostics.report.terminal import print_record, print_text, terminal_width
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import PRESETS
+from normscope.render.text_columns import glyphs_for
 from normscope.storage.files import write_atomically
 from normscope.storage.json_files import read_json
 
@@ -123,7 +123,7 @@ def _xray(command: XrayCommand) -> int:
     if command.json is not None:
         save_record(records[-1], command.json)
     if command.html is not None:
-        write_atomically(command.html, render_page(records, findings))
+        write_atomically(command.html, xray_page(records, findings))
     print_record(records[-1], findings)
     if len(records) > 1:
         print(f"last of {len(records)} x-rays in {command.target}; use --html FILE to see all of them")

@@ -113,7 +113,7 @@ class Xray:
 
     def show(self) -> None:
         """Print the findings and the tree of modules."""
-        from normscope.diagnostics.report.print import print_record
+        from normscope.diagnostics.report.terminal import print_record
 
         print_record(self.record, self.findings)
 
@@ -121,9 +121,9 @@ class Xray:
         """Save the record as .json, or a report page as .html, by the suffix of the path."""
         path = Path(path)
         if path.suffix == ".html":
-            from normscope.diagnostics.report.page import render_page
+            from normscope.diagnostics.report.page import xray_page
 
-            write_atomically(path, render_page(self.record, self.findings))
+            write_atomically(path, xray_page(self.record, self.findings))
         elif path.suffix == ".json":
             save_record(self.record, path)
         else:

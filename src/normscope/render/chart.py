@@ -5,7 +5,7 @@ A page with charts includes `chart_style.CHART_STYLE` in its CSS and, for toolti
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -50,6 +50,8 @@ class ChartLine:
         interval: uncertainty of the values: a band around a line, error bars at dots.
         interval_label: what the interval shows, such as "95% of each mean".
         offset: horizontal shift in pixels, so that lines do not hide each other.
+        non_finite: for each point, whether NaN or Inf is marked there (only in panels).
+        tooltips: text for each point, instead of its value.
     """
 
     label: str
@@ -63,6 +65,8 @@ class ChartLine:
     interval: Interval = ()
     interval_label: str = ""
     offset: float = 0.0
+    non_finite: Sequence[bool] = ()
+    tooltips: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -123,21 +127,24 @@ def draw_chart(chart: Chart) -> str:
     (True, True)
     """
     seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
-    legend = "".join(
-        f'<span class="key"><i class="{"dashed " * line.dashed if line.connected else "point "}{line.color}" '
-        f'style="opacity:{line.opacity:g}"></i>{escape(line.label)}</span>'
-        for line in seen
-        if len(chart.lines) > 1
-    )
-    legend += "".join(f'<span class="key">{escape(words)}</span>' for words in describe_intervals(chart))
-    caption = f"<figcaption><b>{escape(chart.title)}</b>{legend}</figcaption>"
+    keys = [_key(line) for line in seen if len(chart.lines) > 1]
+    keys += [element("span", escape(words), class_="key") for words in describe_intervals(chart)]
+    caption = element("figcaption", element("b", escape(chart.title)), *keys)
     if not seen:
-        body = ['<p class="faint">No data yet.</p>']
+        body = [element("p", "No data yet.", class_="faint")]
     elif chart.width <= NARROW:
-        body = _on_page(chart)
+        body = [_on_page(chart)]
     else:  # the text of a wide chart would be too small on a narrow screen
-        body = _on_page(chart, "wide") + _on_page(replace(chart, width=NARROW, height=NARROW // 2), "narrow")
-    return "\n".join(['<figure class="chart">', caption, *body, "</figure>"])
+        body = [_on_page(chart, "wide"), _on_page(replace(chart, width=NARROW, height=NARROW // 2), "narrow")]
+    return element("figure", caption, *body, class_="chart")
+
+
+def _key(line: ChartLine) -> str:
+    """An entry of the legend."""
+    kind = f"{'point ' if not line.connected else 'dashed ' if line.dashed else ''}{line.color}"
+    return element(
+        "span", element("i", "", class_=kind, style=f"opacity:{line.opacity:g}"), escape(line.label), class_="key"
+    )
 
 
 def describe_intervals(chart: Chart) -> list[str]:
@@ -155,15 +162,17 @@ def describe_intervals(chart: Chart) -> list[str]:
     return list(dict.fromkeys(f"{kind}: {words}" for words, kind in kinds))
 
 
-def _on_page(chart: Chart, kind: str = "") -> list[str]:
-    x, y = chart.scales()
-    return [
-        f'<svg class="{kind}" viewBox="0 0 {chart.width} {chart.height}" role="img" '
-        f'aria-label="{escape(_spoken(chart))}" style="min-width:{0.65 * min(chart.width, NARROW):g}px" '
-        f'data-lines="{escape(json.dumps(_hover(chart, x, y)))}">',
+def _on_page(chart: Chart, kind: str | None = None) -> str:
+    return element(
+        "svg",
         *chart_elements(chart),
-        "</svg>",
-    ]
+        class_=kind,
+        viewBox=f"0 0 {chart.width} {chart.height}",
+        role="img",
+        aria_label=_spoken(chart),
+        style=f"min-width:{0.65 * min(chart.width, NARROW):g}px",
+        data_lines=json.dumps(_hover(chart, *chart.scales())),
+    )
 
 
 def chart_elements(chart: Chart) -> list[str]:
@@ -205,11 +214,8 @@ def _interval(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
         there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
         back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
         return [element("polygon", class_=f"band {line.color}", points=" ".join(there + back))]
-    return [
-        f'<path class="line {line.color}" d="M{at - 4:.1f} {high:.1f}h8M{at:.1f} {high:.1f}V{low:.1f}M{at - 4:.1f} '
-        f'{low:.1f}h8"/>'
-        for at, low, high in ends
-    ]
+    bar = "M{0:.1f} {3:.1f}h8M{1:.1f} {3:.1f}V{2:.1f}M{0:.1f} {2:.1f}h8"
+    return [element("path", class_=f"line {line.color}", d=bar.format(at - 4, at, low, high)) for at, low, high in ends]
 
 
 def _ends(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
@@ -231,16 +237,38 @@ def _height(value: float, chart: Chart, y: Scale) -> float:
 def _line(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
     placed = _placed(line, chart, x, y)
     visible = [(at, value, place) for at, value, place in placed if place is not None]
-    kind, opacity = f"{'line dashed' if line.dashed else 'line'} {line.color}", f"{line.opacity:g}"
-    body = []
-    if visible and line.connected:
-        path = polyline_path((place for _, _, place in placed), separator=" ")
-        body.append(element("path", class_=kind, opacity=opacity, d=path))
-    if (line.dots and len(visible) <= MAX_DOTS) or len(visible) == 1 or not line.connected:
-        for at, value, (left, top) in visible:
-            title = element("title", escape(f"{line.label}: {_value(value)} at {_name(chart, at)}"))
-            dot = {"cx": f"{left:.1f}", "cy": f"{top:.1f}", "r": 3}
-            body.append(element("circle", title, class_=f"dot {line.color}", opacity=opacity, **dot))
+    with_dots = (line.dots and len(visible) <= MAX_DOTS) or len(visible) == 1 or not line.connected
+    dots = [
+        Dot(*place, f"{line.label}: {_value(value)} at {_name(chart, at)}") for at, value, place in visible if with_dots
+    ]
+    return draw_line(line, (place for _, _, place in placed), dots)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A marked point: its place in pixels, its tooltip, and its shape (dot, hollow or cross)."""
+
+    x: float
+    y: float
+    tooltip: str = ""
+    shape: str = "dot"
+
+
+def draw_line(line: ChartLine, path: Iterable[tuple[float, float] | None], dots: Iterable[Dot]) -> list[str]:
+    """Draw the path, if the line is connected, and the dots."""
+    opacity, body = None if line.opacity == 1 else f"{line.opacity:.2g}", []
+    if line.connected and (data := polyline_path(path)):
+        kind = f"line dashed {line.color}" if line.dashed else f"line {line.color}"
+        body.append(element("path", class_=kind, opacity=opacity, d=data))
+    for dot in dots:
+        title = (element("title", escape(dot.tooltip)),) if dot.tooltip else ()
+        if dot.shape == "cross":
+            cross = f"M{dot.x - 4:.1f} {dot.y - 4:.1f}l8 8m0-8l-8 8"
+            body.append(element("path", *title, class_="cross", opacity=opacity, d=cross))
+        else:
+            kind = f"dot {line.color}" + (" hollow" if dot.shape == "hollow" else "")
+            place = {"cx": f"{dot.x:.1f}", "cy": f"{dot.y:.1f}", "r": 3}
+            body.append(element("circle", *title, class_=kind, opacity=opacity, **place))
     return body
 
 

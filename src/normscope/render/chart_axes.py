@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from normscope.render.axis_scale import Scale, tick_label
+from normscope.render.formatting import one_line
 from normscope.render.svg import element, escape, horizontal_line
 
 CHAR_WIDTH = 6.0
@@ -28,21 +29,27 @@ Level = tuple[str, float, float, float]
 
 def axes(x: Scale, y: Scale, marks: Sequence[tuple[float, str]], x_label: str, y_label: str) -> list[str]:
     """Draw the grid and both axes; `marks` are the ticks of the x axis."""
-    body = []
-    for tick in y.ticks(MAX_TICKS):
-        place = y.position(tick)
-        body.append(horizontal_line("grid", x.start, x.end, place))
-        body.append(text(x.start - 6, place + 4, tick_label(tick), "end"))
+    body = grid(x, y, MAX_TICKS)
     for value, name in marks:
         place = x.position(value)
         ends = {"x1": f"{place:.1f}", "x2": f"{place:.1f}", "y1": f"{y.start:g}", "y2": f"{y.start + 4:g}"}
         body.append(element("line", class_="tick", **ends))
         body.append(text(place, y.start + 17, name, "middle"))
-    body.append(f'<line class="axis" x1="{x.start:g}" x2="{x.end:g}" y1="{y.start:g}" y2="{y.start:g}"/>')
+    body.append(horizontal_line("axis", x.start, x.end, y.start))
     middle = (y.start + y.end) / 2
     body.append(text((x.start + x.end) / 2, y.start + 34, x_label + LOGARITHMIC * x.log, "middle"))
     turned = f"rotate(-90 12 {middle:g})"
     body.append(text(12, middle, y_label + LOGARITHMIC * y.log, "middle", turned))
+    return body
+
+
+def grid(x: Scale, y: Scale, max_ticks: int) -> list[str]:
+    """Draw a labeled line at each tick of the y axis."""
+    body = []
+    for tick in y.ticks(max_ticks):
+        place = y.position(tick)
+        body.append(horizontal_line("grid", x.start, x.end, place))
+        body.append(text(x.start - 6, place + 4, tick_label(tick), "end"))
     return body
 
 
@@ -88,10 +95,7 @@ def place_levels(
 
 
 def level_lines(levels: Sequence[Level]) -> list[str]:
-    return [
-        f'<line class="level" x1="{start:.1f}" x2="{end:.1f}" y1="{height:.1f}" y2="{height:.1f}"/>'
-        for _, start, end, height in levels
-    ]
+    return [horizontal_line("level", start, end, height) for _, start, end, height in levels]
 
 
 def level_names(x: Scale, y: Scale, levels: Sequence[Level], drawn: Sequence[Segment]) -> list[str]:
@@ -136,6 +140,6 @@ def _samples(one: Place, other: Place) -> list[Place]:
 
 
 def text(x: float, y: float, words: str, anchor: str, transform: str | None = None, kind: str = "") -> str:
-    return element(
-        "text", escape(words), class_=kind, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, transform=transform
-    )
+    """A line of text in a chart; `kind` is its CSS class."""
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor, "transform": transform}
+    return element("text", escape(one_line(words)), class_=kind or None, **place)

@@ -11,14 +11,15 @@ package, such as `render/page.html`, the frame that every page extends:
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from normscope.render.formatting import printable
+from normscope.render.formatting import one_line, pluralize, printable
 
 
 def render_page(template: str, /, **values: object) -> str:
@@ -39,6 +40,15 @@ def asset(*names: str) -> Markup:
     return Markup("".join(files("normscope").joinpath(name).read_text(encoding="utf-8") for name in names))
 
 
+def with_code(text: str) -> Markup:
+    """Escape text, with text in backticks as code.
+
+    >>> with_code("use `a<b`, please")
+    Markup('use <code>a&lt;b</code>, please')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -51,7 +61,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = asset
-    environment.filters["sha256"] = _sha256
+    environment.filters |= {"code": with_code, "one_line": one_line, "plural": pluralize, "sha256": _sha256}
     return environment
 
 

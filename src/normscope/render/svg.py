@@ -48,23 +48,34 @@ def element(name: str, *content: str, **attributes: object) -> str:
     return f"<{opening}>{''.join(content)}</{name}>" if content else f"<{opening}/>"
 
 
+def figure(width: float, height: float, label: str, body: Iterable[str], caption: str = "") -> str:
+    """An HTML figure with a drawing; the label is for screen readers.
+
+    >>> figure(20, 10, "A point", [element("circle", r=1)])
+    '<figure class="picture"><svg viewBox="0 0 20 10" role="img" aria-label="A point"><circle r="1"/></svg></figure>'
+    """
+    drawing = element("svg", *body, viewBox=f"0 0 {width:g} {height:.0f}", role="img", aria_label=label)
+    words = (element("figcaption", escape(caption)),) if caption else ()
+    return element("figure", drawing, *words, class_="picture")
+
+
 def horizontal_line(kind: str, start: float, end: float, y: float) -> str:
     """A horizontal line of this class."""
-    return element("line", class_=kind, x1=f"{start:g}", x2=f"{end:g}", y1=f"{y:.1f}", y2=f"{y:.1f}")
+    return element("line", class_=kind, x1=f"{start:.1f}", x2=f"{end:.1f}", y1=f"{y:.1f}", y2=f"{y:.1f}")
 
 
-def polyline_path(points: Iterable[tuple[float, float] | None], separator: str = "") -> str:
-    """Path data through these points; None leaves a gap.
+def polyline_path(points: Iterable[tuple[float, float] | None]) -> str:
+    """Path data through these points, given in pixels; None leaves a gap.
 
     >>> polyline_path([(0, 1), (2, 3), None, (4, 5)])
-    'M0.0 1.0L2.0 3.0M4.0 5.0'
+    'M0.0 1.0 L2.0 3.0 M4.0 5.0'
     """
     commands, connected = [], False
     for point in points:
         if point is not None:
             commands.append(f"{'L' if connected else 'M'}{point[0]:.1f} {point[1]:.1f}")
         connected = point is not None
-    return separator.join(commands)
+    return " ".join(commands)
 
 
 def svg_document(width: float, height: float, title: str, description: str, body: list[str]) -> str:

@@ -7,8 +7,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from normscope.diagnostics.diff.diff import Divergence, ModuleDiff, RecordDiff
-from normscope.diagnostics.report.text_columns import UNICODE, Glyphs, fit_left, fit_right, join_sections, wrap
 from normscope.render.formatting import format_number, one_line, pluralize
+from normscope.render.text_columns import UNICODE, Glyphs, fit_left, fit_right, join_sections, wrap
 
 MAX_ROWS = 24
 """Number of differing modules shown."""

@@ -1,16 +1,16 @@
 """The modules section of the HTML report: an expandable tree with statistics and details per module."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 from normscope.diagnostics.record import TensorStats, XrayRecord
 from normscope.diagnostics.report.details import details_of
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold, is_unused
 from normscope.diagnostics.report.signal_path import rms_of
 from normscope.diagnostics.report.summary import format_shape
-from normscope.diagnostics.report.text_columns import UNICODE, LogBars
 from normscope.render.formatting import format_count, format_number, one_line
-from normscope.render.html_page import html_text
+from normscope.render.text_columns import LogBars
 
 MAX_ROWS = 1_200
 """Above this, identical blocks are folded; rows beyond the limit are omitted, with a notice."""
@@ -19,13 +19,51 @@ MAX_DETAILS = 600
 
 
 @dataclass(frozen=True)
-class _RowContext:
-    """Shared settings of all rows."""
+class Bar:
+    """A number with a bar below it: its text, whether some values are non-finite, and the length in percent."""
 
-    rows: Mapping[str, str]
-    named: Collection[str]
-    forward: LogBars
-    backward: LogBars
+    text: str
+    non_finite: bool
+    length: str
+
+    @classmethod
+    def of(cls, value: float | None, stats: TensorStats | None, bars: LogBars | None = None) -> Self:
+        length = 0.0 if bars is None else 100 * bars.share(value)
+        return cls(format_number(value), stats is not None and stats.non_finite > 0, f"{length:.0f}%")
+
+
+@dataclass
+class ModuleRow:
+    """A row and the rows below it.
+
+    Args:
+        id: HTML id.
+        label, kind, size, parameters, flops: texts of the first columns.
+        never_ran: whether nothing in it ran.
+        forward, backward: rms of the output and of its gradient; None without one.
+        is_open: whether the rows below are visible initially.
+        mark: "named" if it has a finding, "holds" if a row below has one.
+        details: label and text of each recorded detail.
+        own_flops: FLOPs outside submodules.
+        folded: which siblings are folded into this one, if any.
+        children: the rows below.
+    """
+
+    id: str
+    label: str
+    kind: str
+    never_ran: bool
+    size: str
+    parameters: str
+    flops: str
+    forward: Bar | None
+    backward: Bar | None
+    is_open: bool
+    mark: str
+    details: list[tuple[str, str]]
+    own_flops: str
+    folded: str
+    children: list["ModuleRow"] = field(default_factory=list)
 
 
 class ModuleTable:
@@ -37,64 +75,51 @@ class ModuleTable:
     """
 
     def __init__(self, record: XrayRecord, named: Collection[str]) -> None:
-        self._roots = build_tree(record)
-        self._left_out = 0
+        roots = build_tree(record)
         if len(record.modules) > MAX_ROWS:
-            self._roots = [fold(root, named) for root in self._roots]
-        shown = [node for root in self._roots for node in root.walk()]
-        self._left_out = max(0, len(shown) - MAX_ROWS)
+            roots = [fold(root, named) for root in roots]
+        shown = [node for root in roots for node in root.walk()]
         ids = {module.name: f"m{i}" for i, module in enumerate(record.modules)}
-        self.rows: dict[str, str] = {node.module.name: ids[node.module.name] for node in shown[:MAX_ROWS]}
+        self.omitted = max(0, len(shown) - MAX_ROWS)
+        """Number of rows beyond the limit."""
+        self.ids = {node.module.name: ids[node.module.name] for node in shown[:MAX_ROWS]}
         """HTML id of each module's row."""
-        self._context = _RowContext(
-            self.rows,
-            named,
-            LogBars([rms_of(node.module.output) for node in shown], 0, UNICODE),
-            LogBars([rms_of(node.module.gradient) for node in shown], 0, UNICODE),
-        )
+        self._named = named
         self._detailed = {node.module.name for node in shown[:MAX_DETAILS]} | set(named)
+        self._forward = LogBars(rms_of(node.module.output) for node in shown)
+        self._backward = LogBars(rms_of(node.module.gradient) for node in shown)
+        self.rows = [self._row(root, first=True) for root in roots if root.module.name in self.ids]
 
-    def draw(self) -> list[str]:
-        lines = [
-            '<h2 id="modules">Modules</h2>',
-            '<div class="modules"><div class="row head"><span>module</span><span>output</span><span>parameters</span>'
-            "<span>FLOPs</span><span>forward rms</span><span>gradient rms</span></div>",
-        ]
-        for root in self._roots:
-            lines += self._draw(root, 0, first=True)
-        lines.append("</div>")
-        if self._left_out:
-            lines.append(f'<p class="faint">{self._left_out:,} more modules are in the record but not shown here.</p>')
-        return lines
-
-    def _draw(self, node: ModuleNode, depth: int, *, first: bool) -> Iterator[str]:
-        name = node.module.name
-        if name not in self.rows:
-            return
-        opened = " open" if node.children and first else ""
-        mark = ' class="named"' if name in self._context.named else ' class="holds"' if self._holds_named(node) else ""
-        lines = details_of(node.module) if name in self._detailed and _has_more(node) else []
-        yield f'<details id="{self.rows[name]}"{opened}{mark}>'
-        yield f'<summary class="row">{_cells(node, depth, self._context)}</summary>'
-        if lines:
-            pairs = "".join(f"<dt>{html_text(key)}</dt><dd>{html_text(words)}</dd>" for key, words in lines)
-            known = f'<dl style="--d:{depth}">{pairs}</dl>'
-            # The details of a row with children are collapsed, so that the children stay visible.
-            own = f'<details class="own"><summary style="--d:{depth}">details</summary>{known}</details>'
-            yield own if node.children else known
+    def _row(self, node: ModuleNode, *, first: bool) -> ModuleRow:
+        module = node.module
+        inner = {inside.module.name for child in node.children for inside in child.walk()}
+        kind = "" if module.is_function or module.kind == node.label else one_line(module.kind)
+        row = ModuleRow(
+            id=self.ids[module.name],
+            label=one_line(node.label),
+            kind=kind,
+            never_ran=is_unused(node),
+            size=_size(node),
+            parameters=format_count(node.parameters) if node.parameters else "",
+            flops=format_count(module.flops) if module.flops else "",
+            forward=_bar(module.output, self._forward),
+            backward=_bar(module.gradient, self._backward),
+            is_open=bool(node.children) and first,
+            mark="named" if module.name in self._named else "holds" if inner & set(self._named) else "",
+            details=details_of(module) if module.name in self._detailed and _has_more(node) else [],
+            own_flops=format_count(node.own_flops) if node.own_flops else "",
+            folded=_folded([one_line(other.label) for other in node.folded], one_line(node.label)),
+        )
         before = None
         for child in node.children:
-            yield from self._draw(child, depth + 1, first=child.module.kind != before or not child.children)
+            if child.module.name in self.ids:
+                row.children.append(self._row(child, first=child.module.kind != before or not child.children))
             before = child.module.kind
-            if child.folded:
-                yield _folded(child, depth + 1)
-        if node.own_flops:
-            cells = f"<span></span><span></span><span>{format_count(node.own_flops)}</span><span></span><span></span>"
-            yield f'<div class="row"><span style="--d:{depth + 1}">outside submodules</span>{cells}</div>'
-        yield "</details>"
+        return row
 
-    def _holds_named(self, node: ModuleNode) -> bool:
-        return any(inner.module.name in self._context.named for child in node.children for inner in child.walk())
+
+def _bar(stats: TensorStats | None, bars: LogBars) -> Bar | None:
+    return None if stats is None else Bar.of(rms_of(stats), stats, bars)
 
 
 def _has_more(node: ModuleNode) -> bool:
@@ -104,36 +129,15 @@ def _has_more(node: ModuleNode) -> bool:
     return not node.children or any(special)
 
 
-def _cells(node: ModuleNode, depth: int, context: _RowContext) -> str:
+def _size(node: ModuleNode) -> str:
     module = node.module
-    kind = "" if module.is_function or module.kind == node.label else f" {html_text(one_line(module.kind))}"
-    size = ", ".join(format_shape(output) for output in module.output_shapes if output) or (
-        "scalar" if module.output_shapes else ""
-    )
-    if not module.output_shapes and module.alias_of is not None:
-        size = f"= {module.alias_of}"
-    elif is_unused(node):
-        kind += ", never ran"
-    return (
-        f'<span style="--d:{depth}"><b>{html_text(one_line(node.label))}</b>{kind}</span><span>{html_text(size)}</span>'
-        f"<span>{format_count(node.parameters) if node.parameters else ''}</span>"
-        f"<span>{format_count(module.flops) if module.flops else ''}</span>"
-        f"{_bar(module.output, context.forward, 'a')}{_bar(module.gradient, context.backward, 'b')}"
-    )
+    if not module.output_shapes:
+        return "" if module.alias_of is None else f"= {module.alias_of}"
+    return ", ".join(format_shape(shape) for shape in module.output_shapes if shape) or "scalar"
 
 
-def _bar(signal: TensorStats | None, bars: LogBars, color: str) -> str:
-    if signal is None:
-        return "<span></span>"
-    value = rms_of(signal)
-    mark = ' <em title="some values are NaN or Inf">!</em>' if signal.non_finite > 0 else ""
-    return f'<span class="{color}" style="--w:{100 * bars.share(value):.0f}%">{format_number(value)}{mark}</span>'
-
-
-def _folded(node: ModuleNode, depth: int) -> str:
-    names: Sequence[str] = [one_line(other.label) for other in node.folded]
+def _folded(names: Sequence[str], label: str) -> str:
+    if not names:
+        return ""
     words = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    return (
-        f'<div class="row"><span style="--d:{depth}">{len(names):,} more with the same structure as '
-        f"{html_text(one_line(node.label))}: {html_text(words)}</span></div>"
-    )
+    return f"{len(names):,} more with the same structure as {label}: {words}"

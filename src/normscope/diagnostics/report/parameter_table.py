@@ -1,89 +1,81 @@
 """The parameters section of the HTML report: rms, gradients and update sizes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from normscope.diagnostics.record import ParameterRecord, TensorStats, XrayRecord
-from normscope.diagnostics.report.panels import TITLE, WIDTH, Panel, PanelSeries, draw_panel, shared_x_scale, text
+from normscope.diagnostics.record import ParameterRecord, XrayRecord
+from normscope.diagnostics.report.module_table import Bar
 from normscope.diagnostics.report.signal_path import rms_of
 from normscope.diagnostics.report.summary import format_shape
-from normscope.diagnostics.report.text_columns import UNICODE, LogBars
+from normscope.render.chart_axes import text
+from normscope.render.chart_panels import WIDTH, draw_panels, measured_line, panel, shared_x_scale
 from normscope.render.formatting import format_number, one_line
-from normscope.render.html_page import html_text
+from normscope.render.svg import figure
+from normscope.render.text_columns import LogBars
 
 MAX_ROWS = 400
-OPEN_ROWS = 24
-"""Tables up to this length are expanded initially."""
 
 TYPICAL_UPDATE = 1e-3
 """Typical update rms over weight rms per step. Far below it, a weight hardly learns."""
 
+_Named = Sequence[tuple[str, ParameterRecord]]
 
-def draw_parameters(record: XrayRecord) -> list[str]:
-    """The section; empty for a model without parameters."""
+
+@dataclass(frozen=True)
+class ParameterRow:
+    """A row of the table."""
+
+    name: str
+    shape: str
+    is_frozen: bool
+    rms: Bar
+    gradient: Bar
+    update: Bar
+
+
+@dataclass(frozen=True)
+class ParameterTable:
+    """The section: the chart of updates ("" without a step), the rows, and the number of parameters."""
+
+    chart: str
+    rows: list[ParameterRow]
+    count: int
+
+
+def describe_parameters(record: XrayRecord) -> ParameterTable:
     known = [
         (f"{module.name}.{parameter.name}" if module.name else parameter.name, parameter)
         for module in sorted(record.modules, key=lambda module: (module.order is None, module.order or 0))
         for parameter in module.parameters
         if parameter.alias_of is None
     ]
-    if not known:
-        return []
-    lines = ["<h2>Parameters</h2>"]
-    if any(parameter.update_ratio is not None for _, parameter in known):
-        lines.append(_updates(known))
-    else:
-        lines.append('<p class="faint">No optimizer step was recorded, so update sizes are unknown.</p>')
     shown = known[:MAX_ROWS]
-    lines.append(
-        f"<details{' open' if len(known) <= OPEN_ROWS else ''}><summary>All {len(known):,} parameters</summary>"
-    )
-    lines += _table(shown)
-    if len(shown) < len(known):
-        lines.append(f'<p class="faint">{len(known) - len(shown):,} more are in the record but not shown here.</p>')
-    return [*lines, "</details>"]
-
-
-def _updates(known: Sequence[tuple[str, ParameterRecord]]) -> str:
+    bars = LogBars(parameter.update_ratio for _, parameter in shown)
+    rows = [
+        ParameterRow(
+            name=one_line(name),
+            shape=format_shape(parameter.shape),
+            is_frozen=not parameter.requires_grad,
+            rms=Bar.of(rms_of(parameter.values), parameter.values),
+            gradient=Bar.of(rms_of(parameter.gradient), parameter.gradient),
+            update=Bar.of(parameter.update_ratio, None, bars),
+        )
+        for name, parameter in shown
+    ]
     moved = [(name, parameter) for name, parameter in known if parameter.update_ratio is not None]
+    return ParameterTable(_update_chart(moved) if moved else "", rows, len(known))
+
+
+def _update_chart(moved: _Named) -> str:
     moved = moved[:: max(1, -(-len(moved) // MAX_ROWS))]
-    x = shared_x_scale(len(moved))
-    traces = []
+    lines = []
     for label, color, is_matrix in (("matrices", "a", True), ("gains and biases", "c", False)):
         chosen = [(i, name, p) for i, (name, p) in enumerate(moved) if (len(p.shape) > 1) == is_matrix]
-        points = [(float(i), p.update_ratio, False) for i, _, p in chosen]
+        values = [(i, p.update_ratio, False) for i, _, p in chosen]
         words = [f"{one_line(name)}\nupdate {format_number(p.update_ratio)} of its rms" for _, name, p in chosen]
-        if points:
-            traces.append(PanelSeries(label, color, points, joined=False, words=words))
-    panel = Panel("Update size per step, relative to the weight", traces, 170, [("typical: 0.001", TYPICAL_UPDATE)])
-    height = TITLE + panel.height + 26
-    middle = (x.start + x.end) / 2
-    return "\n".join(
-        [
-            f'<figure class="picture"><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{panel.title}">',
-            *draw_panel(panel, x, 0),
-            text(middle, height - 8, "parameters, in execution order", "middle"),
-            "</svg></figure>",
-        ]
-    )
-
-
-def _table(known: Sequence[tuple[str, ParameterRecord]]) -> list[str]:
-    bars = LogBars([parameter.update_ratio for _, parameter in known], 0, UNICODE)
-    lines = [
-        '<div class="scroll"><table class="weights"><thead><tr><th scope="col">name</th><th scope="col">shape</th>'
-        '<th scope="col">rms</th><th scope="col">gradient rms</th><th scope="col">update</th></tr></thead><tbody>'
-    ]
-    for name, parameter in known:
-        width, ratio = 100 * bars.share(parameter.update_ratio), format_number(parameter.update_ratio)
-        update = f'<td class="a" style="--w:{width:.0f}%">{ratio}</td>'
-        lines.append(
-            f'<tr><th scope="row">{html_text(one_line(name))}{"" if parameter.requires_grad else " (frozen)"}</th>'
-            f"<td>{format_shape(parameter.shape)}</td>{_size(parameter.values)}{_size(parameter.gradient)}"
-            f"{update}</tr>"
-        )
-    return [*lines, "</tbody></table></div>"]
-
-
-def _size(signal: TensorStats | None) -> str:
-    mark = ' <em title="some values are NaN or Inf">!</em>' if signal is not None and signal.non_finite > 0 else ""
-    return f"<td>{format_number(rms_of(signal))}{mark}</td>"
+        if values:
+            lines.append(measured_line(label, color, values, connected=False, tooltips=words))
+    title, x = "Update size per step, relative to the weight", shared_x_scale(len(moved))
+    body, bottom = draw_panels([panel(title, lines, 170, [("typical: 0.001", TYPICAL_UPDATE)])], x)
+    axis = text((x.start + x.end) / 2, bottom + 18, "parameters, in execution order", "middle")
+    return figure(WIDTH, bottom + 26, title, [*body, axis])

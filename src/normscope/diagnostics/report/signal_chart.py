@@ -2,145 +2,115 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
-from normscope.diagnostics.report.attention_map import AttentionColumn, attention_map_height, draw_attention_map
-from normscope.diagnostics.report.panels import (
+from normscope.diagnostics.report.attention_map import AttentionColumn, draw_attention_map
+from normscope.diagnostics.report.signal_path import SignalPoint, position_of, signal_path, subsample
+from normscope.render.axis_scale import Scale
+from normscope.render.chart import Chart, ChartLine
+from normscope.render.chart_axes import text
+from normscope.render.chart_panels import (
+    GAP,
     TITLE,
     WIDTH,
-    Panel,
-    PanelSeries,
     blocks_of,
     draw_axis,
     draw_bands,
-    draw_panel,
-    labeled_value,
+    draw_column,
+    draw_panels,
+    measured_line,
+    panel,
     shared_x_scale,
-    text,
 )
-from normscope.diagnostics.report.signal_path import SignalPoint, position_of, signal_path, subsample
-from normscope.render.axis_scale import Scale
-from normscope.render.formatting import one_line
-from normscope.render.svg import escape
+from normscope.render.formatting import format_number, one_line
+from normscope.render.svg import element, escape, figure
 
 MAX_POINTS = 300
 MAX_LAYERS = 200
-_GAP, _FLAG = 14, 22
+FLAG = 22
+"""Height of the flags of findings above the first panel."""
 
 
-def draw_signal_chart(record: XrayRecord, findings: Sequence[Finding], anchors: Mapping[int, str]) -> str:
-    """Draw the chart as an HTML figure; "" if there is nothing to show.
-
-    Args:
-        record: the record.
-        findings: findings to flag in the chart.
-        anchors: HTML id of each finding's card, by its index.
-    """
+def draw_signal_chart(record: XrayRecord, findings: Sequence[Finding]) -> str:
+    """Draw the chart as an HTML figure; "" if there is nothing to show. The findings are flagged in it."""
     everything = signal_path(record)
     orders = {module.name: module.order for module in record.ran}
-    flagged = [(i, orders[finding.module]) for i, finding in enumerate(findings) if finding.module in orders]
-    known = [(i, order) for i, order in flagged if order is not None]
-    points = subsample(everything, MAX_POINTS, [position_of(everything, order) for _, order in known])
+    known = [(i, orders.get(finding.module)) for i, finding in enumerate(findings)]
+    flagged = [(i, order) for i, order in known if order is not None]
+    points = subsample(everything, MAX_POINTS, [position_of(everything, order) for _, order in flagged])
     if not points:
         return ""
     x = shared_x_scale(len(points))
     labels = [(point.label, point.block) for point in points]
-    flags = _flags([(i, position_of(points, order)) for i, order in known], findings, anchors, x)
-    top = 0.0
-    body: list[str] = []
-    for panel in _panels(record, points, air=_FLAG if flags else 0):
-        body += draw_panel(panel, x, top)
-        top += panel.total_height + _GAP
+    flags = _flags([(i, position_of(points, order)) for i, order in flagged], findings, x)
+    body, bottom = draw_panels(_panels(record, points), x, headroom=FLAG if flags else 0)
     layers = _attention(record, points)
     if layers:
-        body += draw_attention_map(layers, x, top)
-        top += TITLE + attention_map_height(layers) + _GAP
-    top -= _GAP
-    names, room = draw_axis(labels, x, top)
+        heat_map, bottom = draw_attention_map(layers, x, bottom + GAP)
+        body += heat_map
+    names, room = draw_axis(labels, x, bottom)
     shown = "" if len(points) == len(everything) else f"; {len(points)} of {len(everything):,} points"
-    return "\n".join(
-        [
-            '<figure class="picture">',
-            f'<svg viewBox="0 0 {WIDTH} {top + room:.0f}" role="img" aria-label="{escape(_spoken(record, points))}">',
-            *draw_bands(labels, x, TITLE, top),
-            *_columns(points, x, TITLE, top),
-            *body,
-            *names,
-            *flags,
-            "</svg>",
-            f"<figcaption>{escape(_caption(points) + shown)}.</figcaption>",
-            "</figure>",
-        ]
-    )
+    behind = [*draw_bands(labels, x, TITLE, bottom), *_columns(points, x, TITLE, bottom)]
+    drawing = [*behind, *body, *names, *flags]
+    return figure(WIDTH, bottom + room, _spoken(record, points), drawing, f"{_caption(points)}{shown}.")
 
 
-def _panels(record: XrayRecord, points: Sequence[SignalPoint], air: int) -> list[Panel]:
+def _panels(record: XrayRecord, points: Sequence[SignalPoint]) -> list[Chart]:
     joined = any(point.branch for point in points)
-    stream = PanelSeries(
-        "stream" if joined else "",
-        "a",
-        [(i, point.rms, point.non_finite) for i, point in enumerate(points)],
-    )
-    back = [(float(i), point.gradient, point.non_finite_gradient) for i, point in enumerate(points)]
-    panels = [
-        Panel("Forward: activation rms", [stream, *_branches(points, ratio=False)], 190, arrow="→", air=air),
-    ]
+    forward = [(i, point.rms, point.non_finite) for i, point in enumerate(points)]
+    backward = [(i, point.gradient, point.non_finite_gradient) for i, point in enumerate(points)]
+    stream = measured_line("stream" if joined else "", "a", forward)
+    panels = [panel("Forward: activation rms →", [stream, *_branches(points, ratio=False)], 190)]
     if any(point.gradient is not None for point in points):
-        panels.append(Panel("Backward: gradient rms", [PanelSeries("", "b", back)], 140, arrow="←"))
+        panels.append(panel("Backward: gradient rms ←", [measured_line("", "b", backward)], 140))
     if joined:
-        panels.append(Panel("Branch rms relative to the stream", _branches(points, ratio=True), 110))
+        panels.append(panel("Branch rms relative to the stream", _branches(points, ratio=True), 110))
     norms, levels = _norms(record, points)
-    if norms:
-        panels.append(Panel("Input rms of the norms", norms, 100, levels))
-    return panels
+    return [*panels, panel("Input rms of the norms", norms, 100, levels)] if norms else panels
 
 
-def _branches(points: Sequence[SignalPoint], *, ratio: bool) -> list[PanelSeries]:
-    """One series per kind of branch; a single series if there are more than three kinds."""
-    labels = list(dict.fromkeys(point.branch.label for point in points if point.branch))
-    kinds = [{label} for label in labels] if len(labels) <= 3 else [set(labels)]
-    traces = []
-    for kind, color in zip(kinds, "cde", strict=False):
-        values = [
-            (float(i), point.branch.ratio if ratio else point.branch.rms, False)
-            for i, point in enumerate(points)
-            if point.branch is not None and point.branch.label in kind
-        ]
-        traces.append(PanelSeries("branches" if len(kind) > 1 else next(iter(kind)), color, values, joined=ratio))
-    return traces
+def _branches(points: Sequence[SignalPoint], *, ratio: bool) -> list[ChartLine]:
+    """One line per kind of branch; a single line if there are more than three kinds."""
+    branches = [(i, point.branch) for i, point in enumerate(points) if point.branch is not None]
+    labels = list(dict.fromkeys(branch.label for _, branch in branches))
+    kinds = {label: {label} for label in labels} if len(labels) <= 3 else {"branches": set(labels)}
+    lines = []
+    for (name, kind), color in zip(kinds.items(), "cde", strict=False):
+        own = [(i, branch) for i, branch in branches if branch.label in kind]
+        values = [(i, branch.ratio if ratio else branch.rms, False) for i, branch in own]
+        lines.append(measured_line(name, color, values, connected=ratio))
+    return lines
 
 
-def _norms(record: XrayRecord, points: Sequence[SignalPoint]) -> tuple[list[PanelSeries], list[tuple[str, float]]]:
-    """Input rms of the norms, one series per name within the block; and the level of eps, if it matters."""
+def _norms(record: XrayRecord, points: Sequence[SignalPoint]) -> tuple[list[ChartLine], list[tuple[str, float]]]:
+    """Input rms of the norms, one line per name within the block; and the level of eps, if it matters."""
     norms = [module for module in record.ran if _normalizes(module)]
     kinds: dict[str, list[ModuleRecord]] = {}
     for module in norms:
         kinds.setdefault(_within_block(module.name), []).append(module)
     kinds = dict([(kind, modules) for kind, modules in kinds.items() if len(modules) > 1][:4])
     rest = [module for module in norms if _within_block(module.name) not in kinds]
-    traces = [
-        _given(kind, color, modules, points) for (kind, modules), color in zip(kinds.items(), "acde", strict=False)
-    ]
+    lines = [_norm_line(kind, color, kinds[kind], points) for kind, color in zip(kinds, "acde", strict=False)]
     if rest:
-        traces.append(_given("others" if kinds else "", "b" if kinds else "a", rest, points))
-    sizes = [value for trace in traces for _, value, _ in trace.points if value is not None and value > 0]
+        lines.append(_norm_line("others" if kinds else "", "b" if kinds else "a", rest, points))
+    sizes = [value for line in lines for _, value in line.points if value > 0]
     level = math.sqrt(max((module.norm.eps or 0.0 for module in norms if module.norm is not None), default=0.0))
     matters = level > 0 and min(sizes, default=math.inf) < 30 * level
-    return traces, [(f"√eps = {level:.2g}", level)] if matters else []
+    return lines, [(f"√eps = {level:.2g}", level)] if matters else []
 
 
-def _given(label: str, color: str, norms: Sequence[ModuleRecord], points: Sequence[SignalPoint]) -> PanelSeries:
+def _norm_line(label: str, color: str, norms: Sequence[ModuleRecord], points: Sequence[SignalPoint]) -> ChartLine:
     values, words = [], []
     for module in norms:
         assert module.norm is not None
         size = math.sqrt(module.norm.input_variance) if module.norm.input_variance >= 0 else math.nan
         non_finite = module.input is not None and module.input.non_finite > 0
         values.append((position_of(points, module.order or 0), size, non_finite))
-        words.append(f"{module.name}\n{labeled_value('input rms', size, non_finite)}")
-    return PanelSeries(label, color, values, joined=label != "others", words=words)
+        words.append(f"{module.name}\n{_labeled('input rms', size, non_finite)}")
+    return measured_line(label, color, values, connected=label != "others", tooltips=words)
 
 
 def _normalizes(module: ModuleRecord) -> bool:
@@ -182,27 +152,18 @@ def _places(layers: Sequence[AttentionColumn], record: XrayRecord, points: Seque
 
 def _columns(points: Sequence[SignalPoint], x: Scale, top: float, bottom: float) -> list[str]:
     """A transparent column with a tooltip for each point."""
-    half = (x.position(1) - x.position(0)) / 2
     columns = []
     for i, point in enumerate(points):
-        words = [
-            one_line(f"{point.title} ({point.kind})"),
-            labeled_value("forward", point.rms, point.non_finite),
-        ]
+        words = [one_line(f"{point.title} ({point.kind})"), _labeled("forward", point.rms, point.non_finite)]
         if point.gradient is not None:
-            words.append(labeled_value("gradient", point.gradient, point.non_finite_gradient))
+            words.append(_labeled("gradient", point.gradient, point.non_finite_gradient))
         if point.branch is not None:
-            words.append(f"{labeled_value('added', point.branch.rms)}, {labeled_value('x', point.branch.ratio)}")
-        columns.append(
-            f'<rect class="place" x="{x.position(i) - half:.1f}" y="{top:g}" width="{2 * half:.1f}" '
-            f'height="{bottom - top:g}"><title>{escape(chr(10).join(words))}</title></rect>'
-        )
+            words.append(f"{_labeled('added', point.branch.rms)}, {_labeled('x', point.branch.ratio)}")
+        columns.append(draw_column("place", i, i, x, top, bottom, element("title", escape("\n".join(words)))))
     return columns
 
 
-def _flags(
-    flagged: Sequence[tuple[int, float]], findings: Sequence[Finding], anchors: Mapping[int, str], x: Scale
-) -> list[str]:
+def _flags(flagged: Sequence[tuple[int, float]], findings: Sequence[Finding], x: Scale) -> list[str]:
     """A flag for each point with findings; it links to the card of the most severe one."""
     places: dict[float, list[int]] = {}
     for i, place in flagged:
@@ -210,14 +171,13 @@ def _flags(
         places.setdefault(near, []).append(i)
     body, y = [], TITLE + 8
     for place, found in places.items():
-        finding, left = findings[found[0]], x.position(max(place, -0.5))
+        left = f"{x.position(max(place, -0.5)):.1f}"
         words = "\n".join(one_line(f"{findings[i].severity}: {findings[i].title}") for i in found)
-        sign = str(len(found)) if len(found) > 1 else "!"
-        body.append(
-            f'<a href="#{anchors.get(found[0], "")}"><g class="flag {escape(finding.severity)}">'
-            f'<title>{escape(words)}</title><line x1="{left:.1f}" x2="{left:.1f}" y1="{y + 8}" y2="{y + 16}"/>'
-            f'<circle cx="{left:.1f}" cy="{y}" r="8"/>{text(left, y + 4, sign, "middle")}</g></a>'
-        )
+        pole = element("line", x1=left, x2=left, y1=y + 8, y2=y + 16)
+        sign = text(float(left), y + 4, str(len(found)) if len(found) > 1 else "!", "middle")
+        parts = [element("title", escape(words)), pole, element("circle", cx=left, cy=y, r=8), sign]
+        flag = element("g", *parts, class_=f"flag {findings[found[0]].severity}")
+        body.append(element("a", flag, href=f"#f{found[0]}"))
     return body
 
 
@@ -245,5 +205,10 @@ def _has_zero(point: SignalPoint) -> bool:
 def _spoken(record: XrayRecord, points: Sequence[SignalPoint]) -> str:
     """Text for screen readers."""
     first, last = points[0], points[-1]
-    words = f"Signal by depth of {record.model}: {labeled_value('forward', first.rms)} to {labeled_value('', last.rms)}"
-    return one_line(words + f"; {labeled_value('gradient', last.gradient)} back to {labeled_value('', first.gradient)}")
+    words = f"Signal by depth of {record.model}: {_labeled('forward', first.rms)} to {_labeled('', last.rms)}"
+    return one_line(words + f"; {_labeled('gradient', last.gradient)} back to {_labeled('', first.gradient)}")
+
+
+def _labeled(name: str, value: float | None, non_finite: bool = False) -> str:
+    """A labeled number, for tooltips."""
+    return f"{name} {format_number(value)}{' (some non-finite)' if non_finite else ''}"

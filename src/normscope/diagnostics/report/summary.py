@@ -89,6 +89,16 @@ def unused_names(record: XrayRecord) -> list[str]:
     ]
 
 
+def notices(record: XrayRecord) -> list[str]:
+    """What never ran, and what could not be observed."""
+    never = unused_names(record)
+    return [*([f"never ran: {', '.join(never)}"] if never else []), *map(one_line, record.notices)]
+
+
+def versions(record: XrayRecord) -> str:
+    return f"normscope {record.normscope or '?'}, torch {record.torch or '?'}"
+
+
 def format_shape(size: Sequence[int]) -> str:
     """Format the shape of a tensor.
 

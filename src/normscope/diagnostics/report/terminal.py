@@ -1,5 +1,6 @@
 """Render an x-ray as text: findings, signal by depth, modules, notices, totals."""
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
 
@@ -18,8 +19,11 @@ from normscope.diagnostics.report.summary import (
     key_facts,
     unused_names,
     verdict,
+    versions,
 )
-from normscope.diagnostics.report.text_columns import (
+from normscope.render.console import SafeConsole
+from normscope.render.formatting import format_count, format_number, one_line
+from normscope.render.text_columns import (
     UNICODE,
     Glyphs,
     LogBars,
@@ -29,14 +33,31 @@ from normscope.diagnostics.report.text_columns import (
     join_sections,
     wrap,
 )
-from normscope.render.formatting import format_count, format_number, one_line
 
 MIN_WIDTH = 60
 """Lines are at least this wide, also in narrower terminals: the numbers need most of it."""
 
+MAX_WIDTH = 120
 MAX_POINTS = 40
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
+
+
+def print_record(record: XrayRecord, findings: Sequence[Finding]) -> None:
+    """Print an x-ray, fitted to the width, colors and encoding of the terminal."""
+    print_text(render_rich(record, findings, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+
+
+def terminal_width() -> int:
+    return max(MIN_WIDTH, min(SafeConsole().width, MAX_WIDTH))
+
+
+def print_text(text: Text) -> None:
+    """Print with colors on a terminal and as plain text elsewhere."""
+    if sys.stdout.isatty():
+        SafeConsole(highlight=False).print(text, soft_wrap=True, end="")
+    else:
+        print(text.plain, end="")
 
 
 def render_text(
@@ -255,7 +276,7 @@ def _foot(record: XrayRecord, width: int) -> Iterator[Text]:
     lines.append("; ".join(f"{value} {name}" for name, value in key_facts(record)))
     for words in lines:
         yield from _lines(words, "", width)
-    yield from _lines(f"normscope {record.normscope or '?'}, torch {record.torch or '?'}", "dim", width)
+    yield from _lines(versions(record), "dim", width)
 
 
 def _lines(words: str, style: str, width: int) -> Iterator[Text]:

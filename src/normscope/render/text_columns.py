@@ -116,7 +116,7 @@ class LogBars:
     ['####', '##  ', '#   ', '    ', '    ', '    ']
     """
 
-    def __init__(self, values: Iterable[float | None], width: int, glyphs: Glyphs) -> None:
+    def __init__(self, values: Iterable[float | None], width: int = 0, glyphs: Glyphs = UNICODE) -> None:
         known = [math.log10(value) for value in values if value is not None and math.isfinite(value) and value > 0]
         self._high = max(known, default=0.0)
         self._low = min(min(known, default=0.0), self._high - 1)
