@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from normscope.checks import as_path
 from normscope.models.summary import describe_model
 from normscope.render.chart import draw_chart
-from normscope.render.chart_style import CHART_SCRIPT, CHART_STYLE
 from normscope.render.formatting import format_count, format_duration
-from normscope.render.html_page import html_document, html_text
+from normscope.render.pages import render_page
 from normscope.runs.events import END_REASONS
 from normscope.runs.report.curves import bits_chart, loss_chart, signal_charts, small_charts
 from normscope.runs.report.run_record import RunRecord, number, read_run_record
 from normscope.storage.safe_folder import SafeFolder
-
-VISIBLE_SAMPLES = 3
-"""Number of newest samples shown; older ones are collapsed."""
 
 
 def write_report(run_folder: str | Path) -> Path:
@@ -35,38 +33,37 @@ def write_report(run_folder: str | Path) -> Path:
 
 def report_html(record: RunRecord) -> str:
     """Render the report of a run."""
-    body = [*_head(record), *_charts(record), *_notices(record), *_samples(record), *_config(record)]
-    return html_document(record.name, body, style=_STYLE + CHART_STYLE, script=CHART_SCRIPT)
-
-
-def _head(record: RunRecord) -> list[str]:
-    start, step = record.start, max((event["step"] for event in record.kind("step")), default=0)
-    model = record.config.get("model")
-    description = [describe_model(model)] if isinstance(model, Mapping) else []
-    if "parameters" in start:
-        description.append(f"{format_count(start['parameters'])} parameters")
+    step = max((event["step"] for event in record.kind("step")), default=0)
     reason = str(record.end.get("reason", ""))
-    state = END_REASONS.get(reason, reason) or "not finished"
-    info = start.get("info")
+    charts = [loss_chart(record)] + ([bits_chart(record)] if record.kind("validation") else []) + small_charts(record)
+    return render_page(
+        "runs/report/run.html",
+        title=record.name,
+        model=_model(record),
+        progress=_progress(record, step),
+        state=END_REASONS.get(reason, reason) or "not finished",
+        results=_results(record, step),
+        charts=[Markup(draw_chart(chart)) for chart in charts] if record.kind("step") else [],
+        signal_charts=[Markup(draw_chart(chart)) for chart in signal_charts(record)],
+        notices=record.kind("notice"),
+        samples=record.kind("sample")[::-1],
+        config=_config(record),
+    )
+
+
+def _model(record: RunRecord) -> str:
+    model, parameters = record.config.get("model"), record.start.get("parameters")
+    described = [describe_model(model)] if isinstance(model, Mapping) else []
+    return ", ".join([*described, *([f"{format_count(parameters)} parameters"] if parameters is not None else [])])
+
+
+def _progress(record: RunRecord, step: int) -> str:
+    start, info = record.start, record.start.get("info")
     device = info.get("device", "") if isinstance(info, Mapping) else ""
-    when = [
-        f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}"
-        f"{f' on {device}' if device else ''}, including validation"
-    ]
-    when += [f"started {str(start['when']).replace('T', ' ').replace('+00:00', ' UTC')}"] if start.get("when") else []
-    return [
-        "<header>",
-        f"<h1>{html_text(record.name)}</h1>",
-        f"<p>{html_text(', '.join(description))}</p>",
-        f'<p class="faint">{html_text(", ".join(when))}; {html_text(state)}</p>',
-        '<dl class="tiles">',
-        *(
-            f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
-            for name, value in _results(record, step)
-        ),
-        "</dl>",
-        "</header>",
-    ]
+    words = f"{step} of {start.get('steps', '?')} steps in {format_duration(record.seconds)}"
+    words += f"{f' on {device}' if device else ''}, including validation"
+    when = str(start.get("when") or "").replace("T", " ").replace("+00:00", " UTC")
+    return f"{words}, started {when}" if when else words
 
 
 def _results(record: RunRecord, step: int) -> list[tuple[str, str]]:
@@ -86,52 +83,11 @@ def _results(record: RunRecord, step: int) -> list[tuple[str, str]]:
     return results
 
 
-def _charts(record: RunRecord) -> list[str]:
-    if not record.kind("step"):
-        return ["<section><p>No steps yet.</p></section>"]
-    small = [*([bits_chart(record)] if record.kind("validation") else []), *small_charts(record)]
-    sections = ["<section>", draw_chart(loss_chart(record)), "</section>", '<section class="grid">']
-    sections += [*map(draw_chart, small), "</section>"]
-    signals = signal_charts(record)
-    if signals:
-        sections += ["<h2>Signal per layer</h2>", '<section class="grid">']
-        sections += [*map(draw_chart, signals), "</section>"]
-    return sections
-
-
-def _notices(record: RunRecord) -> list[str]:
-    notices = record.kind("notice")
-    if not notices:
-        return []
-    items = [f'<li class="text">step {event["step"]}: {html_text(event.get("text", ""))}</li>' for event in notices]
-    return ["<h2>Notices</h2>", "<ul>", *items, "</ul>"]
-
-
-def _samples(record: RunRecord) -> list[str]:
-    """Samples, newest first."""
-    samples = record.kind("sample")[::-1]
-    lines = ["<h2>Samples</h2>"] if samples else []
-    for i, event in enumerate(samples):
-        if i == VISIBLE_SAMPLES:
-            lines.append(f"<details><summary>{len(samples) - i} earlier</summary>")
-        prompt, text = html_text(event.get("prompt", "")), html_text(event.get("text", ""))
-        lines.append(f'<div class="sample"><span class="faint">step {event["step"]}</span>')
-        lines.append(f'<p class="text"><span class="faint">{prompt}</span>{text}</p></div>')
-    return [*lines, "</details>"] if len(samples) > VISIBLE_SAMPLES else lines
-
-
-def _config(record: RunRecord) -> list[str]:
+def _config(record: RunRecord) -> dict[str, list[tuple[str, str]]]:
+    """The settings of each part of the config, and those outside a part."""
     parts = {name: value for name, value in record.config.items() if isinstance(value, Mapping)}
-    rest = {name: value for name, value in record.config.items() if name not in parts}
-    lines = ["<h2>Config</h2>", '<section class="grid config">']
-    for name, settings in {**parts, "run": rest}.items():
-        lines.append(f"<table><caption>{html_text(name)}</caption>")
-        lines += [
-            f'<tr><th scope="row">{html_text(key)}</th><td>{html_text(_json(value))}</td></tr>'
-            for key, value in _flat(settings)
-        ]
-        lines.append("</table>")
-    return [*lines, "</section>"]
+    parts["run"] = {name: value for name, value in record.config.items() if name not in parts}
+    return {name: [(key, _json(value)) for key, value in _flat(settings)] for name, settings in parts.items()}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -150,10 +106,3 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]
 
 def _json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-_STYLE = """\
-.sample { margin: 0 0 12px; padding: 8px 12px; border: 1px solid var(--edge); border-radius: 8px }
-.sample p { margin: 2px 0 0 }
-.config { align-items: start; font-size: 13px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)) }
-"""
