@@ -111,6 +111,10 @@ class Xray:
         """The findings, the most severe first."""
         return find(self.record)
 
+    def _repr_html_(self) -> str | None:
+        """The report page, for notebooks; None, and so the plain repr, before the block has ended."""
+        return None if self._record is None else self._record._repr_html_()
+
     def show(self) -> None:
         """Print the findings and the tree of modules."""
         from normscope.diagnostics.report.terminal import print_record

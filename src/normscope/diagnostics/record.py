@@ -244,6 +244,14 @@ class XrayRecord:
     def parameter_count(self) -> int:
         return sum(module.parameter_count for module in self.modules if module.alias_of is None)
 
+    def _repr_html_(self) -> str:
+        """The report page, for notebooks."""
+        from normscope.diagnostics.findings import find
+        from normscope.diagnostics.report.page import xray_page
+        from normscope.render.notebook import page_frame
+
+        return page_frame(xray_page(self, find(self)))
+
 
 def _order(module: ModuleRecord) -> int:
     assert module.order is not None

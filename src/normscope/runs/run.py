@@ -157,6 +157,14 @@ class Run:
         (text,) = generate_text(model, self.tokenizer(), prompt, **sampling)
         return text.prompt + text.text
 
+    def _repr_html_(self) -> str:
+        """The report page, for notebooks."""
+        from normscope.render.notebook import page_frame
+        from normscope.runs.report.page import report_html
+        from normscope.runs.report.run_record import read_run_record
+
+        return page_frame(report_html(read_run_record(self.folder)))
+
     def report(self) -> Path:
         """Write report.html and return its path."""
         from normscope.runs.report.page import write_report

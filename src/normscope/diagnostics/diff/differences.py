@@ -87,3 +87,10 @@ class RecordDiff:
     def diverges(self) -> bool:
         """Whether any module computes something different, ignoring modules that only one record has."""
         return self.forward is not None or self.backward is not None
+
+    def _repr_html_(self) -> str:
+        """The comparison as text, for notebooks."""
+        from normscope.diagnostics.report.diff import render_diff
+        from normscope.render.notebook import preformatted
+
+        return preformatted(render_diff(self, width=100).plain)
