@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from normscope.blocks.norm.norm import Norm
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.report.page import xray_page
@@ -56,3 +57,7 @@ def test_a_run_shows_its_report(tmp_path: Path) -> None:
     folder = make_run(tmp_path, simulated_run())
     run = Run(folder, cast(Any, None), "")  # the config is not used
     assert framed(run._repr_html_()) == report_html(read_run_record(folder))
+
+
+def test_a_norm_shows_its_scope() -> None:
+    assert "n [c h w]" in html.unescape(Norm("n [c h w]", c=2, h=2, w=2)._repr_html_())

@@ -23,6 +23,12 @@ class BaseModule(nn.Module):
             f"Python that TorchScript does not have\nfix: use torch.export.export, torch.compile or torch.jit.trace"
         )
 
+    def _repr_html_(self) -> str:
+        """The layers as text, for notebooks."""
+        from normscope.render.notebook import preformatted
+
+        return preformatted(repr(self))
+
     def _fx_call(self, *args: Any, **options: Any) -> Tensor:
         """Record the call of this module as a leaf node of the torch.fx graph, as torch's own layers are."""
         tracer = args[0].tracer
