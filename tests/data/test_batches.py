@@ -1,4 +1,4 @@
-"""Batches: each token once an epoch, in an order that is a formula; and all of them once for validation."""
+"""Batches visit each token once per epoch in a computed order; validation visits each token once."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def test_an_epoch_takes_adjacent_windows_once(length: int, context: int, batch: 
 
 @settings(seeded, max_examples=40)
 @given(**sizes, seed=st.integers(0, 2**64 - 1))
-def test_every_start_comes_once_in_each_cycle(length: int, context: int, batch: int, seed: int) -> None:
+def test_every_start_is_used_once_per_cycle(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
         return
     starts = length - context
@@ -72,7 +72,7 @@ def test_every_token_is_seen_in_the_long_run() -> None:
     assert set(seen.tolist()) == set(range(35))
 
 
-def test_a_run_goes_on_from_any_step() -> None:
+def test_batches_have_random_access() -> None:
     first, second = (Batches(np.arange(1000), 16, 4, seed=3) for _ in range(2))
     wanted = [first.batch(i)[0].tolist() for i in range(30)]
     assert [second.batch(i)[0].tolist() for i in reversed(range(30))] == wanted[::-1]
@@ -85,7 +85,7 @@ def test_seeds_and_epochs_differ() -> None:
     assert len({min(order) for order in orders}) > 1, "another start each time"
 
 
-def test_the_same_in_every_process() -> None:
+def test_batches_are_the_same_in_every_process() -> None:
     code = (
         "import sys, numpy as np; from normscope.data.batches import Batches\n"
         "print(Batches(np.arange(10_000), 4, 2, seed=7).batch(12_345)[0].tolist(), 'torch' in sys.modules)"
@@ -94,7 +94,7 @@ def test_the_same_in_every_process() -> None:
     assert done.stdout == "[[557, 558, 559, 560], [7449, 7450, 7451, 7452]] False\n"
 
 
-def test_the_epoch_grows_with_the_batches() -> None:
+def test_epoch_is_proportional_to_the_batch_number() -> None:
     batches = Batches(np.arange(999), context=9, batch=11)  # 110 windows an epoch
     assert [batches.epoch(i) for i in (0, 5, 10, 25)] == [0.0, 0.5, 1.0, 2.5]
 
@@ -111,7 +111,7 @@ def test_validation_predicts_every_token_but_the_first_once(length: int, context
     assert rows == [(min(batch, whole - i), context) for i in range(0, whole, batch)] + [(1, rest)] * (rest > 0)
 
 
-def test_a_file_gives_what_its_array_gives(tmp_path: Path) -> None:
+def test_a_token_file_gives_the_same_as_its_array(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(0, 60_000, 1000).astype("<u2")
     path = tmp_path / "train.bin"
     path.write_bytes(array.tobytes())
@@ -142,6 +142,6 @@ TOKENS: Any = np.arange(10)
     ("one", CorpusError, "has 1 tokens, but at least 2 are needed\nfix: ", lambda: windows(TOKENS[:1], 1, 1)),
     ("window", ConfigError, "context=-1 must be", lambda: windows(TOKENS, -1, 1)),
 )
-def test_refusals(error: type[NormscopeError], words: str, mistake: Callable[[], Any]) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Callable[[], Any]) -> None:
     with pytest.raises(error, match=words):
         mistake()

@@ -1,4 +1,4 @@
-"""A prepared folder that is damaged, altered or no such folder is refused, by the name of what is wrong."""
+"""Damaged, modified or missing corpora are refused with the reason."""
 
 import json
 from collections.abc import Callable
@@ -42,12 +42,12 @@ def test_a_record_that_was_altered(change: dict[str, Any], folder: Path) -> None
     assert "corpus.json is damaged: its checksum is wrong" in fault(folder)
 
 
-def test_no_folder_and_no_corpus(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_folder_without_a_corpus(tmp_path: Path) -> None:
     assert fault(tmp_path / "x").startswith(f"there is no folder {tmp_path / 'x'}")
     assert fault(tmp_path).startswith(f"{tmp_path} is not a prepared corpus (corpus.json is missing)")
 
 
-def test_a_preparation_that_did_not_end(folder: Path) -> None:
+def test_an_interrupted_preparation(folder: Path) -> None:
     (folder / "corpus.json").unlink()
     assert "is incomplete: its preparation was interrupted" in fault(folder)
 
@@ -75,7 +75,7 @@ def test_a_file_of_another_length(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.bin", "validation.bin"])
-def test_other_bytes_are_found_if_asked_for(name: str, folder: Path) -> None:
+def test_verify_detects_changed_bytes(name: str, folder: Path) -> None:
     open_corpus(folder, verify=True)
     data = bytearray((folder / name).read_bytes())
     data[10] ^= 1
@@ -89,7 +89,7 @@ def test_another_tokenizer(folder: Path) -> None:
     assert "tokenizer.json is damaged or was modified: its checksum" in fault(folder)
 
 
-def test_a_tokenizer_of_another_size_than_the_record_says(folder: Path) -> None:
+def test_a_tokenizer_with_another_vocab_size(folder: Path) -> None:
     change_record(folder, lambda record: record.update(vocab_size=300))
     assert "it has 257 tokens, not 300 as in corpus.json" in fault(folder)
 
@@ -103,7 +103,7 @@ def test_a_tokenizer_of_another_size_than_the_record_says(folder: Path) -> None:
         (b"[]", "is not valid: expected `object`, got `array`"),
     ],
 )
-def test_a_record_that_cannot_be_read(content: bytes, words: str, folder: Path) -> None:
+def test_an_unreadable_record(content: bytes, words: str, folder: Path) -> None:
     (folder / "corpus.json").write_bytes(content)
     assert fault(folder).startswith(f"{folder / 'corpus.json'} {words}")
 
@@ -116,7 +116,7 @@ def test_a_record_without_its_checksum(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", '{"format": "another"}'])
-def test_a_record_of_something_else(content: str, folder: Path) -> None:
+def test_a_record_of_another_format(content: str, folder: Path) -> None:
     (folder / "corpus.json").write_text(content)
     assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a normscope corpus")
 
@@ -143,6 +143,6 @@ def test_a_record_of_another_version(folder: Path) -> None:
         lambda record: record.update(floor_bits_per_byte="low"),
     ],
 )
-def test_a_record_with_something_missing_or_wrong(change: Callable[[dict[str, Any]], object], folder: Path) -> None:
+def test_a_record_with_missing_or_invalid_fields(change: Callable[[dict[str, Any]], object], folder: Path) -> None:
     change_record(folder, change)
     assert "corpus.json is not valid: " in fault(folder)

@@ -1,4 +1,4 @@
-"""Long documents are cut, nothing is lost, and where they are cut depends on the text alone."""
+"""Splitting long documents loses nothing, and the boundaries depend on the text alone."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ texts = st.text(alphabet="ab \n\té", max_size=120)
 
 @seeded
 @given(documents=st.lists(texts, max_size=4), size=st.integers(2, 20), steps=st.integers(1, 30))
-def test_the_pieces_make_the_document_however_it_came(documents: list[str], size: int, steps: int) -> None:
+def test_pieces_concatenate_to_the_document(documents: list[str], size: int, steps: int) -> None:
     in_steps: list[str | None] = []
     for text in documents:
         in_steps += [*(text[i : i + steps] for i in range(0, len(text), steps)), None]
@@ -29,7 +29,7 @@ def test_the_pieces_make_the_document_however_it_came(documents: list[str], size
 
 @seeded
 @given(text=texts, size=st.integers(2, 20))
-def test_cuts_are_at_the_best_place(text: str, size: int) -> None:
+def test_boundaries_are_at_line_ends_or_spaces(text: str, size: int) -> None:
     pieces = [piece for piece in split_documents(iter([text, None]), size) if piece is not None]
     for piece, following in pairwise(pieces):
         ends = [i + 1 for i in range(size // 2, size) if (piece + following + " ")[i] == "\n" and i < len(piece)]
@@ -42,7 +42,7 @@ def test_a_short_document_stays_whole() -> None:
     assert list(split_documents(iter(["a" * 10, None]), 10)) == ["a" * 10, None]
 
 
-def test_the_best_line_end_has_no_white_space_after_it() -> None:
+def test_a_boundary_has_no_white_space_after_it() -> None:
     text = "one two three\nfour\n  five six"
     assert list(split_documents(iter([text, None]), 20)) == ["one two three\n", "four\n  five six", None]
     assert list(split_documents(iter(["one two three\n\nfour five", None]), 20)) == [
@@ -53,7 +53,7 @@ def test_the_best_line_end_has_no_white_space_after_it() -> None:
     assert list(split_documents(iter(["one two\n three four", None]), 9)) == ["one two\n", " three", " four", None]
 
 
-def test_words_are_the_same_in_the_pieces_as_in_the_whole() -> None:
+def test_pre_tokenized_words_stay_the_same() -> None:
     lines = [f"line {i} has some words, and {i * 7} more.\n" + "\n" * (i % 3) for i in range(200)]
     text = "".join(lines)
     tokenizer = train_bpe([text], vocab_size=400)
@@ -69,7 +69,7 @@ def test_words_are_the_same_in_the_pieces_as_in_the_whole() -> None:
     size=st.integers(8, 20),
     steps=st.integers(1, 9),
 )
-def test_words_that_are_to_stay_whole_do(parts: list[str], size: int, steps: int) -> None:
+def test_protected_strings_are_never_split(parts: list[str], size: int, steps: int) -> None:
     text = "".join(parts)
     pieces = list(
         split_documents(iter([*(text[i : i + steps] for i in range(0, len(text), steps)), None]), size, ["<|end|>"])

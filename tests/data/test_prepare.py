@@ -1,4 +1,4 @@
-"""From files to a prepared folder: all the text is there, the same each time, and nothing else is left behind."""
+"""Preparing a corpus: complete, deterministic, and without leftovers."""
 
 import gzip
 import importlib
@@ -17,7 +17,7 @@ import pytest
 
 from normscope.data.corpus import open_corpus
 from normscope.data.prepare import prepare
-from normscope.data.source_fingerprints import changed_sources
+from normscope.data.sources import changed_sources
 from normscope.data.tokenizers import CharacterTokenizer
 from normscope.errors import ConfigError, CorpusError, FileError, NormscopeError, TokenError
 from tests.data.texts import POEM, contents, text_of, write
@@ -32,7 +32,7 @@ def poem(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "bpe", "file"])
-def test_every_tokenizer_keeps_all_the_text(kind: str, poem: Path, tmp_path: Path) -> None:
+def test_every_tokenizer_round_trips_the_text(kind: str, poem: Path, tmp_path: Path) -> None:
     tokenizer = saved(like_gpt2(), tmp_path) if kind == "file" else kind
     corpus = prepare(poem, tmp_path / "out", tokenizer=tokenizer, vocab_size=400 if kind == "bpe" else None)
     assert list(contents(tmp_path / "out")) == FILES
@@ -60,7 +60,7 @@ def test_the_tail_of_one_text_is_exact(poem: Path, tmp_path: Path) -> None:
     assert corpus.record.train.documents == corpus.record.validation.documents == 1
 
 
-def test_bpe_learns_from_the_training_text_alone(tmp_path: Path) -> None:
+def test_bpe_is_trained_on_the_training_part_only(tmp_path: Path) -> None:
     text = write(tmp_path / "texts", a="the cat sat\n" * 900 + "zyzzyva zyzzyva\n" * 75)
     corpus = prepare(text, tmp_path / "out", tokenizer="bpe", vocab_size=300, split="tail", val_fraction=0.1)
     assert "zyzzyva" not in text_of(corpus, "train")
@@ -89,7 +89,7 @@ def test_documents_of_every_format(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_piped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poem: Path) -> None:
+def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poem: Path) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(POEM.encode())))
     corpus = prepare("-", tmp_path / "out")
     assert list(contents(tmp_path / "out")) == FILES, "what was kept for reading is gone"
@@ -99,7 +99,7 @@ def test_what_is_piped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poem:
     assert corpus.record.train == from_file.record.train
 
 
-def test_the_same_again_and_in_another_process(poem: Path, tmp_path: Path) -> None:
+def test_preparation_is_deterministic(poem: Path, tmp_path: Path) -> None:
     first = prepare(poem, tmp_path / "one", tokenizer="bpe", vocab_size=400, seed=3)
     code = (
         "import sys; from normscope.data.prepare import prepare\n"
@@ -117,7 +117,7 @@ def test_the_same_again_and_in_another_process(poem: Path, tmp_path: Path) -> No
     assert first.record.settings["seed"] == 3
 
 
-def test_the_record_says_what_was_asked_for(poem: Path, tmp_path: Path) -> None:
+def test_the_record_contains_the_settings(poem: Path, tmp_path: Path) -> None:
     prepare(poem, tmp_path / "out", tokenizer="bytes", seed=5, val_fraction=0.25)
     record = json.loads((tmp_path / "out" / "corpus.json").read_text())
     assert record["settings"] == {
@@ -135,7 +135,7 @@ def test_the_record_says_what_was_asked_for(poem: Path, tmp_path: Path) -> None:
     assert record["sources"][0]["size"] == len(POEM.encode())
 
 
-def test_progress_goes_from_nothing_to_all(poem: Path, tmp_path: Path) -> None:
+def test_progress_is_complete(poem: Path, tmp_path: Path) -> None:
     for tokenizer, passes in (("bytes", 2), ("bpe", 3), ("auto", 3), (saved(like_gpt2(), tmp_path), 2)):
         told: list[tuple[int, int]] = []
         prepare(poem, tmp_path / "out", tokenizer=tokenizer, progress=lambda *now, told=told: told.append(now))
@@ -157,7 +157,7 @@ def test_notices(tmp_path: Path) -> None:
     assert prepare(long, tmp_path / "out").notices == ()
 
 
-def test_a_tokenizer_that_changes_the_text_is_told(tmp_path: Path) -> None:
+def test_a_lossy_tokenizer_is_reported(tmp_path: Path) -> None:
     text = write(tmp_path / "texts", a="The cat sat, the hat sat.\n" * 5000)
     tokenizer = saved(like_bert(), tmp_path)
     corpus = prepare(text, tmp_path / "out", tokenizer=tokenizer)
@@ -175,7 +175,7 @@ def test_characters_that_a_tokenizer_file_lacks(poem: Path, tmp_path: Path) -> N
         prepare(poem, tmp_path / "out", tokenizer=tmp_path / "tokenizer.json")
 
 
-def test_a_failure_leaves_the_older_corpus_as_it_was(poem: Path, tmp_path: Path) -> None:
+def test_a_failure_keeps_the_old_corpus(poem: Path, tmp_path: Path) -> None:
     prepare(poem, tmp_path / "out")
     before = contents(tmp_path / "out")
     bad = tmp_path / "bad.txt"
@@ -194,7 +194,7 @@ def test_a_failure_leaves_the_older_corpus_as_it_was(poem: Path, tmp_path: Path)
     assert open_corpus(tmp_path / "out", verify=True).tokenizer.kind == "bytes"
 
 
-def test_a_file_that_changes_meanwhile(poem: Path, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read(poem: Path, tmp_path: Path) -> None:
     def change(done: int, total: int) -> None:
         if done == total // 2:
             poem.write_bytes(POEM.replace("cät", "dög").encode())
@@ -234,7 +234,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer: str, tmp_path: Path) -> N
         ({"tokenizer": "words"}, FileError, "there is no tokenizer file words\nfix: "),
     ],
 )
-def test_mistakes_are_told_before_anything_is_read(
+def test_invalid_arguments_are_refused_before_reading(
     options: dict[str, Any], error: type[NormscopeError], words: str, poem: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=words):
@@ -242,7 +242,7 @@ def test_mistakes_are_told_before_anything_is_read(
     assert not (tmp_path / "out").exists()
 
 
-def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
+def test_empty_and_tiny_corpora(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="the sources have no text\nfix: "):
         prepare(write(tmp_path / "empty", a="", b=""), tmp_path / "out")
     with pytest.raises(CorpusError, match="it has 11 bytes, but at least 200 are needed\nfix: "):
@@ -259,7 +259,7 @@ def test_texts_that_cannot_be_learnt_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["random", "tail"])
-def test_no_special_name_is_cut(tmp_path: Path, split: Any) -> None:
+def test_special_tokens_are_never_split(tmp_path: Path, split: Any) -> None:
     """In a text without spaces, which is cut anywhere else: all of them are ends, and nothing of them is text."""
     text = write(tmp_path / "texts", a="猫犬<|endoftext|>" * 4000)
     for val_fraction in (0.1, 0.1001, 0.1002):

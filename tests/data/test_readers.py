@@ -1,4 +1,4 @@
-"""Files become documents in pieces, and a fault is told with its place."""
+"""Reading text, .jsonl and .parquet files; errors name the position."""
 
 import codecs
 import hashlib
@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @seeded
 @given(text=st.text().filter(lambda text: not text.startswith("\ufeff")), chunk=st.integers(1, 7))
-def test_a_text_file_is_one_document_and_stays_as_it_is(text: str, chunk: int, place: Path) -> None:
+def test_a_text_file_is_one_unchanged_document(text: str, chunk: int, place: Path) -> None:
     path = place / "a.txt"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
@@ -69,7 +69,7 @@ def test_a_text_file_is_one_document_and_stays_as_it_is(text: str, chunk: int, p
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_line_ends_stay_and_the_byte_order_mark_goes(tmp_path: Path) -> None:
+def test_line_ends_are_kept_and_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(codecs.BOM_UTF8 + "a\r\nb\rc\n\ufeff".encode())
     assert documents(path) == ["a\r\nb\rc\n\ufeff"]
@@ -77,7 +77,7 @@ def test_line_ends_stay_and_the_byte_order_mark_goes(tmp_path: Path) -> None:
 
 @seeded
 @given(before=st.text(max_size=12), chunk=st.integers(1, 9))
-def test_a_fault_in_the_text_is_told_with_its_place(before: str, chunk: int, place: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_position(before: str, chunk: int, place: Path) -> None:
     path = place / "b.txt"
     good = before.encode()
     path.write_bytes(good + b"\xe9tude")
@@ -87,7 +87,7 @@ def test_a_fault_in_the_text_is_told_with_its_place(before: str, chunk: int, pla
     assert f"byte 0xE9 at offset {len(good)} (line {good.count(10) + 1}) is invalid" in message
 
 
-def test_the_fix_fits_the_file(tmp_path: Path) -> None:
+def test_the_suggested_fix_depends_on_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntwo \xe9")
     assert fault(path) == (
@@ -102,7 +102,7 @@ def test_the_fix_fits_the_file(tmp_path: Path) -> None:
         assert "\nfix: this looks like a binary file" in fault(path)
 
 
-def test_a_character_cut_by_the_end_of_the_file(tmp_path: Path) -> None:
+def test_a_truncated_character_at_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("né".encode()[:-1])
     assert "byte 0xC3 at offset 1 (line 1)" in fault(path)
@@ -136,7 +136,9 @@ def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
         (b'{"text": "a\\ud83d"}', "lone surrogate '\\ud83d' at position 1", "write both surrogates"),
     ],
 )
-def test_faults_in_a_jsonl_are_told_with_their_line(line: bytes, problem: str, fix: str, tmp_path: Path) -> None:
+def test_invalid_jsonl_lines_are_reported_with_their_number(
+    line: bytes, problem: str, fix: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "fine"}\n\n' + line + b"\n")
     message = fault(path)
@@ -153,7 +155,7 @@ def test_each_row_of_a_parquet_is_a_document(kind: Any, tmp_path: Path) -> None:
     assert documents(path) == texts
 
 
-def test_faults_in_a_parquet(tmp_path: Path) -> None:
+def test_invalid_parquet_files(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2], "text": ["a", None]}), path)
     assert fault(path) == f"{path}, row 2: 'text' is null, not a string\nfix: remove such rows"
@@ -172,7 +174,7 @@ def test_a_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         documents(path)
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may read any file, so the refusal is made here and not by the system.
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""The computed shuffle is a permutation, looks like one, and is the same everywhere."""
+"""The computed shuffle is a permutation, looks random, and is the same everywhere."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,20 +16,20 @@ def order(size: int, key: int) -> list[int]:
 
 @seeded
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**64 - 1))
-def test_every_place_is_taken_once(size: int, key: int) -> None:
+def test_it_is_a_permutation(size: int, key: int) -> None:
     assert sorted(order(size, key)) == list(range(size))
 
 
 @seeded
 @given(size=st.integers(1, 2**60), place=st.integers(0, 2**60), key=st.integers(0, 2**64 - 1))
-def test_a_place_among_billions_needs_no_table(size: int, place: int, key: int) -> None:
+def test_billions_of_indices_need_no_table(size: int, place: int, key: int) -> None:
     got = permute(np.array([place % size]), size, np.array([key], dtype=np.uint64))
     assert 0 <= got[0] < size
 
 
 @seeded
 @given(places=st.lists(st.integers(0, 999), min_size=1, max_size=20), data=st.data())
-def test_each_place_goes_by_its_own_key(places: list[int], data: st.DataObject) -> None:
+def test_each_index_has_its_own_key(places: list[int], data: st.DataObject) -> None:
     keys = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=len(places), max_size=len(places)))
     together = permute(np.array(places), 1000, np.array(keys, dtype=np.uint64))
     alone = [order(1000, key)[place] for place, key in zip(places, keys, strict=True)]

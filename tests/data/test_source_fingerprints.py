@@ -1,4 +1,4 @@
-"""Sources that are not what they were are named."""
+"""Changed and missing source files are detected."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from normscope.data.prepare import prepare
-from normscope.data.source_fingerprints import SourceFingerprint, changed_sources
+from normscope.data.sources import SourceFingerprint, changed_sources
 from tests.data.texts import POEM, write
 
 
@@ -15,7 +15,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "texts", a=POEM, b=POEM, c=POEM)
 
 
-def test_what_has_changed_and_what_is_missing(folder: Path, tmp_path: Path) -> None:
+def test_changed_and_missing_files(folder: Path, tmp_path: Path) -> None:
     sources = prepare(folder, tmp_path / "out").record.sources
     assert changed_sources(sources) == {}
     (folder / "a.txt").unlink()
@@ -25,13 +25,13 @@ def test_what_has_changed_and_what_is_missing(folder: Path, tmp_path: Path) -> N
     assert changed_sources(sources) == dict(zip(names, ["missing", "changed", "changed"], strict=True))
 
 
-def test_the_same_bytes_at_another_time_are_the_same(folder: Path, tmp_path: Path) -> None:
+def test_a_new_modification_time_alone_is_no_change(folder: Path, tmp_path: Path) -> None:
     sources = prepare(folder, tmp_path / "out").record.sources
     os.utime(folder / "a.txt", ns=(1, 1))
     assert changed_sources(sources) == {}
 
 
-def test_the_same_size_and_time_are_trusted(folder: Path) -> None:
+def test_the_same_size_and_modification_time_count_as_unchanged(folder: Path) -> None:
     path = folder / "a.txt"
     status = path.stat()
     trusted = SourceFingerprint("a", str(path), status.st_size, status.st_mtime_ns, "another checksum")
@@ -41,7 +41,7 @@ def test_the_same_size_and_time_are_trusted(folder: Path) -> None:
     }
 
 
-def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_is_gone(
+def test_an_unrelated_file_of_the_same_name_does_not_count(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -52,9 +52,7 @@ def test_another_file_of_the_same_name_is_not_taken_for_the_one_that_is_gone(
 
 
 @pytest.mark.parametrize("name", ["stat", "open"])
-def test_a_file_that_may_not_be_looked_at_is_as_good_as_missing(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_counts_as_missing(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may look at any file, so the refusal is made here and not by the system.
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""Names of files, folders and patterns, as files in a settled order."""
+"""Files, folders and patterns resolve to files in a fixed order."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def found(*names: Any, **options: Any) -> list[str]:
     return [source.path.name for source in find_sources(list(names), **options)[0]]
 
 
-def test_a_folder_gives_known_files_from_all_depths_sorted(books: Path) -> None:
+def test_a_folder_gives_known_files_of_all_levels_sorted(books: Path) -> None:
     sources, notices = find_sources(books)
     assert [str(source.path.relative_to(books)) for source in sources] == [
         "a.TXT",
@@ -43,7 +43,7 @@ def test_a_folder_gives_known_files_from_all_depths_sorted(books: Path) -> None:
     ]
 
 
-def test_a_file_that_is_named_may_have_any_ending(books: Path) -> None:
+def test_an_explicit_file_may_have_any_suffix(books: Path) -> None:
     sources, notices = find_sources(str(books / "h.log"))
     assert sources == [SourceFile(str(books / "h.log"), books / "h.log", "text")]
     assert notices == []
@@ -78,7 +78,7 @@ def test_a_file_is_read_once(books: Path) -> None:
     assert notices[1] == f"{books / 'z.txt'} is the same file as {books / 'b.txt'} and is read only once"
 
 
-def test_what_is_piped_in_has_a_name(tmp_path: Path) -> None:
+def test_standard_input_is_named(tmp_path: Path) -> None:
     sources, _ = find_sources(["-"], piped=tmp_path / "kept")
     assert sources == [SourceFile("-", tmp_path / "kept", "text")]
 
@@ -87,7 +87,7 @@ def test_a_column_is_kept(books: Path) -> None:
     assert find_sources(books / "e.jsonl", column="body")[0][0].column == "body"
 
 
-def test_runs_and_prepared_folders_are_no_text(books: Path) -> None:
+def test_runs_and_prepared_corpora_are_skipped(books: Path) -> None:
     """Else a second `train .` would read what the first one wrote."""
     for name in ("runs/one/config.json", "runs/one/metrics.jsonl", "runs/one/notes/n.txt", "runs/two.txt"):
         (books / name).parent.mkdir(parents=True, exist_ok=True)
@@ -112,13 +112,13 @@ def test_a_folder_that_only_looks_like_a_run_is_read(books: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
-def test_a_pipe_with_a_name_is_refused_for_it_can_be_read_but_once(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileError, match=r"pipe is a pipe or a device.*\nfix: .*\| normscope train -"):
         find_sources(tmp_path / "pipe")
 
 
-def test_mistakes(books: Path) -> None:
+def test_invalid_arguments(books: Path) -> None:
     with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean '.*books/b\.txt'\?"):
         find_sources(books / "bb.txt")
     with pytest.raises(FileError, match=r"nofile\.txt\nfix: check the path"):  # an ending alone is not close

@@ -1,4 +1,4 @@
-"""The split: the same each time, nothing lost, nothing in both parts, and neither part empty."""
+"""The split is deterministic and complete, and neither part is empty."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.readers import TextPieces
+from normscope.data.documents import TextPieces, TextStatistics, text_statistics
 from normscope.data.split import (
     PARTS,
     CorpusPart,
@@ -17,7 +17,6 @@ from normscope.data.split import (
     choose_split,
     piece_size,
 )
-from normscope.data.text_statistics import TextStatistics, text_statistics
 from normscope.errors import ConfigError, CorpusError, NormscopeError
 from tests.support import every_refusal
 
@@ -47,7 +46,7 @@ lists_of_documents = st.lists(st.text(alphabet="abc \né", min_size=50, max_size
 
 @seeded
 @given(documents=lists_of_documents, seed=st.integers(0, 50), val_fraction=st.floats(0.001, 0.999))
-def test_pieces_go_to_one_part_each_and_make_the_text(documents: list[str], seed: int, val_fraction: float) -> None:
+def test_each_piece_is_in_one_part_and_none_is_lost(documents: list[str], seed: int, val_fraction: float) -> None:
     split = chosen("random", *documents, seed=seed, val_fraction=val_fraction)
     assigned = list(split.assign(pieces_of(*documents)()))
     assert "".join(text for _, text in assigned if text is not None) == "".join(documents)
@@ -59,7 +58,7 @@ def test_pieces_go_to_one_part_each_and_make_the_text(documents: list[str], seed
 
 @seeded
 @given(documents=lists_of_documents, val_fraction=st.floats(0.01, 0.99))
-def test_the_tail_is_held_out_to_the_character(documents: list[str], val_fraction: float) -> None:
+def test_the_tail_split_is_exact(documents: list[str], val_fraction: float) -> None:
     whole = "".join(documents)
     border = int(len(whole) * (1 - val_fraction))
     got = parts(chosen("tail", *documents, val_fraction=val_fraction), *documents)
@@ -67,13 +66,13 @@ def test_the_tail_is_held_out_to_the_character(documents: list[str], val_fractio
     assert got["validation"].replace("|", "") == whole[border:]
 
 
-def test_a_single_text_in_two_has_no_ends() -> None:
+def test_a_single_text_has_no_end_markers() -> None:
     text = LONG + "é🐈"
     got = parts(chosen("tail", text, val_fraction=0.1), text)
     assert got == {"train": text[: int(len(text) * 0.9)], "validation": text[int(len(text) * 0.9) :]}
 
 
-def test_documents_end_in_every_part_that_has_some_of_them() -> None:
+def test_documents_end_in_each_part_that_they_are_in() -> None:
     assert parts(TailSplit(5, mark_ends=True), "abc", "defg", "hi") == {"train": "abc|de|", "validation": "fg|hi|"}
     split = RandomSplit(seed=0, val_fraction=0.4, piece=5)
     got = parts(split, LONG[:300], LONG[300:500], "")
@@ -81,18 +80,18 @@ def test_documents_end_in_every_part_that_has_some_of_them() -> None:
     assert all(got[part].endswith("|") for part in PARTS)
 
 
-def test_the_seed_decides() -> None:
+def test_the_split_depends_on_the_seed() -> None:
     held_out = {parts(chosen("random", LONG, seed=seed), LONG)["validation"] for seed in range(5)}
     assert len(held_out) == 5
 
 
-def test_the_share_is_about_what_was_asked_for() -> None:
+def test_the_validation_fraction_is_approximate() -> None:
     for val_fraction in (0.1, 0.5):
         got = parts(chosen("random", LONG, val_fraction=val_fraction), LONG)
         assert abs(len(got["validation"]) / len(LONG) - val_fraction) < 0.1
 
 
-def test_the_default_share_is_a_tenth_or_a_megabyte() -> None:
+def test_the_default_validation_fraction() -> None:
     def val_fraction(size: int) -> float:
         split = choose_split("random", 0, None, TextStatistics(1, size, size, size, ""), pieces_of(LONG))
         assert isinstance(split, RandomSplit)
@@ -132,7 +131,7 @@ def test_the_exception_differs_with_the_seed() -> None:
         (5_001, 100_000, 1024),
     ],
 )
-def test_how_long_a_piece_is(longest: int, characters: int, size: int) -> None:
+def test_piece_sizes(longest: int, characters: int, size: int) -> None:
     assert piece_size(TextStatistics(1, characters, characters, longest, "")) == size
 
 
@@ -151,12 +150,12 @@ def test_how_long_a_piece_is(longest: int, characters: int, size: int) -> None:
         lambda: chosen("tail", "a" * 300, val_fraction=0.999),
     ),
 )
-def test_refusals(error: type[NormscopeError], words: str, mistake: Callable[[], object]) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Callable[[], object]) -> None:
     with pytest.raises(error, match=words):
         mistake()
 
 
-def test_unknown_ways() -> None:
+def test_unknown_kinds_of_split() -> None:
     with pytest.raises(ConfigError, match="split='head' must be 'random' or 'tail'"):
         check_split("head", None)
     for val_fraction in (0, 1, -0.1, "much", True):

@@ -1,4 +1,4 @@
-"""What a preparation writes on its way is gone when it ends, and when it was killed, with the next one."""
+"""Temporary folders are removed at the end, or by the next preparation after a kill."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.data.prepare import prepare
-from normscope.data.temporary_folder import temporary_folder
+from normscope.data.write_corpus import temporary_folder
 from normscope.errors import FileError
 from tests.data.texts import POEM, contents, write
 
@@ -29,7 +29,7 @@ def places(folder: Path) -> list[Path]:
     return sorted(folder.glob(".*"))
 
 
-def test_it_is_gone_after_the_block_and_after_a_fault(tmp_path: Path) -> None:
+def test_it_is_removed_after_the_block_and_after_an_error(tmp_path: Path) -> None:
     def fail() -> None:
         with temporary_folder(tmp_path / "new") as place:
             (place / "half").write_text("half")
@@ -41,7 +41,7 @@ def test_it_is_gone_after_the_block_and_after_a_fault(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_places_in_the_same_folder_leave_each_other_alone(tmp_path: Path) -> None:
+def test_several_in_the_same_folder(tmp_path: Path) -> None:
     with temporary_folder(tmp_path) as one, temporary_folder(tmp_path) as other:
         assert one != other
         assert places(tmp_path) == sorted([one, other])
@@ -49,7 +49,7 @@ def test_places_in_the_same_folder_leave_each_other_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks on folders, so nothing is removed there")
-def test_what_a_killed_preparation_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
     out, poem = tmp_path / "out", write(tmp_path / "texts", poem=POEM)
     command = [sys.executable, "-c", _WAITS, str(out)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -80,7 +80,7 @@ def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert places(tmp_path) == [tmp_path / ".preparing-old"]
 
 
-def test_a_folder_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may write anywhere, so the refusal is made here and not by the system.
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

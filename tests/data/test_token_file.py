@@ -1,4 +1,4 @@
-"""Tokens on disk: what was written is what is read, and the memory is given back."""
+"""Token files: windows match the written tokens, and memory is released."""
 
 import mmap
 import os
@@ -19,7 +19,7 @@ def written(path: Path, dtype: str, count: int = 1000) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
-def test_windows_are_what_was_written(dtype: str, tmp_path: Path) -> None:
+def test_windows_match_the_written_tokens(dtype: str, tmp_path: Path) -> None:
     tokens = written(tmp_path / "a.bin", dtype)
     file = TokenFile(tmp_path / "a.bin", dtype, text_bytes=2000)
     assert (len(file), file.tokens, file.bytes, file.dtype) == (1000, 1000, 2000, np.dtype(dtype))
@@ -42,7 +42,7 @@ def test_a_window_is_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 5), (996, 5), (1000, 1), (0, -1), (0.5, 3)])
-def test_windows_that_do_not_fit(start: int, length: int, tmp_path: Path) -> None:
+def test_windows_out_of_range(start: int, length: int, tmp_path: Path) -> None:
     written(tmp_path / "a.bin", "uint16")
     file = TokenFile(tmp_path / "a.bin", "uint16", 0)
     with pytest.raises(ShapeError, match=r"is out of range: a\.bin has 1000"):
@@ -50,13 +50,13 @@ def test_windows_that_do_not_fit(start: int, length: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("start", [-1, 991])
-def test_rows_that_do_not_fit(start: int, tmp_path: Path) -> None:
+def test_rows_out_of_range(start: int, tmp_path: Path) -> None:
     written(tmp_path / "a.bin", "uint16")
     with pytest.raises(ShapeError, match=r"is out of range: a\.bin has 1000"):
         TokenFile(tmp_path / "a.bin", "uint16", 0).windows(np.array([5, start]), 10)
 
 
-def test_files_that_hold_no_tokens(tmp_path: Path) -> None:
+def test_invalid_files(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     with pytest.raises(FileError, match=r"a\.bin does not exist\nfix: prepare the corpus again"):
         TokenFile(path, "uint16", 0)
@@ -65,7 +65,7 @@ def test_files_that_hold_no_tokens(tmp_path: Path) -> None:
         TokenFile(path, "uint16", 0)
 
 
-def test_a_file_that_becomes_shorter(tmp_path: Path) -> None:
+def test_a_file_truncated_while_in_use(tmp_path: Path) -> None:
     written(tmp_path / "a.bin", "uint16")
     file = TokenFile(tmp_path / "a.bin", "uint16", 0)
     os.truncate(tmp_path / "a.bin", 100)
@@ -73,7 +73,7 @@ def test_a_file_that_becomes_shorter(tmp_path: Path) -> None:
         file.window(45, 10)
 
 
-def test_a_file_that_is_replaced_stays_what_it_was(tmp_path: Path) -> None:
+def test_a_replaced_file_stays_open(tmp_path: Path) -> None:
     tokens = written(tmp_path / "a.bin", "uint16")
     file = TokenFile(tmp_path / "a.bin", "uint16", 0)
     write_atomically(tmp_path / "a.bin", "others")
@@ -88,7 +88,7 @@ def test_systems_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(file.window(start, 10), tokens[start : start + 10])
 
 
-def test_files_are_closed_when_they_are_done_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "a.bin", "uint16")
     closed: list[int] = []
     close = os.close
@@ -105,7 +105,7 @@ def test_files_are_closed_when_they_are_done_with(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells what is resident")
-def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_what_was_read(tmp_path: Path) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
@@ -121,7 +121,7 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     assert resident() - before < 16 * 2**20
 
 
-def test_a_pipe_or_device_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_or_device_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train.bin")
     (tmp_path / "zero.bin").symlink_to("/dev/zero")
     for name, kind in (("train.bin", "a pipe"), ("zero.bin", "a device")):

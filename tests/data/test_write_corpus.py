@@ -1,4 +1,4 @@
-"""A corpus takes the place of an older one when all of it is on the disk, and not a file sooner."""
+"""A new corpus replaces an old one only when it is complete."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def written(folder: Path, tokenizer: Tokenizer) -> Corpus:
     return write_corpus(folder, texts, tokenizer, settings={})  # type: ignore[arg-type]
 
 
-def test_a_full_disk_leaves_the_older_corpus_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_old_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the room ends: each file in its turn is the first that does not come to the disk."""
     written(tmp_path, CharacterTokenizer.of([POEM]))
     before = contents(tmp_path)
@@ -43,7 +43,7 @@ def test_a_full_disk_leaves_the_older_corpus_as_it_was(tmp_path: Path, monkeypat
     assert open_corpus(tmp_path, verify=True).tokenizer.kind == "bytes"
 
 
-def test_a_folder_that_cannot_be_made_whole_has_no_record(tmp_path: Path) -> None:
+def test_an_incomplete_corpus_has_no_record(tmp_path: Path) -> None:
     written(tmp_path, CharacterTokenizer.of([POEM]))
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer.json").mkdir()
@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_made_whole_has_no_record(tmp_path: Path) -> Non
         open_corpus(tmp_path)
 
 
-def test_the_files_may_be_read_as_any_others(tmp_path: Path) -> None:
+def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
     written(tmp_path / "out", ByteTokenizer())
     (tmp_path / "usual").write_text("")
     modes = {stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) for name in FILES}

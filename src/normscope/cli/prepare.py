@@ -9,8 +9,8 @@ import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, read_arguments
 from normscope.cli.training_output import progress_bar
-from normscope.data.output_folder import check_output_folder
 from normscope.data.prepare import prepare
+from normscope.data.write_corpus import check_output_folder
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tyro
 
 from normscope.cli.generation_options import print_text
 from normscope.cli.options import Flag
-from normscope.data.source_reader import Progress
+from normscope.data.readers import Progress
 from normscope.generate.text import generate_text
 from normscope.runs.events import Observer
 from normscope.runs.load_run import load_run

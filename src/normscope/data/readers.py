@@ -1,19 +1,19 @@
-"""Read documents from files in pieces: a file may be larger than memory.
+"""Read documents from text, .jsonl and .parquet files in pieces: a file may be larger than memory.
 
-A reader yields strings and Nones. The strings up to a None are the pieces of one document; None marks its end. A text
-file is one document; each line of a .jsonl file and each row of a .parquet file is one.
+A text file is one document; each line of a .jsonl file and each row of a .parquet file is one.
 """
 
 import codecs
+import hashlib
+import importlib
 import json
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
 
-from normscope.data.parquet import read_parquet
-from normscope.data.sources import SourceFile, column_advice
-from normscope.errors import FileError
+from normscope.data.documents import TextPieces
+from normscope.data.sources import SourceFile, SourceFingerprint, column_advice
+from normscope.errors import ConfigError, FileError
 
-TextPieces = Iterator[str | None]
 OnBytes = Callable[[bytes], None]
 """Callback that gets all bytes of a file, once and in order: for the checksum and for progress."""
 
@@ -120,3 +120,114 @@ def _is_binary(data: bytes) -> bool:
 
 def _bad_line(source: SourceFile, number: int, problem: str, fix: str) -> FileError:
     return FileError(f"{source.name}, line {number}: {problem}\nfix: {fix}")
+
+
+_ROWS_AT_A_TIME = 256
+
+
+def read_parquet(source: SourceFile) -> Iterator[str | None]:
+    """Yield the text of each row, followed by None."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigError(f"reading {source.name} needs pyarrow\nfix: pip install pyarrow") from None
+    try:
+        with parquet.ParquetFile(source.path, pre_buffer=False) as file:
+            _check_column(source, arrow, file.schema_arrow)
+            number = 0
+            for rows in file.iter_batches(_ROWS_AT_A_TIME, columns=[source.column]):
+                for text in rows.column(0).to_pylist():
+                    number += 1
+                    if text is None:
+                        problem = f"{source.name}, row {number}: {source.column!r} is null, not a string"
+                        raise FileError(f"{problem}\nfix: remove such rows")
+                    yield text
+                    yield None
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        raise FileError(f"{source.name} is not a valid parquet file: {error}\nfix: copy or write it again") from error
+
+
+def _check_column(source: SourceFile, arrow: Any, schema: Any) -> None:
+    if source.column not in schema.names:
+        names = ", ".join(map(repr, schema.names))
+        raise FileError(
+            f"{source.name} has no column {source.column!r}; it has {names}\nfix: {column_advice(schema.names)}"
+        )
+    kind = schema.field(source.column).type
+    values = kind.value_type if arrow.types.is_dictionary(kind) else kind  # pandas categories are dictionaries
+    if values not in (arrow.string(), arrow.large_string()):
+        raise FileError(
+            f"column {source.column!r} of {source.name} holds {kind}, not text\nfix: {column_advice(schema.names)}"
+        )
+
+
+Progress = Callable[[int, int], None]
+"""Callback that gets the bytes read so far and the total of all passes."""
+
+
+class SourceReader:
+    """Reads source files in several passes.
+
+    The first pass records their fingerprints; later passes check that no file has changed.
+
+    Args:
+        sources: the files.
+        passes: number of passes, for `progress`.
+        progress: called with the bytes read so far and the total.
+    """
+
+    def __init__(self, sources: Sequence[SourceFile], passes: int, progress: Progress | None = None) -> None:
+        self._sources = sources
+        self._progress = progress
+        self._sizes = [_status(source)[0] for source in sources]
+        self._total = passes * sum(self._sizes)
+        self._done = 0
+        self._fingerprints: dict[SourceFile, SourceFingerprint] = {}
+
+    @property
+    def fingerprints(self) -> tuple[SourceFingerprint, ...]:
+        """Fingerprint of each source, after the first pass."""
+        return tuple(self._fingerprints.values())
+
+    def pieces(self) -> TextPieces:
+        """Read all documents in one pass."""
+        for source in self._sources:
+            size, written = _status(source)
+            digest = hashlib.sha256()
+            counted = self._done
+
+            def on_bytes(data: bytes, digest: "hashlib._Hash" = digest) -> None:
+                digest.update(data)
+                self._done += len(data)
+
+            for piece in read_documents(source, on_bytes):
+                self._report()
+                yield piece
+            now = SourceFingerprint(source.name, str(source.path.resolve()), size, written, digest.hexdigest())
+            if self._fingerprints.setdefault(source, now).sha256 != now.sha256 or self._done - counted != size:
+                raise FileError(
+                    f"{source.name} changed while it was being read\nfix: wait until it is complete, then try again"
+                )
+            self._report()
+
+    def preview(self) -> TextPieces:
+        """Read documents without progress or checks; the pass may be abandoned."""
+        for source in self._sources:
+            yield from read_documents(source, lambda _: None)
+
+    def skip_pass(self) -> None:
+        """Count a pass as done for `progress`."""
+        self._done += sum(self._sizes)
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)
+
+
+def _status(source: SourceFile) -> tuple[int, int]:
+    try:
+        status = source.path.stat()
+    except OSError as error:
+        raise FileError(f"cannot read {source.name}: {error.strerror}\nfix: check that it still exists") from error
+    return status.st_size, status.st_mtime_ns

@@ -1,9 +1,11 @@
-"""Resolve sources to files: paths, folders, glob patterns, and `-` for standard input."""
+"""Source files: paths, folders, glob patterns and `-` for standard input; fingerprints to detect later changes."""
 
 import difflib
 import glob
+import hashlib
 import os
 import shlex
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 KNOWN_SUFFIXES = ", ".join(_FORMATS)
+_OTHER_SUFFIXES = f" with other suffixes than {KNOWN_SUFFIXES}"
 _OWN_OUTPUT = ({"config.json", "metrics.jsonl"}, {"corpus.json", "train.bin"})
 """Files that identify a run or a prepared corpus: normscope does not train on its own output."""
 
@@ -54,12 +57,19 @@ class _FoundSources:
     files: dict[Path, SourceFile] = field(default_factory=dict)  # by resolved path, in order
     notices: list[str] = field(default_factory=list)
 
-    def add(self, path: Path) -> None:
-        check_encodable(path.resolve(), "a text")
-        source = SourceFile(str(path), path, _FORMATS.get(path.suffix.lower(), "text"), self.column)
-        first = self.files.setdefault(path.resolve(), source)
-        if first is not source:
-            self.notices.append(f"{source.name} is the same file as {first.name} and is read only once")
+    def add(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            check_encodable(path.resolve(), "a text")
+            source = SourceFile(str(path), path, _FORMATS.get(path.suffix.lower(), "text"), self.column)
+            first = self.files.setdefault(path.resolve(), source)
+            if first is not source:
+                self.notices.append(f"{source.name} is the same file as {first.name} and is read only once")
+
+    def note_skipped(self, where: str | Path, one: str, several: str, names: Sequence[str], suffix: str = "") -> None:
+        if names:
+            count = f"1 {one}" if len(names) == 1 else f"{len(names)} {several}"
+            shown = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+            self.notices.append(f"{where}: skipped {count}{suffix}: {shown}")
 
 
 def find_sources(
@@ -79,32 +89,32 @@ def find_sources(
     names = [names] if isinstance(names, str | os.PathLike) else names
     if not isinstance(column, str) or not column:
         raise ConfigError(f"column={column!r} must be a non-empty string\nfix: column='text'")
-    found_sources = _FoundSources(column)
+    found = _FoundSources(column)
     for name in names:
         if not isinstance(name, str | os.PathLike):
             raise DtypeError(f"a source must be a path, but got {name!r}\nfix: pass text as files")
         path = Path(name)
         if str(name) == STDIN and piped is not None:
-            found_sources.files[piped] = SourceFile(STDIN, piped, "text")
+            found.files[piped] = SourceFile(STDIN, piped, "text")
         elif path.is_dir():
-            _add_folder(found_sources, path)
+            _add_folder(found, path)
         elif path.is_file():
-            found_sources.add(path)
+            found.add([path])
         elif path.exists():
             raise FileError(
                 f"{name} is a pipe or a device, but sources are read several times\n"
                 f"fix: use standard input: cat my.txt | normscope train -"
             )
         elif glob.has_magic(str(name)):
-            _add_pattern(found_sources, str(name))
+            _add_pattern(found, str(name))
         else:
             raise FileError(f"there is no file or folder {name}\nfix: {_suggestion(path)}")
-    if not found_sources.files:
+    if not found.files:
         raise FileError("no sources given\nfix: name a file, a folder, a pattern such as 'books/*.txt', or '-'")
-    return list(found_sources.files.values()), found_sources.notices
+    return list(found.files.values()), found.notices
 
 
-def _add_folder(found_sources: _FoundSources, folder: Path) -> None:
+def _add_folder(found: _FoundSources, folder: Path) -> None:
     everything, own_output = _files_below(folder)
     known = [path for path in everything if path.suffix.lower() in _FORMATS]
     if folder in own_output:
@@ -114,10 +124,11 @@ def _add_folder(found_sources: _FoundSources, folder: Path) -> None:
             f"the folder {folder} has no text files ({KNOWN_SUFFIXES})\n"
             f"fix: name another folder, or name files with other suffixes explicitly or as a pattern: {folder}/*.log"
         )
-    for path in known:
-        found_sources.add(path)
-    _note_skipped(found_sources, str(folder), [path for path in everything if path.suffix.lower() not in _FORMATS])
-    _note_own_output(found_sources, folder, own_output)
+    found.add(known)
+    skipped = [path.name for path in everything if path.suffix.lower() not in _FORMATS]
+    found.note_skipped(folder, "file", "files", skipped, _OTHER_SUFFIXES)
+    own = [str(path.relative_to(folder)) for path in own_output]
+    found.note_skipped(folder, "run or prepared corpus", "runs or prepared corpora", own)
 
 
 def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -140,10 +151,9 @@ def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(path for path in found if path.is_file()), sorted(own_output)
 
 
-def _add_pattern(found_sources: _FoundSources, pattern: str) -> None:
+def _add_pattern(found: _FoundSources, pattern: str) -> None:
     """Add the files that match a pattern; unknown suffixes only if the pattern names them, as in '*.log'."""
-    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
-    files = [path for path in matches if path.is_file()]
+    files = [path for match in sorted(glob.glob(pattern, recursive=True)) if (path := Path(match)).is_file()]
     suffixes = {*_FORMATS, Path(pattern).suffix.lower()}
     taken = [path for path in files if path.suffix.lower() in suffixes]
     if not taken:
@@ -151,38 +161,18 @@ def _add_pattern(found_sources: _FoundSources, pattern: str) -> None:
             f"no text file matches {pattern}\n"
             f"fix: check the pattern; for suffixes other than {KNOWN_SUFFIXES}, name the suffix: '*.log'"
         )
-    for path in taken:
-        found_sources.add(path)
-    _note_skipped(found_sources, pattern, [path for path in files if path.suffix.lower() not in suffixes])
-
-
-def _note_skipped(found_sources: _FoundSources, name: str, skipped: Sequence[Path]) -> None:
-    if skipped:
-        shown = ", ".join(path.name for path in skipped[:3]) + ", …" * (len(skipped) > 3)
-        files = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
-        found_sources.notices.append(f"{name}: skipped {files} with other suffixes than {KNOWN_SUFFIXES}: {shown}")
-
-
-def _note_own_output(found_sources: _FoundSources, folder: Path, own_output: Sequence[Path]) -> None:
-    if own_output:
-        shown = ", ".join(str(path.relative_to(folder)) for path in own_output[:3]) + ", …" * (len(own_output) > 3)
-        folders = "1 run or prepared corpus" if len(own_output) == 1 else f"{len(own_output)} runs or prepared corpora"
-        found_sources.notices.append(f"{folder}: skipped {folders}: {shown}")
+    found.add(taken)
+    skipped = [path.name for path in files if path.suffix.lower() not in suffixes]
+    found.note_skipped(pattern, "file", "files", skipped, _OTHER_SUFFIXES)
 
 
 def _suggestion(path: Path) -> str:
-    """Suggest a similar name in the same folder."""
-    parent = path.parent
-    names = [other.name for other in parent.iterdir()] if parent.is_dir() else []
-    close = [name for name in difflib.get_close_matches(path.name, names) if _similar(Path(name).stem, path.stem)]
-    if not close:
-        return "check the path; patterns such as 'books/*.txt' work, too"
-    return f"did you mean {str(parent / close[0])!r}?"
-
-
-def _similar(one: str, other: str) -> bool:
-    """Whether two names are similar, ignoring their suffixes."""
-    return difflib.SequenceMatcher(None, one, other).ratio() >= 0.65
+    """Suggest a similar name in the same folder; the suffixes alone do not make two names similar."""
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    for name in difflib.get_close_matches(path.name, names):
+        if difflib.SequenceMatcher(None, Path(name).stem, path.stem).ratio() >= 0.65:
+            return f"did you mean {str(path.parent / name)!r}?"
+    return "check the path; patterns such as 'books/*.txt' work, too"
 
 
 def column_advice(names: Iterable[str]) -> str:
@@ -193,3 +183,60 @@ def column_advice(names: Iterable[str]) -> str:
     """
     known = list(names)
     return f"--column {shlex.quote(known[0]) if len(known) == 1 else 'NAME, with the column that holds the text'}"
+
+
+SourceChange = Literal["changed", "missing"]
+
+
+@dataclass(frozen=True)
+class SourceFingerprint:
+    """A source file at the time it was read.
+
+    Args:
+        name: the name the user gave.
+        path: absolute path.
+        size: size in bytes.
+        mtime_ns: modification time in nanoseconds.
+        sha256: checksum of the contents.
+    """
+
+    name: str
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+def changed_sources(fingerprints: Iterable[SourceFingerprint]) -> dict[str, SourceChange]:
+    """Return the names of the files that have changed or are missing.
+
+    A file with the same size and modification time counts as unchanged; with another time, its checksum decides.
+    Standard input cannot be read again and never counts as changed.
+    """
+    found: dict[str, SourceChange] = {}
+    for was in fingerprints:
+        if was.name == STDIN:
+            continue
+        change = _change(Path(was.path), was)
+        # A file that was moved together with the corpus is found under its relative name. An unrelated file of that
+        # name in the current folder does not count.
+        if change is not None and not (change == "missing" and _change(Path(was.name), was) is None):
+            found[was.name] = change
+    return found
+
+
+def _change(path: Path, was: SourceFingerprint) -> SourceChange | None:
+    try:
+        now = path.stat()
+        if not stat.S_ISREG(now.st_mode):
+            return "missing"
+        if now.st_size != was.size:
+            return "changed"
+        return None if now.st_mtime_ns == was.mtime_ns or file_sha256(path) == was.sha256 else "changed"
+    except OSError:  # missing, or not readable
+        return "missing"
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

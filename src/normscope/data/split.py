@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from normscope.checks import is_number
-from normscope.data.documents import avoid_splitting, split_documents
-from normscope.data.readers import TextPieces
+from normscope.data.documents import TextPieces, TextStatistics, avoid_splitting, split_documents
 from normscope.data.shuffle import hash_key
-from normscope.data.text_statistics import TextStatistics
 from normscope.errors import ConfigError, CorpusError
 
 CorpusPart = Literal["train", "validation"]

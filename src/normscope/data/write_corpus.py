@@ -1,20 +1,32 @@
 """Write a prepared corpus: token files, tokenizer and, last, the record that marks it as complete."""
 
 import hashlib
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.corpus_record import RECORD_NAME, CorpusRecord, PartRecord, SettingValue
-from normscope.data.source_fingerprints import SourceFingerprint, file_sha256
+from normscope.data.corpus import (
+    RECORD_NAME,
+    TOKENIZER_NAME,
+    Corpus,
+    CorpusRecord,
+    PartRecord,
+    SettingValue,
+    open_corpus,
+    part_name,
+)
+from normscope.data.sources import SourceFingerprint, file_sha256
 from normscope.data.split import PARTS, AssignedText, CorpusPart
-from normscope.data.temporary_folder import temporary_folder
 from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
-from normscope.storage.files import AtomicFile, write_atomically, write_error
+from normscope.errors import FileError
+from normscope.storage.files import AtomicFile, make_folder, write_atomically, write_error
 
+_PREFIX = ".preparing-"
 _BATCH_CHARACTERS = 2**18
 """Characters that are tokenized together: enough to use several cores, with little memory."""
 
@@ -135,3 +147,87 @@ def _move(temporary: Path, folder: Path) -> None:
             (temporary / name).replace(folder / name)
     except OSError as error:
         raise write_error(folder / RECORD_NAME, error) from error
+
+
+def check_output_folder(folder: str | Path) -> None:
+    """Raise if writing a corpus to this folder would overwrite files or mix with unrelated ones.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_output_folder(folder)
+    ...     size = (Path(folder) / "notes.txt").write_text("mine")
+    ...     try:
+    ...         check_output_folder(folder)
+    ...     except FileError as error:
+    ...         print(str(error).replace(folder, "FOLDER"))
+    FOLDER is not empty: it contains notes.txt
+    fix: name a new folder with --out
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        return
+    names = sorted(path.name for path in folder.iterdir())
+    if RECORD_NAME in names:
+        raise FileError(
+            f"{folder} already holds a prepared corpus, which runs may depend on\n"
+            f"fix: name another folder with --out, or delete this one if no run needs it"
+        )
+    leftovers = {TOKENIZER_NAME, *map(part_name, PARTS)}  # the record is written last
+    unrelated = [name for name in names if name not in leftovers and not name.startswith(".")]
+    if unrelated:
+        raise FileError(
+            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: name a new folder with --out"
+        )
+
+
+@contextmanager
+def temporary_folder(folder: str | Path) -> Iterator[Path]:
+    """Create a hidden temporary folder inside `folder` (on the same disk), and remove it at the end of the block.
+
+    A killed process leaves its temporary folder behind; the next call in the same folder removes it. Locks tell the two
+    apart: a temporary folder is locked while its process lives.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with temporary_folder(folder) as temporary:
+    ...         size = (temporary / "half.bin").write_bytes(b"half")
+    ...     os.listdir(folder)
+    []
+    """
+    folder = make_folder(folder)
+    with ExitStack() as held:
+        with _locked(folder, wait=True):  # otherwise another process could remove a folder that is not locked yet
+            _remove_abandoned(folder)
+            try:
+                temporary = Path(held.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX)))
+            except OSError as error:
+                raise write_error(folder / _PREFIX, error) from error
+            held.enter_context(_locked(temporary))
+        yield temporary
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for temporary in folder.glob(f"{_PREFIX}*"):
+        with _locked(temporary) as abandoned:
+            if abandoned:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a folder. Yields whether the lock was acquired; always False on systems without flock."""
+    try:
+        import fcntl
+
+        number = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):  # Windows has no fcntl and cannot open folders
+        yield False
+        return
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        held = True
+    except OSError:
+        held = False
+    try:
+        yield held
+    finally:
+        os.close(number)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from torch import Tensor
 
-from normscope.data.corpus_record import Sha256
+from normscope.data.corpus import Sha256
 from normscope.errors import CheckpointError, DtypeError
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, TensorSpec, is_complete, write_folder
 from normscope.storage.file_format import FileFormat

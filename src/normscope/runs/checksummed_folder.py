@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from normscope.data.corpus_record import Sha256
+from normscope.data.corpus import Sha256
 from normscope.errors import CheckpointError, FileError
 from normscope.storage.file_format import FileFormat
 from normscope.storage.files import with_checksum, write_error, write_errors

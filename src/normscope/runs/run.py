@@ -8,9 +8,8 @@ from typing import Any, Self
 import torch
 
 from normscope.checks import as_path
-from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.corpus_record import RECORD_NAME
-from normscope.data.source_fingerprints import changed_sources
+from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.sources import changed_sources
 from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer

@@ -11,12 +11,10 @@ from typing import Any
 from normscope.blocks.checks import check_config
 from normscope.checks import as_path, short_repr
 from normscope.data.batches import Batches, windows
-from normscope.data.corpus import TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.corpus_record import RECORD_NAME
-from normscope.data.prepare import prepare, source_names
-from normscope.data.source_reader import Progress
+from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.prepare import prepare, prepare_stories, source_names
+from normscope.data.readers import Progress
 from normscope.data.split import PARTS
-from normscope.data.story_corpus import prepare_stories
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.data.stories.categorical import Categorical
 from normscope.data.stories.load import parse_rules
 from normscope.data.stories.template import (
     Alternatives,
@@ -16,7 +15,7 @@ from normscope.data.stories.template import (
     SlotReference,
     parse_template,
 )
-from normscope.data.stories.vocabulary import Word, WordTable
+from normscope.data.stories.vocabulary import Categorical, Word, WordTable
 from normscope.errors import ConfigError
 
 seeded = settings(derandomize=True, deadline=None)

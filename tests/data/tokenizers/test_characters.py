@@ -1,4 +1,4 @@
-"""Characters as tokens: sorted, told by name when they are unknown."""
+"""The character tokenizer: sorted alphabet, and errors that name unknown characters."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def test_an_alphabet_is_each_character_once_and_sorted(texts: list[str]) -> None
 
 @seeded
 @given(text=st.text(alphabet="abxyé🐈", min_size=1), alphabet=st.sets(st.sampled_from("abxyé🐈"), min_size=1))
-def test_the_first_unknown_character_is_the_one_that_is_named(text: str, alphabet: set[str]) -> None:
+def test_the_first_unknown_character_is_reported(text: str, alphabet: set[str]) -> None:
     tokenizer = CharacterTokenizer("".join(sorted(alphabet)))
     unknown = [i for i, character in enumerate(text) if character not in alphabet]
     if not unknown:
@@ -33,7 +33,7 @@ def test_the_first_unknown_character_is_the_one_that_is_named(text: str, alphabe
         tokenizer.encode(text)
 
 
-def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
+def test_an_unknown_character_is_reported_with_name_and_position() -> None:
     with pytest.raises(TokenError) as caught:
         CharacterTokenizer.of(["the cat "]).encode("the cat\t")
     assert str(caught.value) == (
@@ -47,6 +47,6 @@ def test_an_unknown_character_is_told_with_its_name_and_place() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "ba", "aa", None, ["a", "b"]])
-def test_what_is_no_alphabet_is_refused(wrong: Any) -> None:
+def test_invalid_alphabets(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="an alphabet must be unique characters in Unicode order, but got "):
         CharacterTokenizer(wrong)

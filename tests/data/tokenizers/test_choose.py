@@ -1,12 +1,12 @@
-"""Which tokenizer suits a text: by how much there is of it, and by its characters."""
+"""The automatic choice of a tokenizer, by size and characters of the text."""
 
 import random
 from pathlib import Path
 
 import pytest
 
+from normscope.data.documents import TextStatistics, text_statistics
 from normscope.data.prepare import prepare
-from normscope.data.text_statistics import TextStatistics, text_statistics
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 from normscope.data.tokenizers.choose import BYTES_PER_TOKEN, MAX_ALPHABET, MIN_BPE_TOKENS, default_vocab_size
 
@@ -35,7 +35,7 @@ def made(letters: list[str], size: int) -> TextStatistics:
         ([chr(0x430 + i) for i in range(32)], 50_000, 781),
     ],
 )
-def test_by_size_and_characters(letters: list[str], size: int, tokens: int | None) -> None:
+def test_the_choice_depends_on_size_and_characters(letters: list[str], size: int, tokens: int | None) -> None:
     found, why = default_vocab_size(made(letters, size))
     assert found == tokens
     assert bool(why) == (tokens != DEFAULT_VOCAB_SIZE)
@@ -47,13 +47,13 @@ def test_a_few_emoji_do_not_decide() -> None:
     assert default_vocab_size(english) == (DEFAULT_VOCAB_SIZE, "")
 
 
-def test_no_model_gets_a_table_of_all_of_unicode() -> None:
+def test_large_alphabets_use_bpe() -> None:
     many = "".join(map(chr, range(0x4E00, 0x4E00 + MAX_ALPHABET + 1)))
     assert default_vocab_size(TextStatistics(1, 10**7, 3 * 10**7, 0, many))[0] == DEFAULT_VOCAB_SIZE
     assert default_vocab_size(TextStatistics(1, 10**4, 10**4, 0, many))[0] == MIN_BPE_TOKENS
 
 
-def test_the_choice_is_told_and_can_be_overruled(tmp_path: Path) -> None:
+def test_the_choice_is_reported_and_can_be_overridden(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("".join(random.Random(1).choices(HAN, k=1000)))
     corpus = prepare(text, tmp_path / "auto", tokenizer="auto")

@@ -1,4 +1,4 @@
-"""Hugging Face's tokenizers: trained here, or as others publish them."""
+"""Tokenizers of Hugging Face's library: trained here, or published by others."""
 
 import json
 import os
@@ -13,13 +13,12 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from normscope.data.tokenizers import load_tokenizer
 from normscope.data.tokenizers.bpe import train_bpe
-from normscope.data.tokenizers.byte_alphabet import bytes_to_unicode, token_bytes
-from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, bytes_to_unicode, token_bytes
 from normscope.errors import ConfigError, FileError, TokenError
 from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
 
 
-def test_letters_are_those_of_the_library() -> None:
+def test_the_byte_alphabet_matches_the_library() -> None:
     assert sorted(bytes_to_unicode()) == sorted(pre_tokenizers.ByteLevel.alphabet())
     text = "".join(map(chr, range(0x250))) + "猫🐈"
     word = "".join(bytes_to_unicode()[byte] for byte in text.encode())
@@ -33,12 +32,12 @@ def test_frequent_words_become_tokens() -> None:
     assert len(tokenizer.encode("xyz")) == 3
 
 
-def test_texts_are_read_from_an_iterator_and_once() -> None:
+def test_texts_are_read_once_from_an_iterator() -> None:
     tokenizer = train_bpe((text for text in [TEXT] * 5), vocab_size=300)
     assert tokenizer.to_json() == train_bpe([TEXT] * 5, vocab_size=300).to_json()
 
 
-def test_training_gives_the_same_in_every_process() -> None:
+def test_training_is_deterministic() -> None:
     code = (
         "from normscope.data.tokenizers.bpe import train_bpe; import hashlib\n"
         "texts = [f'the {i % 7} cat {i % 11} sat {i % 13}\\n' * 3 for i in range(300)]\n"
@@ -60,20 +59,20 @@ def test_training_gives_the_same_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("wrong", [256, 0, 300.0, "many", True])
-def test_a_vocabulary_too_small_for_all_bytes_is_refused(wrong: int) -> None:
+def test_a_vocab_size_too_small_for_all_bytes(wrong: int) -> None:
     with pytest.raises(ConfigError, match=r"vocab_size=.* must be an integer >= 257.*\nfix: vocab_size=2048"):
         train_bpe([TEXT], wrong)
 
 
 @pytest.mark.parametrize("name", ["<|end|>", "<|endoftext|>", "</s>", "<|end_of_text|>", "<|im_end|>", "<eos>"])
-def test_the_end_is_found_by_the_names_that_others_use(name: str) -> None:
+def test_known_names_of_the_end_of_text_token(name: str) -> None:
     library = Library(models.WordLevel({"a": 0, name: 1, "[UNK]": 2}, unk_token="[UNK]"))
     library.add_special_tokens([name])
     tokenizer = HuggingFaceTokenizer(library)
     assert (tokenizer.eos_token_id, tokenizer.vocab_size, tokenizer.notices) == (1, 3, ())
 
 
-def test_an_end_is_added_where_there_is_none_and_stays(tmp_path: Path) -> None:
+def test_a_missing_end_of_text_token_is_added(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(saved(like_bert(), tmp_path))
     assert tokenizer.eos_token_id == 9
     assert tokenizer.vocab_size == 10
@@ -83,7 +82,7 @@ def test_an_end_is_added_where_there_is_none_and_stays(tmp_path: Path) -> None:
     assert (again.eos_token_id, again.notices) == (9, ())
 
 
-def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) -> None:
+def test_an_end_of_text_id_that_is_taken_is_refused(tmp_path: Path) -> None:
     words = {"[UNK]": 0, "a": 1, "b": 3}
     path = saved(Library(models.WordLevel(words, unk_token="[UNK]")), tmp_path)
     with pytest.raises(
@@ -94,14 +93,14 @@ def test_an_end_that_would_have_the_number_of_a_word_is_refused(tmp_path: Path) 
     assert load_tokenizer(path).eos_token_id == 7
 
 
-def test_unknown_words_are_refused_by_name(tmp_path: Path) -> None:
+def test_unknown_words_are_refused(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(saved(like_bert(), tmp_path))
     assert tokenizer.decode(tokenizer.encode("The cats sat, the hats")) == "the cats sat, the hats"
     with pytest.raises(TokenError, match=r"no token for 'dog' at position 8 of the text: 'the cat dog'\nfix: "):
         tokenizer.encode("the cat dog")
 
 
-def test_bytes_that_a_vocabulary_lacks_are_refused_and_not_lost() -> None:
+def test_missing_bytes_are_refused() -> None:
     library = Library(models.BPE(vocab={"a": 0, "Ġ": 1, "Ã": 2}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
@@ -111,7 +110,7 @@ def test_bytes_that_a_vocabulary_lacks_are_refused_and_not_lost() -> None:
         tokenizer.encode("a é")
 
 
-def test_settings_that_would_change_the_text_are_turned_off() -> None:
+def test_truncation_padding_and_dropout_are_turned_off() -> None:
     library = like_gpt2()
     library.enable_truncation(3)
     library.enable_padding(length=50)
@@ -120,14 +119,14 @@ def test_settings_that_would_change_the_text_are_turned_off() -> None:
     np.testing.assert_array_equal(tokenizer.encode(TEXT), HuggingFaceTokenizer(like_gpt2()).encode(TEXT))
 
 
-def test_what_the_library_decodes_is_what_is_decoded_here() -> None:
+def test_decode_matches_the_library() -> None:
     for library in (like_gpt2(), like_llama()):
         tokenizer = HuggingFaceTokenizer(library)
         tokens = tokenizer.encode(TEXT).tolist()
         assert tokenizer.decode(tokens) == library.decode(tokens) == TEXT
 
 
-def test_the_end_may_have_any_number_and_gaps_count() -> None:
+def test_the_end_of_text_token_may_have_any_id() -> None:
     library = Library(models.WordLevel({"a": 0, "</s>": 70_000, "[UNK]": 5}, unk_token="[UNK]"))
     tokenizer = HuggingFaceTokenizer(library)
     assert (tokenizer.vocab_size, tokenizer.eos_token_id, tokenizer.dtype.name) == (70_001, 70_000, "uint32")
@@ -135,7 +134,7 @@ def test_the_end_may_have_any_number_and_gaps_count() -> None:
 
 
 @pytest.mark.parametrize("token", [2**22, 4_000_000_000])
-def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token: int) -> None:
+def test_huge_ids_are_refused(tmp_path: Path, token: int) -> None:
     library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match=f"it has the token id {token:,}, but ids must be below 4,194,304\nfix: "):
         HuggingFaceTokenizer(library)
@@ -147,13 +146,13 @@ def test_an_id_that_no_table_could_be_made_for_is_refused(tmp_path: Path, token:
         load_tokenizer(tmp_path)
 
 
-def test_a_vocabulary_that_lacks_its_own_unknown_token_is_told_when_it_is_needed() -> None:
+def test_a_missing_unknown_token_is_reported_when_needed() -> None:
     tokenizer = HuggingFaceTokenizer(Library(models.WordPiece({"a": 0}, unk_token="[UNK]")))
     with pytest.raises(TokenError, match=r"cannot encode the text: .*\[UNK\].*\nfix: use another tokenizer"):
         tokenizer.encode("zebra")
 
 
-def test_a_fork_after_encoding_is_silent() -> None:
+def test_a_fork_after_encoding_does_not_warn() -> None:
     code = (
         "import os; from normscope.data.tokenizers.bpe import train_bpe\n"
         "tokenizer = train_bpe(['the cat '] * 100, 300); tokenizer.encode_many(['the cat'] * 100)\n"

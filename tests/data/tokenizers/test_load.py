@@ -1,4 +1,4 @@
-"""Files that hold no tokenizer are refused, with the reason."""
+"""Files that are not tokenizers are refused with the reason."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         (b'{"model": {"type": "Magic"}}', "is not a tokenizer: the tokenizers library cannot read it"),
     ],
 )
-def test_what_is_no_tokenizer(content: bytes, why: str, tmp_path: Path) -> None:
+def test_files_that_are_not_tokenizers(content: bytes, why: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(FileError) as caught:
@@ -43,7 +43,7 @@ def test_what_is_no_tokenizer(content: bytes, why: str, tmp_path: Path) -> None:
     assert "\nfix: " in str(caught.value)
 
 
-def test_a_truncated_file_of_the_library(tmp_path: Path) -> None:
+def test_a_truncated_huggingface_file(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     CharacterTokenizer("abc").save(path)
     path.write_bytes(path.read_bytes()[:-5])

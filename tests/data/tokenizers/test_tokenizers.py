@@ -1,4 +1,4 @@
-"""What holds for every tokenizer: texts come back, streams give what `decode` gives, files hold all of it."""
+"""Properties of every tokenizer: round trips, streams match `decode`, save and load."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def streamed(tokenizer: Tokenizer, tokens: Any) -> list[str]:
 @each_that_knows_all
 @seeded
 @given(text=st.text())
-def test_any_text_comes_back(name: str, text: str) -> None:
+def test_any_text_round_trips(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(text)
     assert tokens.dtype == tokenizer.dtype
@@ -37,7 +37,7 @@ def test_any_text_comes_back(name: str, text: str) -> None:
 
 @seeded
 @given(text=st.text(min_size=1))
-def test_characters_give_back_any_text_of_their_alphabet(text: str) -> None:
+def test_characters_round_trip_text_of_their_alphabet(text: str) -> None:
     tokenizer = CharacterTokenizer.of([text])
     tokens = tokenizer.encode(text)
     assert tokenizer.decode(tokens) == text
@@ -48,7 +48,7 @@ def test_characters_give_back_any_text_of_their_alphabet(text: str) -> None:
 @each
 @seeded
 @given(data=st.data())
-def test_a_stream_gives_what_decode_gives_for_any_tokens(name: str, data: st.DataObject) -> None:
+def test_a_stream_matches_decode(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=40))
     assert "".join(streamed(tokenizer, tokens)) == tokenizer.decode(tokens)
@@ -58,7 +58,7 @@ def test_a_stream_gives_what_decode_gives_for_any_tokens(name: str, data: st.Dat
 @each_that_knows_all
 @seeded
 @given(text=st.text(max_size=30))
-def test_a_stream_never_shows_half_a_character(name: str, text: str) -> None:
+def test_a_stream_emits_complete_characters(name: str, text: str) -> None:
     text = text.replace("\N{REPLACEMENT CHARACTER}", "")
     tokenizer = TOKENIZERS[name]
     pieces = streamed(tokenizer, tokenizer.encode(text))
@@ -69,7 +69,7 @@ def test_a_stream_never_shows_half_a_character(name: str, text: str) -> None:
 @each_that_knows_all
 @seeded
 @given(text=st.text("the cat 猫🐈\n", min_size=1, max_size=12), data=st.data())
-def test_a_stream_goes_on_from_the_tokens_before_it(name: str, text: str, data: st.DataObject) -> None:
+def test_a_stream_continues_earlier_tokens(name: str, text: str, data: st.DataObject) -> None:
     """Wherever a text is cut between two characters: the parts add up to it, spaces too."""
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(text).tolist()
@@ -81,7 +81,7 @@ def test_a_stream_goes_on_from_the_tokens_before_it(name: str, text: str, data: 
 
 
 @each
-def test_a_stream_after_an_end_begins_a_text(name: str) -> None:
+def test_a_stream_after_an_end_of_text_token(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode("the cat").tolist()
     stream = tokenizer.stream([tokenizer.eos_token_id])
@@ -89,7 +89,7 @@ def test_a_stream_after_an_end_begins_a_text(name: str) -> None:
 
 
 @each_that_knows_all
-def test_text_comes_as_soon_as_it_is_whole(name: str) -> None:
+def test_text_is_emitted_as_soon_as_it_is_complete(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     stream = tokenizer.stream()
     pieces = [stream.push(int(token)) for token in tokenizer.encode("the \u732b sat")]
@@ -99,7 +99,7 @@ def test_text_comes_as_soon_as_it_is_whole(name: str) -> None:
 
 
 @each
-def test_the_end_is_a_token_without_text(name: str) -> None:
+def test_the_end_of_text_token_has_no_text(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     assert 0 <= tokenizer.eos_token_id < tokenizer.vocab_size
     words = tokenizer.encode("the cat")
@@ -110,7 +110,7 @@ def test_the_end_is_a_token_without_text(name: str) -> None:
 
 @each_that_knows_all
 @pytest.mark.parametrize("word", ["<|end|>", "<|endoftext|>", "</s>", "<unk>"])
-def test_the_name_of_a_special_token_is_text_like_any_other(name: str, word: str) -> None:
+def test_special_tokens_are_ordinary_text_by_default(name: str, word: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(f"the {word} cat")
     assert tokenizer.eos_token_id not in tokens
@@ -118,7 +118,7 @@ def test_the_name_of_a_special_token_is_text_like_any_other(name: str, word: str
 
 
 @each
-def test_a_saved_tokenizer_is_the_same(name: str, tmp_path: Path) -> None:
+def test_save_and_load(name: str, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[name]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
@@ -135,7 +135,7 @@ def test_a_saved_tokenizer_is_the_same(name: str, tmp_path: Path) -> None:
 
 
 @each
-def test_several_texts_at_once_are_each_by_itself(name: str) -> None:
+def test_encode_many_matches_encode(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     texts = ["the cat", "", "sat the"]
     for text, tokens in zip(texts, tokenizer.encode_many(texts), strict=True):
@@ -145,7 +145,7 @@ def test_several_texts_at_once_are_each_by_itself(name: str) -> None:
 
 @each
 @pytest.mark.parametrize("wrong", [-1, 10**6, 1.5, "a", True])
-def test_what_is_no_token_is_refused(name: str, wrong: Any) -> None:
+def test_invalid_token_ids(name: str, wrong: Any) -> None:
     tokenizer = TOKENIZERS[name]
     with pytest.raises(TokenError, match=rf"is not a token id: expected 0 to {tokenizer.vocab_size - 1}"):
         tokenizer.stream().push(wrong)
@@ -154,24 +154,24 @@ def test_what_is_no_token_is_refused(name: str, wrong: Any) -> None:
 
 
 @each
-def test_a_table_of_tokens_is_refused(name: str) -> None:
+def test_two_dimensional_tokens_are_refused(name: str) -> None:
     with pytest.raises(DtypeError, match=r"a 1-D integer sequence, but got int64 of shape \(1, 2\)\nfix: "):
         TOKENIZERS[name].decode(np.array([[0, 1]]))
 
 
 @each
-def test_half_a_character_is_refused(name: str) -> None:
+def test_lone_surrogates_are_refused(name: str) -> None:
     with pytest.raises(TokenError, match=r"lone surrogate U\+D83D at position 2 of the text: 'a \\ud83d b'\nfix: "):
         TOKENIZERS[name].encode("a \ud83d b")
 
 
 @each
-def test_bytes_are_no_text(name: str) -> None:
+def test_bytes_are_refused(name: str) -> None:
     with pytest.raises(DtypeError, match="text must be a str, but got bytes\nfix: "):
         TOKENIZERS[name].encode(b"abc")  # type: ignore[arg-type]
 
 
-def test_types_are_the_smallest_that_will_do() -> None:
+def test_the_smallest_dtype_is_used() -> None:
     sizes = {name: (tokenizer.vocab_size, tokenizer.dtype.name) for name, tokenizer in TOKENIZERS.items()}
     assert sizes["bytes"] == (257, "uint16")
     assert sizes["bpe"] == (300, "uint16")
@@ -184,7 +184,7 @@ def test_types_are_the_smallest_that_will_do() -> None:
 
 @each_that_knows_all
 @pytest.mark.parametrize("word", ["<|end|>", "<|endoftext|>"])
-def test_the_name_of_a_special_token_stands_for_it_where_that_is_allowed(name: str, word: str) -> None:
+def test_special_tokens_are_parsed_with_allow_special(name: str, word: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(f"the{word}{word}cat", allow_special=True)
     assert tokens.dtype == tokenizer.dtype
@@ -201,27 +201,27 @@ def test_the_name_of_a_special_token_stands_for_it_where_that_is_allowed(name: s
 @each
 @seeded
 @given(texts=st.lists(st.sampled_from(["", "the cat", "the", "cat the"]), max_size=3))
-def test_a_text_without_special_names_is_encoded_alike(name: str, texts: list[str]) -> None:
+def test_allow_special_does_not_change_other_text(name: str, texts: list[str]) -> None:
     tokenizer = TOKENIZERS[name]
     allowed = tokenizer.encode_many(texts, allow_special=True)
     assert [one.tolist() for one in allowed] == [tokenizer.encode(text).tolist() for text in texts]
 
 
-def test_characters_need_no_letters_for_a_special_name() -> None:
+def test_special_tokens_need_no_characters_in_the_alphabet() -> None:
     tokenizer = CharacterTokenizer("abc")
     assert tokenizer.encode("ab<|endoftext|>c", allow_special=True).tolist() == [0, 1, tokenizer.eos_token_id, 2]
     with pytest.raises(TokenError, match="'<'"):
         tokenizer.encode("ab<|endoftext|>c")
 
 
-def test_the_special_tokens_of_a_vocabulary_go_by_their_own_names() -> None:
+def test_special_tokens_of_a_vocabulary_have_their_own_names() -> None:
     special = TOKENIZERS["llama"].special_tokens
     assert special["</s>"] == TOKENIZERS["llama"].eos_token_id == special["<|end|>"]
     assert TOKENIZERS["llama"].encode("<s>cat", allow_special=True)[0] == special["<s>"]
 
 
 @each_that_knows_all
-def test_half_a_character_is_left_out_where_a_text_was_cut_off(name: str) -> None:
+def test_an_incomplete_character_at_a_cut_is_dropped(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode("the \U0001d11e").tolist()
     for count in range(1, len(tokens)):

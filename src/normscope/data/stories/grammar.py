@@ -6,7 +6,6 @@ Generating a story, parsing one, and computing the entropy are three traversals 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.data.stories.categorical import Categorical
 from normscope.data.stories.template import (
     Alternatives,
     PlainText,
@@ -16,7 +15,7 @@ from normscope.data.stories.template import (
     Template,
     parse_template,
 )
-from normscope.data.stories.vocabulary import Word, WordTable
+from normscope.data.stories.vocabulary import Categorical, Word, WordTable
 from normscope.errors import ConfigError
 
 SlotValues = Mapping[str, Word]

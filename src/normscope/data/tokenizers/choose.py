@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from normscope.data.documents import TextStatistics
 from normscope.data.split import AssignedText
-from normscope.data.text_statistics import TextStatistics
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_NAMES, Tokenizer, split_special
 from normscope.data.tokenizers.byte_level import ByteTokenizer
 from normscope.data.tokenizers.characters import CharacterTokenizer

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from normscope.data.tokenizers.base import (
     excerpt,
     printable_repr,
 )
-from normscope.data.tokenizers.byte_alphabet import bytes_to_unicode, token_bytes
 from normscope.errors import ConfigError, TokenError
 
 _KNOWN_EOS_NAMES = (
@@ -239,3 +238,35 @@ def _check_ids(library: tokenizers.Tokenizer) -> None:
         raise ConfigError(
             f"it has the token id {largest:,}, but ids must be below {MAX_TOKEN_IDS:,}\nfix: number the tokens from 0"
         )
+
+
+_PRINTABLE = (*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1))
+
+
+@cache
+def bytes_to_unicode() -> tuple[str, ...]:
+    """Return the character of each byte.
+
+    >>> bytes_to_unicode()[ord("a")], bytes_to_unicode()[ord(" ")], bytes_to_unicode()[0]
+    ('a', 'Ġ', 'Ā')
+    """
+    others = iter(range(0x100, 0x200))
+    printable = set(_PRINTABLE)
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+@cache
+def _unicode_to_bytes() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(bytes_to_unicode())}
+
+
+def token_bytes(token: str) -> bytes:
+    """Return the bytes of a token; an added token with characters outside the alphabet is plain UTF-8.
+
+    >>> token_bytes("Ġcaf" + "Ã" + "©").decode(), token_bytes("two words").decode()
+    (' café', 'two words')
+    """
+    table = _unicode_to_bytes()
+    if all(character in table for character in token):
+        return bytes(table[character] for character in token)
+    return token.encode()

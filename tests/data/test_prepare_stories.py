@@ -1,4 +1,4 @@
-"""The built-in stories as a corpus: of the size that was asked for, held-out stories apart, and with their floor."""
+"""The built-in stories as a corpus: size, validation stories and entropy floor."""
 
 import math
 from pathlib import Path
@@ -7,13 +7,13 @@ import pytest
 
 from normscope.data import stories
 from normscope.data.corpus import open_corpus
-from normscope.data.story_corpus import prepare_stories
+from normscope.data.prepare import prepare_stories
 from normscope.errors import ConfigError
 from tests.data.texts import contents, text_of
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "bytes", "bpe"])
-def test_whole_stories_of_the_size_that_was_asked_for(tokenizer: str, tmp_path: Path) -> None:
+def test_complete_stories_of_the_requested_size(tokenizer: str, tmp_path: Path) -> None:
     corpus = prepare_stories(tmp_path, size_bytes=30_000, validation_bytes=8_000, seed=3, tokenizer=tokenizer)
     train = text_of(corpus, "train").split("|")[:-1]
     validation = text_of(corpus, "validation").split("|")[:-1]
@@ -26,7 +26,7 @@ def test_whole_stories_of_the_size_that_was_asked_for(tokenizer: str, tmp_path: 
     assert sorted(contents(tmp_path)) == ["corpus.json", "tokenizer.json", "train.bin", "validation.bin"]
 
 
-def test_the_floor_is_that_of_the_held_out_stories(tmp_path: Path) -> None:
+def test_the_entropy_floor_is_that_of_the_validation_stories(tmp_path: Path) -> None:
     corpus = prepare_stories(tmp_path, size_bytes=3_000, validation_bytes=20_000)
     validation = text_of(corpus, "validation").split("|")[:-1]
     bits = sum(stories.nats(text) for text in validation) / math.log(2)
@@ -37,7 +37,7 @@ def test_the_floor_is_that_of_the_held_out_stories(tmp_path: Path) -> None:
     assert open_corpus(tmp_path).floor_bits_per_byte == corpus.floor_bits_per_byte
 
 
-def test_the_same_again(tmp_path: Path) -> None:
+def test_preparation_is_deterministic(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     prepare_stories(tmp_path / "a", size_bytes=5_000, validation_bytes=1_000, progress=lambda *now: told.append(now))
     prepare_stories(tmp_path / "b", size_bytes=5_000, validation_bytes=1_000)
@@ -53,7 +53,7 @@ def test_the_largest_seed(tmp_path: Path) -> None:
     assert text_of(corpus, "validation").split("|")[0] == next(stories.stories(2**64 - 1)).text
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="size_bytes=0 must be"):
         prepare_stories(tmp_path, size_bytes=0)
     with pytest.raises(ConfigError, match=r"seed=1\.5 must be"):
