@@ -36,7 +36,7 @@ class TokenEvent:
 
 
 @dataclass(frozen=True)
-class Continuation:
+class GeneratedTokens:
     """The generated continuation of a prompt.
 
     Args:
@@ -181,7 +181,7 @@ def generate_tokens(
     stop_tokens: Sequence[int] = (),
     vocabulary: int | None = None,
     **settings: Any,
-) -> list[Continuation]:
+) -> list[GeneratedTokens]:
     """Generate continuations of token prompts: all samples of the first prompt, then of the second, and so on.
 
     Takes the arguments of `Generation`, which streams the tokens: `settings` are fields of `GenerationConfig`.
@@ -199,7 +199,7 @@ def generate_tokens(
     for _ in generation:
         pass
     return [
-        Continuation(one.prompt, one.sample, one.generated_tokens, one.final_finish_reason, tuple(one.notices))
+        GeneratedTokens(one.prompt, one.sample, one.generated_tokens, one.final_finish_reason, tuple(one.notices))
         for one in generation.sequences
     ]
 

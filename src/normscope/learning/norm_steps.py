@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normscope.errors import ShapeError
 from normscope.learning.lesson import Lesson, step
 
-Axes = tuple[int, ...]
+Dims = tuple[int, ...]
 References = dict[str, Callable[..., Tensor | None]]
 
 IMAGES = (
@@ -21,13 +21,13 @@ IMAGES = (
 
 
 @step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[1]})
-def mean(x: Tensor, dims: Axes) -> Tensor:
+def mean(x: Tensor, dims: Dims) -> Tensor:
     """Mean of the {count} values along dims {dims}."""
     return x.mean(dims, keepdim=True)
 
 
 @step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[0]})
-def variance(x: Tensor, mean: Tensor, dims: Axes) -> Tensor:
+def variance(x: Tensor, mean: Tensor, dims: Dims) -> Tensor:
     """Variance: the mean squared deviation from the mean. Norms use the biased variance, divided by {count}."""
     return (x - mean).square().mean(dims, keepdim=True)
 
@@ -45,13 +45,13 @@ def result(standardized: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return standardized * weight + bias
 
 
-def norm_inputs(x: Tensor, affine_shape: Axes, eps: float, dims: Axes) -> dict[str, Any]:
+def norm_inputs(x: Tensor, affine_shape: Dims, eps: float, dims: Dims) -> dict[str, Any]:
     """Return the inputs of the steps of a norm: weight and bias of a new layer, eps, and the reduced dimensions."""
     weight, bias = torch.ones(affine_shape), torch.zeros(affine_shape)
     return {"x": x, "weight": weight, "bias": bias, "eps": eps, "dims": dims}
 
 
-def channel_shape(x: Tensor) -> Axes:
+def channel_shape(x: Tensor) -> Dims:
     """Return the shape that broadcasts one value per channel over images."""
     return (1, x.shape[1], *(1,) * (x.dim() - 2))
 
@@ -70,7 +70,7 @@ def has_positions(x: Tensor) -> bool:
     return math.prod(x.shape[2:]) > 1
 
 
-def channel_lesson(layer: str, x: Tensor, eps: float, dims: Axes, *, show_count: bool) -> Lesson:
+def channel_lesson(layer: str, x: Tensor, eps: float, dims: Dims, *, show_count: bool) -> Lesson:
     """Return the inputs of a norm with statistics of each channel over `dims`."""
     count = math.prod(x.shape[axis] for axis in dims)
     if count < 2:

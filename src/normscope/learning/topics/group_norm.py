@@ -9,7 +9,7 @@ from normscope.errors import ShapeError
 from normscope.learning import norm_steps
 from normscope.learning.inputs import IMAGE_AXES, check_divisor, needs_rank
 from normscope.learning.lesson import Lesson, step, topic
-from normscope.learning.norm_steps import Axes, has_positions
+from normscope.learning.norm_steps import Dims, has_positions
 
 GROUPED = "n g c h w"
 
@@ -23,7 +23,7 @@ def grouped(x: Tensor, groups: int) -> Tensor:
 @step(
     {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[1]}, axes=GROUPED
 )
-def mean(grouped: Tensor, dims: Axes) -> Tensor:
+def mean(grouped: Tensor, dims: Dims) -> Tensor:
     """One mean per group and sample, over {count} values: the channels of the group and their positions."""
     return grouped.mean(dims, keepdim=True)
 
@@ -32,7 +32,7 @@ def mean(grouped: Tensor, dims: Axes) -> Tensor:
     {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[0]},
     axes=GROUPED,
 )
-def variance(grouped: Tensor, mean: Tensor, dims: Axes) -> Tensor:
+def variance(grouped: Tensor, mean: Tensor, dims: Dims) -> Tensor:
     """Variance of each group."""
     return (grouped - mean).square().mean(dims, keepdim=True)
 

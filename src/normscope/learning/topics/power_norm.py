@@ -9,7 +9,7 @@ from normscope.blocks.norm import PowerNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import TEXT_AXES, needs_rank
 from normscope.learning.lesson import Lesson, step, topic
-from normscope.learning.norm_steps import Axes
+from normscope.learning.norm_steps import Dims
 from normscope.learning.topics.rms_norm import TOKENS
 
 
@@ -64,7 +64,7 @@ def x_grad(grad: Tensor, running_nu: Tensor, standardized: Tensor, psi: Tensor) 
 
 
 @step({"normscope.PowerNorm's buffer": lambda x, eps: run_layer(x, eps).nu}, axes="d")
-def new_nu(running_nu: Tensor, grad: Tensor, standardized: Tensor, dims: Axes) -> Tensor:
+def new_nu(running_nu: Tensor, grad: Tensor, standardized: Tensor, dims: Dims) -> Tensor:
     """Update running_nu with a tenth of the mean product of this batch's gradient and standardized values."""
     power = standardized.square().mean(dims)
     product = (grad * standardized).mean(dims)
@@ -72,7 +72,7 @@ def new_nu(running_nu: Tensor, grad: Tensor, standardized: Tensor, dims: Axes) -
 
 
 @step(axes="d")
-def batch_mean_square(x: Tensor, dims: Axes) -> Tensor:
+def batch_mean_square(x: Tensor, dims: Dims) -> Tensor:
     """Mean square of each feature of this batch, over all tokens."""
     return x.square().mean(dims)
 
