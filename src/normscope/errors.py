@@ -15,8 +15,8 @@ class ScopeError(NormscopeError, ValueError):
 
     The message shows the expression with carets under the error:
 
-    >>> print(ScopeError("axis 'c' is there twice", text="n [c] c", span=(6, 7), fix="name every axis once"))
-    axis 'c' is there twice
+    >>> print(ScopeError("duplicate axis 'c'", text="n [c] c", span=(6, 7), fix="name every axis once"))
+    duplicate axis 'c'
         n [c] c
               ^
     fix: name every axis once

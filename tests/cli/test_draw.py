@@ -47,7 +47,7 @@ def test_gallery_is_written(tmp_path: Path) -> None:
     [
         (
             ["n [c", "--shape", "2,3"],
-            "error: '[' is never closed\n    n [c\n      ^\nfix: add the ']' that belongs to it\n",
+            "error: unclosed '['\n    n [c\n      ^\nfix: add the matching ']'\n",
         ),
         (
             ["n [c]", "--shape", "2,x"],

@@ -121,7 +121,7 @@ def _lone_box(rows: int, columns: int) -> tuple[Plan, tuple[str, ...], tuple[int
 
 
 def test_an_error_points_at_the_scope() -> None:
-    with pytest.raises(ScopeError, match=re.escape("'[' is never closed")):
+    with pytest.raises(ScopeError, match=re.escape("unclosed '['")):
         draw("n [c", (2, 3))
 
 

@@ -1,4 +1,4 @@
-"""Norms that leak future tokens: what the spec reports is what a probe measures."""
+"""Which norms leak the future in a causal model: the rule matches a probe of the gradients."""
 
 import copy
 import dataclasses
@@ -26,25 +26,25 @@ every_norm = pytest.mark.parametrize("norm", NORMS)
 def model_with(**options: Any) -> GPT:
     model = GPT(tiny("llama", init="gpt2", allow_future_leak=True, **options)).double()
     scramble(model, scale=0.5)
-    model(TOKENS)  # so that running statistics are not all ones
+    model(TOKENS)  # so that those with a memory have one that is not all ones
     return model
 
 
-def leaks(model: GPT, position: int = 6) -> bool:
-    """Whether, in training mode, logits before a position depend on tokens from there on."""
+def leaks(model: GPT, place: int = 6) -> bool:
+    """Whether in training the logits before a place move with the tokens from there on."""
     changed = TOKENS.clone()
-    changed[:, position:] = (changed[:, position:] + 5) % VOCABULARY
+    changed[:, place:] = (changed[:, place:] + 5) % VOCABULARY
     with torch.no_grad():
-        # On two copies, because a call changes the running statistics.
+        # Of two twins, for a norm with a memory is another one after a call.
         before, after = copy.deepcopy(model).train()(TOKENS), copy.deepcopy(model).train()(changed)
-    assert (before[:, position:] - after[:, position:]).abs().max() > 1e-3  # the probe has an effect
-    moved: float = (before[:, :position] - after[:, :position]).abs().max().item()
+    assert (before[:, place:] - after[:, place:]).abs().max() > 1e-3  # the probe does something
+    moved: float = (before[:, :place] - after[:, :place]).abs().max().item()
     assert moved < 1e-12 or moved > 1e-6
     return moved > 1e-6
 
 
 @every_norm
-def test_norm_leaks_iff_spec_says_so(norm: str) -> None:
+def test_a_norm_leaks_if_and_only_if_it_says_so(norm: str) -> None:
     spec = NORMS[norm]
     assert leaks(model_with(norm=spec)) == spec.mixes_along(1, 3)
 
@@ -59,7 +59,7 @@ def test_only_leaking_norms_are_refused(norm: str) -> None:
         assert tiny("llama", norm=spec).norm == spec
 
 
-def test_both_kinds_are_covered() -> None:
+def test_cases_cover_leaking_and_safe_norms() -> None:
     assert {name for name, spec in NORMS.items() if spec.mixes_along(1, 3)} == {
         "instance",
         "batch",
@@ -69,6 +69,6 @@ def test_both_kinds_are_covered() -> None:
 
 
 @pytest.mark.parametrize("scope", ["[b s] h e", "b [s] h e", "b s [h e]"])
-def test_qk_norm_leaks_iff_spec_says_so(scope: str) -> None:
+def test_a_qk_norm_leaks_if_and_only_if_it_says_so(scope: str) -> None:
     spec = NormSpec(scope, affine=None)
     assert leaks(model_with(qk_norm=spec)) == spec.mixes_along(1, 4)

@@ -1,4 +1,4 @@
-"""JSON round trip of configs; invalid ones raise errors that name the field."""
+"""Configs round-trip through JSON, and invalid ones are refused by name."""
 
 import json
 from typing import Any
@@ -40,12 +40,12 @@ def through_json(config: GPTConfig) -> GPTConfig:
     window=st.sampled_from([None, 5]),
     dropout=st.floats(0, 0.9),
 )
-def test_config_round_trip(name: str, depth: int, heads: int, norm: Any, wiring: str, **more: Any) -> None:
+def test_every_config_round_trips(name: str, depth: int, heads: int, norm: Any, wiring: str, **more: Any) -> None:
     config = preset(name, depth=depth, heads=heads, width=32, context=16, norm=norm, wiring=wiring, **more)
     assert through_json(config) == config
 
 
-def test_model_from_loaded_config_has_same_weights() -> None:
+def test_a_model_made_from_it_has_the_same_weights() -> None:
     config = preset("gpt2", vocab_size=11, context=8, depth=2, width=16, heads=2, norm=SPECS[4])
     names = {name: weight.shape for name, weight in GPT(config).named_parameters()}
     assert {name: weight.shape for name, weight in GPT(through_json(config)).named_parameters()} == names
@@ -58,29 +58,29 @@ def test_model_from_loaded_config_has_same_weights() -> None:
         ({"depth": None}, "expected `int`, got `null` at `depth`"),
         ({"activation": ["relu"]}, "expected `str`, got `array` at `activation`"),
         ({"norm": {**NORM, "colour": "red"}}, "the norm's config has the unknown setting 'colour'"),
-        ({"norm": {**NORM, "scope": "... [d"}}, "never closed"),
+        ({"norm": {**NORM, "scope": "... [d"}}, "unclosed"),
         ({"norm": {**NORM, "sizes": 5}}, "got `int` at `norm.sizes`"),
-        ({"qk_norm": "rms"}, "has a 'qk_norm' that is not a norm"),
+        ({"qk_norm": "rms"}, "'qk_norm' of the model's config must be an object, but got 'rms'"),
     ],
 )
-def test_invalid_config_raises(change: dict[str, Any], words: str) -> None:
+def test_invalid_settings(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         config_from_json({**config_to_json(nanochat()), **change})
 
 
-def test_missing_field_is_named() -> None:
+def test_a_missing_setting_is_named() -> None:
     settings = config_to_json(nanochat())
     del settings["context"]
     with pytest.raises(ConfigError, match="the model's config lacks 'context'"):
         config_from_json(settings)
 
 
-def test_missing_field_gets_default() -> None:
+def test_a_missing_setting_gets_its_default() -> None:
     settings = config_to_json(nanochat())
     del settings["tied_head"], settings["norm"]["momentum"]
     assert config_from_json(settings) == nanochat()
 
 
-def test_custom_initialization_is_not_serializable() -> None:
-    with pytest.raises(ConfigError, match=r"^init=Initialization\(.* is not a name, and .*\nfix: name one"):
+def test_a_custom_initialization_cannot_be_saved() -> None:
+    with pytest.raises(ConfigError, match=r"^init=Initialization\(.* cannot be saved as JSON: .*\nfix: use the name"):
         config_to_json(nanochat(init=get_initialization("gpt2")))

@@ -1,4 +1,4 @@
-"""All configs: norms by name, scope or NormSpec, checked to fit; models accept only their own config class."""
+"""What all configs share: norms by name, scope or NormSpec, checked to fit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def config(kind: str, **options: Any) -> Any:
 
 
 @every_config
-def test_norm_by_name_scope_or_spec(kind: str) -> None:
+def test_a_norm_is_a_name_a_scope_or_a_norm_spec(kind: str) -> None:
     norms = IMAGE_NORMS if kind == "convnet" else TEXT_NORMS
     scope = "n [c] h w" if kind == "convnet" else "b s [d]"
     assert config(kind, norm="group").norm == norms["group"]
@@ -50,25 +50,25 @@ def test_norm_by_name_scope_or_spec(kind: str) -> None:
 
 
 @every_text
-def test_qk_norm_by_name_scope_or_spec(kind: str) -> None:
+def test_a_qk_norm_is_a_name_a_scope_or_a_norm_spec(kind: str) -> None:
     assert config(kind, qk_norm="rms-plain").qk_norm == TEXT_NORMS["rms-plain"]
     assert config(kind, qk_norm="b s h [e]").qk_norm == NormSpec("b s h [e]", affine=None)
     assert config(kind).qk_norm is None
 
 
 @every_config
-def test_model_uses_named_norm(kind: str) -> None:
+def test_the_model_has_the_norm_that_was_named(kind: str) -> None:
     assert "(g [" in repr(MODELS[kind](config(kind, norm="group")))
     assert "Norm(" not in repr(MODELS[kind](config(kind, norm="none"))).replace("NoNorm(", "")
 
 
 @every_config
-def test_invalid_norm_raises_in_config(kind: str) -> None:
+def test_a_norm_that_does_not_fit_is_refused_by_the_config(kind: str) -> None:
     image = kind == "convnet"
     scope, group = ("n [c h w]", "n (g [c]) [h w]") if image else ("b s [d]", "b s (g [d])")
     first = scope[0]
     for wrong, words in (
-        (NormSpec(scope, affine=first), first),  # its size is the batch size, which is unknown
+        (NormSpec(scope, affine=first), first),  # its size is that of the batch, which nobody knows beforehand
         (NormSpec(group, affine=None, sizes={"g": 5}), "g=5"),
         (NormSpec("x y [z] u v", affine=None), r"x y \[z\] u v"),
     ):
@@ -77,13 +77,13 @@ def test_invalid_norm_raises_in_config(kind: str) -> None:
 
 
 @every_text
-def test_qk_norm_that_does_not_fit_heads_raises(kind: str) -> None:
+def test_a_qk_norm_that_does_not_fit_the_heads(kind: str) -> None:
     with pytest.raises(ScopeError, match="g=3"):
         config(kind, qk_norm=NormSpec("b s h (g [e])", affine=None, sizes={"g": 3}))
     eight = NormSpec("b s h [e]", affine="h e", sizes={"h": 4})
     assert config(kind, qk_norm=eight).qk_norm == eight
     with pytest.raises(NormscopeError):
-        config(kind, kv_heads=2, qk_norm=eight)  # fits the four query heads, but not the two key heads
+        config(kind, kv_heads=2, qk_norm=eight)  # the queries' four heads fit, the keys' two do not
 
 
 def made(kind: str, given: Any) -> Callable[[], object]:
@@ -113,6 +113,6 @@ def made(kind: str, given: Any) -> Callable[[], object]:
     ),
     ("block", ConfigError, "a Block is made from a BlockConfig, but got None", made("block", None)),
 )
-def test_model_requires_its_own_config_class(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_models_refuse_other_configs(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

@@ -1,4 +1,4 @@
-"""The convnet: shapes, any norm by scope, and training."""
+"""The convnet: shapes, any norm by its scope, and that it learns."""
 
 import copy
 import math
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
-from tests.models.bar_images import bars, learns
+from tests.models.pictures import bars, learns
 from tests.pairs import chiefly
 from tests.support import every_refusal, randn, scramble
 
@@ -33,11 +33,11 @@ def config(**options: Any) -> ConvNetConfig:
 
 
 @every_norm
-def test_matches_formula(norm: str) -> None:
+def test_it_matches_its_formula(norm: str) -> None:
     net = ConvNet(config(norm=NORMS[norm])).double()
     scramble(net)
     images = randn(4, 3, 8, 8)
-    found = copy.deepcopy(net)(images)  # a copy, because some norms update running statistics
+    found = copy.deepcopy(net)(images)  # of a twin, for some norms remember what they saw
     first, second = net.convolutions
     assert isinstance(first, Convolution)
     assert isinstance(second, Convolution)
@@ -52,25 +52,25 @@ def test_matches_formula(norm: str) -> None:
 
 @pytest.mark.parametrize("size", [5, 8, 9])
 @pytest.mark.parametrize("widths", [(8,), (8, 4), (4, 8, 4, 8)], ids=str)
-def test_any_image_size_and_number_of_stages(size: int, widths: tuple[int, ...]) -> None:
+def test_images_of_any_size_and_stages_of_any_number(size: int, widths: tuple[int, ...]) -> None:
     for norm in (IMAGE_NORMS["layer"], NORMS["gain-for-each-pixel"]):
         net = ConvNet(config(image_size=size, widths=widths, norm=norm))
         assert net(torch.randn(2, 3, size, size)).shape == (2, 5)
 
 
-def test_conv_has_bias_only_without_norm() -> None:
+def test_a_convolution_has_a_bias_only_without_a_norm() -> None:
     assert all(isinstance(c, Convolution) and c.bias is None for c in ConvNet(config()).convolutions)
     plain = ConvNet(config(norm=None)).convolutions
     assert all(isinstance(c, Convolution) and c.bias is not None and not c.bias.any() for c in plain)
 
 
-def test_conv_uses_he_initialization() -> None:
+def test_convolutions_have_he_initialization() -> None:
     weight = Convolution(64, 128, 3).weight
     tolerance = 5 / math.sqrt(2 * weight.numel())
     assert weight.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=tolerance)
 
 
-def test_head_has_head_role() -> None:
+def test_the_head_has_the_role_of_a_head() -> None:
     assert ConvNet(config()).head.role == "head"
 
 
@@ -82,11 +82,11 @@ def test_eval_mode_uses_running_statistics() -> None:
 
 
 @pytest.mark.parametrize("norm", chiefly(sorted(LEARNERS), sorted(NORMS.keys() - LEARNERS)))
-def test_learns(norm: str) -> None:
+def test_it_learns(norm: str) -> None:
     torch.manual_seed(1)
     net = ConvNet(config(channels=1, classes=2, norm=NORMS[norm]))
-    slow = norm in ("instance", "rows")  # they remove contrast and leave only position
-    assert learns(net, *bars(), lr=1e-2, steps=80 if slow else 40)
+    slow = norm in ("instance", "rows")  # they take out how much of a pattern there is, and leave only where
+    assert learns(net, *bars(), rate=1e-2, steps=80 if slow else 40)
 
 
 def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -108,6 +108,6 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("norm-of-text", ScopeError, "d", lambda: config(norm=TEXT_NORMS["batch"])),
     ("groups", ScopeError, "cannot be divided by g=4", lambda: config(widths=(8, 6), norm="group")),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

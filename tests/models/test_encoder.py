@@ -34,17 +34,17 @@ def made(**options: Any) -> Encoder:
     return encoder
 
 
-def test_default_is_the_original_transformer() -> None:
+def test_defaults_are_those_of_the_original_transformer() -> None:
     encoder = Encoder(EncoderConfig(vocab_size=20, context=9, width=16, heads=4))
     made_of = encoder.config
     assert (made_of.wiring, made_of.activation, made_of.dropout, made_of.causal) == ("post", "relu", 0.1, False)
-    assert isinstance(encoder.final_norm, NoNorm)  # blocks already end in a norm
+    assert isinstance(encoder.final_norm, NoNorm)  # the blocks end in a norm
     assert isinstance(Encoder(config(wiring="pre")).final_norm, Norm)
 
 
 @every_norm
 @pytest.mark.parametrize("wiring", ["post", "pre"])
-def test_any_norm_and_wiring(norm: str, wiring: str) -> None:
+def test_any_norm_any_wiring(norm: str, wiring: str) -> None:
     encoder = made(norm=NORMS[norm], wiring=wiring)
     y = encoder(TOKENS)
     assert y.shape == (3, 7, 16)
@@ -53,19 +53,19 @@ def test_any_norm_and_wiring(norm: str, wiring: str) -> None:
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_attention_is_bidirectional(wiring: str) -> None:
+def test_every_token_sees_every_other(wiring: str) -> None:
     encoder = made(wiring=wiring)
     y = encoder(TOKENS)
-    for position in (0, 6):
+    for place in (0, 6):
         changed = TOKENS.clone()
-        changed[:, position] = (changed[:, position] + 1) % 20
+        changed[:, place] = (changed[:, place] + 1) % 20
         assert (encoder(changed) != y).any(-1).all()
 
 
 @every_norm
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_padding_does_not_matter(norm: str, wiring: str) -> None:
-    """Neither the padding token nor the amount of padding."""
+def test_padding_changes_nothing(norm: str, wiring: str) -> None:
+    """Neither which tokens stand there nor how many."""
     found = []
     for size, filler in ((7, 0), (7, 5), (9, 3)):
         mask = real_tokens([7, 4, 1], size)
@@ -80,14 +80,14 @@ def test_padding_does_not_matter(norm: str, wiring: str) -> None:
 
 def test_positions_matter() -> None:
     encoder = made()
-    reversed_tokens = TOKENS.flip(1)
-    assert not torch.isclose(encoder(reversed_tokens).flip(1), encoder(TOKENS)).all()
+    turned = TOKENS.flip(1)
+    assert not torch.isclose(encoder(turned).flip(1), encoder(TOKENS)).all()
     with torch.no_grad():
         encoder.position.weight.zero_()
-    torch.testing.assert_close(encoder(reversed_tokens).flip(1), encoder(TOKENS))  # without positions, a bag of tokens
+    torch.testing.assert_close(encoder(turned).flip(1), encoder(TOKENS))  # without places, a bag of tokens
 
 
-def test_dropout_only_in_training() -> None:
+def test_dropout_is_for_training_only() -> None:
     encoder = made(dropout=0.3)
     assert not torch.equal(encoder(TOKENS), encoder(TOKENS))
     encoder.eval()
@@ -112,6 +112,6 @@ def ask(tokens: Any, **options: Any) -> Any:
     ("heads", ConfigError, "heads=3", lambda: config(heads=3)),
     ("leak", FutureLeakError, "brackets the tokens' axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

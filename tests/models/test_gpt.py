@@ -1,4 +1,4 @@
-"""The GPT module: causality, padding, loss, copies and state dicts, meta device, user errors."""
+"""GPT as a module: causality, loss, copies, state_dict, meta device, invalid arguments."""
 
 import copy
 import math
@@ -21,8 +21,8 @@ TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
 
 
 @every_form
-def test_model_matches_formula(form: str) -> None:
-    """Written out with the model's submodules."""
+def test_it_matches_its_formula(form: str) -> None:
+    """Written out with the model's own parts."""
     model = made(form, torch.float64)
     x = model.embedding.weight[TOKENS]
     if model.position is not None:
@@ -36,20 +36,20 @@ def test_model_matches_formula(form: str) -> None:
 
 
 @every_form
-def test_logits_do_not_depend_on_future_tokens(form: str) -> None:
+def test_it_is_causal(form: str) -> None:
     model = made(form)
     logits = model(TOKENS)
-    for position in range(CONTEXT):
+    for place in range(CONTEXT):
         changed = TOKENS.clone()
-        changed[:, position] = (changed[:, position] + 7) % VOCABULARY
+        changed[:, place] = (changed[:, place] + 7) % VOCABULARY
         moved = model(changed)
-        assert torch.equal(logits[:, :position], moved[:, :position])
-        assert not torch.isclose(logits[:, position], moved[:, position]).all()
+        assert torch.equal(logits[:, :place], moved[:, :place])
+        assert not torch.isclose(logits[:, place], moved[:, place]).all()
 
 
 @every_preset
-def test_logits_depend_on_position_and_earlier_tokens(name: str) -> None:
-    """Dropping the first token, or swapping the first two, changes the last logits."""
+def test_logits_depend_on_positions_and_earlier_tokens(name: str) -> None:
+    """Without the first token, or with the first two exchanged, the last logits are others."""
     model = made(name)
     last = model(TOKENS)[:, -1]
     exchanged = TOKENS[:, [1, 0, *range(2, CONTEXT)]]
@@ -57,18 +57,18 @@ def test_logits_depend_on_position_and_earlier_tokens(name: str) -> None:
     assert not torch.isclose(model(exchanged)[:, -1], last).all()
 
 
-def test_without_positions_token_order_does_not_matter() -> None:
-    """Only with one block: with two, the causal mask encodes order."""
+def test_without_positions_the_order_of_earlier_tokens_does_not_matter() -> None:
+    """In one block: in a second one the tokens would know each other by what they had seen."""
     model = GPT(tiny("llama", positions="none", depth=1))
     exchanged = TOKENS[:, [1, 0, *range(2, CONTEXT)]]
     torch.testing.assert_close(model(TOKENS)[:, -1], model(exchanged)[:, -1])
 
 
 @every_form
-def test_loss_is_mean_negative_log_likelihood(form: str) -> None:
+def test_the_loss_is_the_mean_cross_entropy(form: str) -> None:
     model = made(form, torch.float64)
     targets = random_tokens(VOCABULARY, 2, CONTEXT, seed=1)
-    targets[0, 3] = targets[1, :4] = -1  # ignored
+    targets[0, 3] = targets[1, :4] = -1  # do not count
     logits = model(TOKENS)
     terms = [
         math.log(sum(math.exp(z) for z in logits[b, s].tolist())) - logits[b, s, targets[b, s]].item()
@@ -80,7 +80,7 @@ def test_loss_is_mean_negative_log_likelihood(form: str) -> None:
     assert model.loss(TOKENS, targets).item() == pytest.approx(sum(terms) / 15, rel=1e-12)
 
 
-def test_half_precision_loss_is_computed_in_float32() -> None:
+def test_the_loss_of_half_precision_logits_is_computed_in_float32() -> None:
     model = made("gpt2", torch.bfloat16)
     fixed = torch.randn(2, CONTEXT, VOCABULARY, dtype=torch.bfloat16)
     model.forward = lambda tokens, mask=None: fixed  # type: ignore[method-assign, assignment, misc]
@@ -90,7 +90,7 @@ def test_half_precision_loss_is_computed_in_float32() -> None:
     torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
 
 
-def test_invalid_targets_raise_before_forward() -> None:
+def test_invalid_targets_are_refused_before_the_forward_pass() -> None:
     model = made("gpt2")
     calls: list[object] = []
     model.register_forward_pre_hook(lambda module, inputs: calls.append(inputs))
@@ -109,7 +109,7 @@ def test_int32_tokens() -> None:
 
 
 @every_form
-def test_same_seed_gives_same_model(form: str) -> None:
+def test_the_same_seed_gives_the_same_model(form: str) -> None:
     config = made(form).config
     states = []
     for seed in (5, 5, 6):
@@ -120,8 +120,8 @@ def test_same_seed_gives_same_model(form: str) -> None:
 
 
 @every_form
-def test_meta_model_loads_weights_with_assign(form: str) -> None:
-    """The rotary tables are not in the state_dict: they follow from the config."""
+def test_a_meta_model_loads_weights_by_assignment(form: str) -> None:
+    """The rotary tables are not in a state_dict: they follow from the config."""
     model = made(form)
     with torch.device("meta"):
         late = GPT(model.config)
@@ -129,9 +129,9 @@ def test_meta_model_loads_weights_with_assign(form: str) -> None:
     assert torch.equal(late(TOKENS), model(TOKENS))
 
 
-@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # from torch, when copying one
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # torch's own, in a copy of one
 @every_form
-def test_model_of_fake_tensors(form: str) -> None:
+def test_a_model_of_fake_tensors(form: str) -> None:
     config = made(form).config
     with FakeTensorMode():
         model, tokens = GPT(config), torch.zeros(2, 5, dtype=torch.long)
@@ -140,7 +140,7 @@ def test_model_of_fake_tensors(form: str) -> None:
 
 
 @every_form
-def test_meta_model_initializes_like_cpu_model(form: str) -> None:
+def test_a_meta_model_moved_to_the_cpu(form: str) -> None:
     config = made(form).config
     torch.manual_seed(5)
     model = GPT(config)
@@ -158,7 +158,7 @@ def test_meta_model_initializes_like_cpu_model(form: str) -> None:
 
 
 @every_form
-def test_copy_and_state_dict_preserve_model(form: str) -> None:
+def test_copies_and_state_dicts_give_the_same_model(form: str) -> None:
     model = made(form)
     logits = model(TOKENS)
     twin = copy.deepcopy(model)
@@ -171,7 +171,7 @@ def test_copy_and_state_dict_preserve_model(form: str) -> None:
     assert torch.equal(model(TOKENS), logits)
 
 
-def test_layers_share_rotary_tables() -> None:
+def test_layers_share_the_memory_of_their_rotary_tables() -> None:
     model = made("nanochat")
     for twin in (model, copy.deepcopy(model)):
         rotaries = [m for m in twin.modules() if isinstance(m, Rotary)]
@@ -180,11 +180,11 @@ def test_layers_share_rotary_tables() -> None:
         assert len({rotary.sin.data_ptr() for rotary in rotaries}) == 1
 
 
-def test_rotary_tables_are_not_in_state_dict() -> None:
+def test_rotary_tables_are_not_saved() -> None:
     assert not [name for name in made("nanochat").state_dict() if "cos" in name or "sin" in name]
 
 
-def test_empty_batch() -> None:
+def test_an_empty_batch() -> None:
     assert made("llama")(TOKENS[:0]).shape == (0, CONTEXT, VOCABULARY)
     assert made("llama")(TOKENS[:, :0]).shape == (2, 0, VOCABULARY)
 
@@ -217,6 +217,6 @@ def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
     ("targets-100", TokenError, "-1 for targets that do not count", ask(TOKENS, torch.full_like(TOKENS, -100))),
     ("loss-mask", DtypeError, r"use mask.bool\(\)", ask(TOKENS, TOKENS, mask=torch.ones(2, 10).long())),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

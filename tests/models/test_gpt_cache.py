@@ -1,4 +1,4 @@
-"""Decoding with the cache gives the logits of one full forward pass, for any chunking."""
+"""Decoding with a KV cache matches the whole forward pass, in any chunks."""
 
 import itertools
 from functools import cache
@@ -21,7 +21,7 @@ TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
 
 @cache
 def model_and_logits(form: str) -> tuple[GPT, Tensor]:
-    """In float64, so that rounding can't cause a difference."""
+    """In float64, so that only a fault and no rounding can make a difference."""
     model = made(form, torch.float64)
     with torch.no_grad():
         return model, model(TOKENS)
@@ -37,7 +37,7 @@ def in_chunks(model: GPT, chunks: list[int]) -> Tensor:
 
 @every_form
 @pytest.mark.parametrize("prompt", range(1, CONTEXT + 1))
-def test_prompt_then_token_by_token(form: str, prompt: int) -> None:
+def test_a_prompt_and_then_token_by_token(form: str, prompt: int) -> None:
     model, logits = model_and_logits(form)
     decoded = in_chunks(model, [prompt] + [1] * (CONTEXT - prompt))
     torch.testing.assert_close(decoded, logits, rtol=1e-9, atol=1e-9)
@@ -49,7 +49,7 @@ def test_prompt_then_token_by_token(form: str, prompt: int) -> None:
     cuts=st.sets(st.integers(1, CONTEXT - 1)),
     length=st.integers(1, CONTEXT),
 )
-def test_any_chunking(form: str, cuts: set[int], length: int) -> None:
+def test_any_chunks(form: str, cuts: set[int], length: int) -> None:
     model, logits = model_and_logits(form)
     borders = [0, *sorted(cut for cut in cuts if cut < length), length]
     chunks = [after - before for before, after in itertools.pairwise(borders)]
@@ -57,10 +57,10 @@ def test_any_chunking(form: str, cuts: set[int], length: int) -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "power"])
-def test_running_statistics_in_eval_mode_are_cacheable(norm: str) -> None:
+def test_running_statistics_in_eval_mode_can_be_cached(norm: str) -> None:
     model = GPT(tiny("llama", norm=norm, allow_future_leak=True)).double()
     scramble(model)
-    model(TOKENS)  # updates the running statistics
+    model(TOKENS)  # gives the running statistics something to remember
     with pytest.raises(CacheError, match=r"updates its statistics on every call in training(?s:.*)call eval\(\) first"):
         model(TOKENS, cache=model.new_cache(2))
     model.eval()
@@ -68,10 +68,10 @@ def test_running_statistics_in_eval_mode_are_cacheable(norm: str) -> None:
         torch.testing.assert_close(in_chunks(model, [4, 1, 5]), model(TOKENS), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("option", ["norm", "qk_norm"])
-def test_batch_statistics_are_not_cacheable(option: str) -> None:
-    scope = "b [s] d" if option == "norm" else "b [s] h e"
-    model = GPT(tiny("llama", allow_future_leak=True, **{option: NormSpec(scope, affine=None)})).eval()
+@pytest.mark.parametrize("place", ["norm", "qk_norm"])
+def test_norms_across_tokens_cannot_be_cached(place: str) -> None:
+    scope = "b [s] d" if place == "norm" else "b [s] h e"
+    model = GPT(tiny("llama", allow_future_leak=True, **{place: NormSpec(scope, affine=None)})).eval()
     with pytest.raises(CacheError, match="depend on later tokens"):
         model(TOKENS, cache=model.new_cache(2))
 
@@ -87,8 +87,8 @@ def test_autocast_with_a_cache() -> None:
 
 
 @pytest.mark.slow
-def test_decoding_compiles_without_graph_break() -> None:
-    """Prompts of several lengths, then token by token: no graph break and no symbolic flag."""
+def test_decoding_can_be_traced_whole() -> None:
+    """Prompts of several lengths, and then token by token: no graph break, and no flag that became a symbol."""
     torch.compiler.reset()
     model, logits = model_and_logits("llama")
     traced = torch.compile(model, backend="eager", fullgraph=True)
@@ -99,14 +99,14 @@ def test_decoding_compiles_without_graph_break() -> None:
             torch.testing.assert_close(torch.cat(parts, dim=1), logits[:, : sum(chunks)], rtol=1e-9, atol=1e-9)
 
 
-def test_cache_has_requested_capacity() -> None:
+def test_a_cache_has_the_requested_capacity() -> None:
     model = made("llama")
     memory = model.new_cache(3, capacity=4)
     assert (memory.capacity, memory.length, len(memory.layers)) == (4, 0, 2)
     assert memory.layers[0].keys.shape == (3, model.kv_heads, 4, model.head_dim)
 
 
-def test_refused_call_does_not_change_cache() -> None:
+def test_a_refused_call_does_not_change_the_cache() -> None:
     model, _ = model_and_logits("llama")
     memory = model.new_cache(2, capacity=4)
     with torch.no_grad():
@@ -163,6 +163,6 @@ def filled() -> Any:
     ("no-room", ConfigError, "capacity=0 must be", lambda: new(capacity=0)),
     ("nobody", ConfigError, "batch=0 must be", lambda: new(batch=0)),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

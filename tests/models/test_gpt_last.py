@@ -1,4 +1,4 @@
-"""Logits of the last position only, and dropout directly after the embeddings."""
+"""last_only returns the logits of the last position; dropout is applied after the embedding."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ TOKENS = random_tokens(VOCABULARY, 3, CONTEXT)
 
 
 @every_form
-def test_last_only_equals_last_of_all(form: str) -> None:
+def test_last_only_gives_the_last_logits(form: str) -> None:
     model = made(form, torch.float64)
     last = model(TOKENS, last_only=True)
     assert last.shape == (3, 1, VOCABULARY)
@@ -20,14 +20,14 @@ def test_last_only_equals_last_of_all(form: str) -> None:
 
 
 @every_form
-def test_last_only_with_mask(form: str) -> None:
-    """The last column, even where it is padding."""
+def test_last_only_with_a_mask(form: str) -> None:
+    """Of the last column as it stands, even where that is padding."""
     model, mask = made(form, torch.float64), real_tokens([CONTEXT, 4, 1], CONTEXT)
     torch.testing.assert_close(model(TOKENS, mask=mask, last_only=True), model(TOKENS, mask=mask)[:, -1:])
 
 
 @every_form
-def test_last_only_with_cache(form: str) -> None:
+def test_last_only_with_a_cache(form: str) -> None:
     model = made(form, torch.float64)
     memory = model.new_cache(3)
     with torch.no_grad():
@@ -37,13 +37,13 @@ def test_last_only_with_cache(form: str) -> None:
             torch.testing.assert_close(last, logits[:, stop - 1 : stop], rtol=1e-9, atol=1e-9)
 
 
-def test_final_norm_over_tokens_sees_all_tokens() -> None:
+def test_a_final_norm_across_tokens_sees_all_of_them() -> None:
     model = GPT(tiny("llama", norm="instance", allow_future_leak=True)).double()
     scramble(model)
     torch.testing.assert_close(model(TOKENS, last_only=True), model(TOKENS)[:, -1:])
 
 
-def test_head_gets_one_position() -> None:
+def test_the_head_gets_one_position() -> None:
     model = made("llama")
     assert model.head is not None
     seen: list[torch.Size] = []
@@ -52,12 +52,12 @@ def test_head_gets_one_position() -> None:
     assert seen == [(3, 1, 16)]
 
 
-def test_last_only_of_empty_sequence() -> None:
+def test_last_only_without_tokens() -> None:
     assert made("llama")(TOKENS[:, :0], last_only=True).shape == (3, 0, VOCABULARY)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "nanochat"])
-def test_dropout_is_applied_before_embedding_norm(name: str) -> None:
+def test_dropout_is_applied_before_the_embedding_norm(name: str) -> None:
     model = GPT(tiny(name, dropout=0.5))
     scramble(model)
     seen: list[Tensor] = []

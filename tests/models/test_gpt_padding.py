@@ -1,4 +1,4 @@
-"""A right-padded batch gives at real tokens what each sequence gives alone; padding enters no statistic."""
+"""A right-padded batch gives the logits of each sequence alone; statistics ignore padding."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ SHARED = {
 
 
 def padded(size: int, filler: int) -> tuple[Tensor, Tensor]:
-    """The same three sequences, padded to this size with this token."""
+    """The same three sentences, padded to this size with this token."""
     mask = real_tokens(LENGTHS, size)
     tokens = torch.full((3, size), filler)
     tokens[:, :7] = random_tokens(VOCABULARY, 3, 7)
@@ -25,7 +25,7 @@ def padded(size: int, filler: int) -> tuple[Tensor, Tensor]:
 
 
 @every_form
-def test_padded_batch_equals_single_sequences(form: str) -> None:
+def test_padded_sequences_match_the_sequences_alone(form: str) -> None:
     model = made(form)
     tokens, mask = padded(CONTEXT, filler=9)
     logits = model(tokens, mask=mask)
@@ -37,7 +37,7 @@ def test_padded_batch_equals_single_sequences(form: str) -> None:
 
 @pytest.mark.parametrize("norm", SHARED)
 @pytest.mark.parametrize("training", [True, False])
-def test_padding_token_and_amount_do_not_matter(norm: str, training: bool) -> None:
+def test_padding_does_not_change_the_logits(norm: str, training: bool) -> None:
     """For norms that share statistics between tokens: logits, gradients and running statistics are the same."""
     found = []
     for size, filler in ((7, 0), (7, 9), (CONTEXT, 3)):
@@ -49,12 +49,12 @@ def test_padding_token_and_amount_do_not_matter(norm: str, training: bool) -> No
         buffers = {name: value for name, value in model.named_buffers() if "norm" in name}
         found.append({"logits": logits[mask].detach(), **buffers, **gradients(model)})
     for other in found[1:]:
-        # The embedding row of the filler gets no gradient.
+        # The filler's row of the table gets no gradient, and that is the only trace it could leave.
         close_all(found[0], other, 1e-9)
 
 
 @pytest.mark.parametrize("norm", SHARED)
-def test_truncated_sequence_needs_no_mask(norm: str) -> None:
+def test_a_truncated_sequence_needs_no_mask(norm: str) -> None:
     config = tiny("llama", norm=SHARED[norm], allow_future_leak=True)
     tokens, mask = padded(CONTEXT, filler=9)
     logits = []
@@ -65,8 +65,8 @@ def test_truncated_sequence_needs_no_mask(norm: str) -> None:
     torch.testing.assert_close(logits[0], logits[1], rtol=1e-4, atol=1e-5)
 
 
-def test_padding_matters_without_mask() -> None:
-    """Otherwise the tests above would prove nothing."""
+def test_without_a_mask_padding_changes_the_logits() -> None:
+    """Else the tests above would prove nothing."""
     model = GPT(tiny("llama", norm="instance", allow_future_leak=True))
     scramble(model)
     logits = [model(padded(7, filler)[0])[1, :4] for filler in (0, 9)]
@@ -74,8 +74,8 @@ def test_padding_matters_without_mask() -> None:
 
 
 @every_form
-def test_loss_ignores_padding(form: str) -> None:
-    """Whatever the targets there are, the loss is the mean over real tokens."""
+def test_the_loss_ignores_padding(form: str) -> None:
+    """Whatever stands there as a target: the loss is the mean over the sentences' own tokens."""
     model = made(form, torch.float64)
     tokens, mask = padded(CONTEXT, filler=9)
     targets = random_tokens(VOCABULARY, 3, CONTEXT, seed=1)

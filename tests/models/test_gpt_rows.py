@@ -1,4 +1,4 @@
-"""Rows of unequal length in one cache: each gets the logits it gets alone."""
+"""Sequences of unequal length in one cache: each gets the logits that it gets alone."""
 
 from functools import cache
 from typing import Any
@@ -19,14 +19,14 @@ TOKENS = random_tokens(VOCABULARY, 4, CONTEXT)
 
 @cache
 def model_and_logits(form: str) -> tuple[GPT, Tensor]:
-    """In float64, so that rounding can't cause a difference."""
+    """In float64, so that only a fault and no rounding can make a difference."""
     model = made(form, torch.float64)
     with torch.no_grad():
         return model, model(TOKENS)
 
 
 def go_on_together(form: str, prompts: list[int], steps: list[int]) -> None:
-    """Prefill each row with its prompt, then decode all rows together; compare with each row alone."""
+    """Read each prompt into its row, then some tokens of all the rows at each step; compare with a row by itself."""
     model, logits = model_and_logits(form)
     memory = model.new_cache(len(prompts))
     with torch.no_grad():
@@ -56,18 +56,18 @@ def test_token_by_token(form: str, prompts: list[int]) -> None:
     prompts=st.lists(st.integers(0, 5), min_size=1, max_size=4),
     steps=st.lists(st.integers(1, 3), max_size=2),
 )
-def test_any_lengths_and_several_tokens_per_step(form: str, prompts: list[int], steps: list[int]) -> None:
+def test_any_lengths_and_several_tokens_at_once(form: str, prompts: list[int], steps: list[int]) -> None:
     go_on_together(form, prompts, [min(step, CONTEXT - 5 - sum(steps[:i])) for i, step in enumerate(steps)])
 
 
 @pytest.mark.parametrize("form", ["gpt2", "nanochat", "llama"])
-def test_rows_can_be_dropped_and_reset(form: str) -> None:
+def test_rows_can_be_removed_and_restarted(form: str) -> None:
     model, logits = model_and_logits(form)
     memory = model.new_cache(4)
     with torch.no_grad():
         for i, length in enumerate((2, 5, 3, 4)):
             model(TOKENS[i : i + 1, :length], cache=memory.row(i))
-        memory = memory.select([3, 1, 1])  # drop rows 0 and 2, duplicate row 1
+        memory = memory.select([3, 1, 1])  # rows 0 and 2 leave, and row 1 goes two ways
         memory.row(2).truncate(2)
         assert memory.lengths == (4, 5, 2)
         together = model(torch.stack((TOKENS[3, 4:5], TOKENS[1, 5:6], TOKENS[1, 2:3])), cache=memory)
@@ -75,7 +75,7 @@ def test_rows_can_be_dropped_and_reset(form: str) -> None:
         torch.testing.assert_close(together, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_reset_rows_ignore_old_values_even_nan() -> None:
+def test_truncated_nan_entries_are_not_seen() -> None:
     model, logits = model_and_logits("llama")
     memory = model.new_cache(2)
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_reset_rows_ignore_old_values_even_nan() -> None:
 
 
 @pytest.mark.parametrize("form", ["gpt2", "nanochat", "llama"])
-def test_float32_kernels_support_unequal_rows(form: str) -> None:
+def test_kernels_support_rows_of_unequal_length(form: str) -> None:
     model, memory = made(form), made(form).new_cache(2)
     with torch.no_grad():
         for i, length in enumerate((2, 5)):
@@ -128,12 +128,12 @@ def go_on(count: int, **options: Any) -> Any:
     ("truncate-before", CacheError, "truncate to length=-1", lambda: unequal()[1].truncate(-1)),
     ("truncate-half", CacheError, r"truncate to length=0\.5", lambda: unequal()[1].truncate(0.5)),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
 
 
-def test_norm_over_tokens_is_not_cacheable() -> None:
+def test_a_norm_across_tokens_cannot_be_cached() -> None:
     assert made("llama").cacheable
     assert not GPT(tiny("llama", norm="instance", allow_future_leak=True)).cacheable
     assert GPT(tiny("llama", norm="batch", allow_future_leak=True)).cacheable  # in eval mode

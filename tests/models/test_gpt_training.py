@@ -1,4 +1,4 @@
-"""Every preset, wiring, activation and norm trains; compiled and autocast models match."""
+"""Every GPT learns: each preset, wiring, activation and norm; compiled and under autocast, too."""
 
 from typing import Any
 
@@ -18,21 +18,21 @@ ROUND = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]).repeat(2)[: CONTEXT + 1].expand(4
 TOKENS, TARGETS = ROUND[:, :-1], ROUND[:, 1:]
 
 
-def losses(model: GPT, steps: int = 25, lr: float = 1e-2) -> list[float]:
-    """A few steps on one small batch."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+def losses(model: GPT, steps: int = 25, rate: float = 1e-2) -> list[float]:
+    """A few steps on the same few tokens, over and over."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
     found = []
     for _ in range(steps):
         loss = model.loss(TOKENS, TARGETS)
-        optimizer.zero_grad()
+        optimiser.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimiser.step()
         found.append(loss.item())
     return found
 
 
 @every_form
-def test_every_variant_learns(form: str) -> None:
+def test_every_preset_learns(form: str) -> None:
     name, overrides = FORMS[form]
     curve = losses(GPT(tiny(name, **overrides)))
     assert curve[-1] < 0.6 * curve[0]
@@ -41,7 +41,7 @@ def test_every_variant_learns(form: str) -> None:
 @every_preset
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_every_wiring_learns(name: str, wiring: str) -> None:
-    """With the preset's initialization; two consecutive zero projections would not learn."""
+    """With the preset's own start; and all of it learns, which two projections at zero in a row would not."""
     model = GPT(tiny(name, wiring=wiring))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     curve = losses(model)
@@ -63,9 +63,9 @@ def test_every_norm_takes_a_step(norm: str, wiring: str) -> None:
     model = GPT(tiny("llama", norm=norm, wiring=wiring, allow_future_leak=True))
     tokens = random_tokens(VOCABULARY, 4, CONTEXT)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model.loss(tokens, tokens.roll(-1, 1)).backward()
-    optimizer.step()
+    optimiser.step()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -83,7 +83,7 @@ def test_training_is_deterministic() -> None:
 
 
 @every_preset
-def test_autocast_is_close_to_float32(name: str) -> None:
+def test_autocast_is_close(name: str) -> None:
     model = made(name)
     exact = model.loss(TOKENS, TARGETS)
     with safe_bfloat16(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -96,7 +96,7 @@ def test_autocast_is_close_to_float32(name: str) -> None:
 
 
 @every_preset
-def test_bfloat16_model(name: str) -> None:
+def test_a_model_in_bfloat16_runs(name: str) -> None:
     model = made(name, torch.bfloat16)
     with safe_bfloat16():
         loss = model.loss(TOKENS, TARGETS)
@@ -114,8 +114,8 @@ def step(model: GPT, run: Any) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", chiefly(["nanochat", "group-norm"], ["gpt2", "llama"]))
-def test_compiles_without_graph_break(form: str) -> None:
-    """No graph breaks, neither in checks nor in norms."""
+def test_it_compiles_without_graph_breaks(form: str) -> None:
+    """No graph break anywhere: not in the checks, not in the norms."""
     torch.compiler.reset()
     model = made(form)
     traced = torch.compile(model.loss, backend="aot_eager", fullgraph=True)
@@ -123,8 +123,8 @@ def test_compiles_without_graph_break(form: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's compiler still uses it
-def test_compiled_model_matches_eager() -> None:
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
+def test_a_compiled_model_matches() -> None:
     torch.compiler.reset()
     model = made("nanochat")
     close_all(step(model, torch.compile(model.loss)), step(model, model.loss), 1e-4)

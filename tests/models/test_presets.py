@@ -1,4 +1,4 @@
-"""Presets have the documented features and the parameter counts of the originals."""
+"""The presets match their docstrings, and have the parameter counts of the originals."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ def parameters(config: GPTConfig) -> int:
 
 
 def nanogpt_count(v: int, t: int, d: int, layers: int, bias: bool) -> int:
-    """nanoGPT's modules: wte (tied to the head), wpe, per layer ln, attention, ln and mlp, and a final ln."""
+    """nanoGPT's modules: wte (tied to the head), wpe, then ln, attention, ln, mlp for each layer, and ln."""
     norm = d + bias * d
     attention = d * 3 * d + bias * 3 * d + d * d + bias * d
     mlp = d * 4 * d + bias * 4 * d + 4 * d * d + bias * d
@@ -46,7 +46,7 @@ def test_nanochat_has_only_matrices() -> None:
     assert parameters(nanochat()) == 2 * 65536 * 768 + 12 * 12 * 768**2
 
 
-def test_llama_parameter_count() -> None:
+def test_llama_counts() -> None:
     d, hidden, kv = 768, 2048, 4 * 64
     layer = d * d + 2 * d * kv + d * d + 3 * d * hidden + 2 * d
     assert parameters(llama()) == 2 * 32000 * d + 12 * layer + d
@@ -64,7 +64,7 @@ def test_gpt2_features() -> None:
     assert all(layer.bias is not None for layer in model.modules() if isinstance(layer, Linear))
 
 
-def test_gpt2_head_is_tied_to_embedding() -> None:
+def test_gpt2s_tied_head_is_the_embedding() -> None:
     model, tokens = GPT(tiny("gpt2")), random_tokens(VOCABULARY, 2, 5)
     scramble(model)
     hidden: list[torch.Tensor] = []
@@ -75,14 +75,14 @@ def test_gpt2_head_is_tied_to_embedding() -> None:
 
 
 @pytest.mark.parametrize("norms", [{}, {"norm": "layer"}, {"norm": "group", "qk_norm": "layer"}], ids=str)
-def test_bias_false_removes_all_biases(norms: dict[str, str]) -> None:
+def test_bias_false_removes_every_bias(norms: dict[str, str]) -> None:
     names = [name for name, _ in GPT(tiny("gpt2", bias=False, **norms)).named_parameters()]
     assert [name for name in names if "norm" in name]
     assert not [name for name in names if "bias" in name]
     assert [name for name, _ in GPT(tiny("gpt2")).named_parameters() if "norm" in name and "bias" in name]
 
 
-def test_explicit_norm_keeps_its_bias() -> None:
+def test_a_norm_spec_keeps_its_bias() -> None:
     assert gpt2(bias=False, norm=NormSpec("... [d]")).norm == NormSpec("... [d]", bias=True)
     assert gpt2(bias=False, norm=None).norm is None
 
@@ -93,7 +93,7 @@ def test_nanochat_features() -> None:
     assert sum(isinstance(m, Rotary) for m in model.modules()) == model.config.depth
     assert isinstance(model.embedding_norm, Norm)
     norms = [m for m in model.modules() if isinstance(m, Norm)]
-    assert len(norms) == 1 + 2 * (2 + 2) + 1  # embedding, per block two and q and k, final
+    assert len(norms) == 1 + 2 * (2 + 2) + 1  # the embedding's, two a block and q's and k's, the last
     assert all(norm.statistic == RMS and not list(norm.parameters()) for norm in norms)
     assert model.config.activation == "relu2"
     assert not [name for name, _ in model.named_parameters() if "bias" in name or "norm" in name]
@@ -102,7 +102,7 @@ def test_nanochat_features() -> None:
     assert all(not block.get_submodule("attention.out").get_parameter("weight").any() for block in model.blocks)
 
 
-def test_nanochat_initial_loss_is_log_vocab_size() -> None:
+def test_nanochats_initial_loss_is_log_vocab_size() -> None:
     model, tokens = GPT(tiny("nanochat")), random_tokens(VOCABULARY, 3, CONTEXT)
     assert not model(tokens).any()
     assert model.loss(tokens, tokens.roll(-1, 1)).item() == pytest.approx(math.log(VOCABULARY), rel=1e-7)
@@ -111,7 +111,7 @@ def test_nanochat_initial_loss_is_log_vocab_size() -> None:
 @every_preset
 @pytest.mark.parametrize(("width", "vocabulary"), [(16, VOCABULARY), (256, 500)])
 @pytest.mark.parametrize("init", [None, "nanochat"])
-def test_tied_model_initial_loss_is_near_log_vocab_size(
+def test_a_tied_models_initial_loss_is_near_log_vocab_size(
     name: str, width: int, vocabulary: int, init: str | None
 ) -> None:
     chosen = {} if init is None else {"init": init}
@@ -122,7 +122,7 @@ def test_tied_model_initial_loss_is_near_log_vocab_size(
 
 
 @pytest.mark.parametrize("cap", [15.0, 0.5])
-def test_logit_cap(cap: float) -> None:
+def test_the_logit_cap_bounds_the_logits(cap: float) -> None:
     tokens = random_tokens(VOCABULARY, 3, CONTEXT)
     capped, free = GPT(tiny("nanochat", logit_cap=cap)), GPT(tiny("nanochat", logit_cap=None))
     scramble(capped, scale=3.0)
@@ -145,12 +145,12 @@ def test_llama_features() -> None:
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(1, 1), (2, 1), (4, 1), (6, 2), (8, 2), (12, 4), (32, 8), (7, 1)])
-def test_llama_kv_heads_divide_heads(heads: int, shared: int) -> None:
+def test_llamas_kv_heads_divide_its_heads(heads: int, shared: int) -> None:
     assert llama(heads=heads, width=heads * 4).kv_heads == shared
 
 
-def test_weights_are_initialized_as_documented() -> None:
-    """By role, in a full model: within five standard errors, from at least ten thousand values."""
+def test_initial_weights_match_the_preset() -> None:
+    """By role, in a whole model: within five standard errors, of ten thousand draws or more."""
     model = GPT(gpt2(vocab_size=256, context=128, width=128, depth=8, heads=4))
     for name, module in model.named_modules():
         if isinstance(module, Linear | Embedding):
@@ -169,7 +169,7 @@ def test_every_field_can_be_overridden(name: str) -> None:
 
 
 @every_preset
-def test_norm_by_name(name: str) -> None:
+def test_norms_can_be_given_by_name(name: str) -> None:
     assert preset(name, norm="none").norm is None
     norm = preset(name, norm="group", qk_norm="rms").norm
     assert isinstance(norm, NormSpec)
@@ -179,7 +179,7 @@ def test_norm_by_name(name: str) -> None:
     assert preset(name, norm="batch", allow_future_leak=True).norm is not None
 
 
-def test_configs_are_frozen() -> None:
+def test_configs_are_hashable_values() -> None:
     assert gpt2(depth=4) == gpt2(depth=4)
     assert gpt2() != gpt2(depth=4)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -213,11 +213,11 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
     ("odd-head", ConfigError, "a head has 3, an odd number", setting(width=12)),
     ("both-ways", ConfigError, "it is causal; for causal=False use an Encoder", setting(causal=False)),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()
 
 
-def test_module_names() -> None:
+def test_modules_match_the_preset() -> None:
     assert set(PRESETS) == {"gpt2", "nanochat", "llama"}
     assert all(isinstance(GPT(tiny(name)), nn.Module) for name in PRESETS)

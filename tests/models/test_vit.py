@@ -1,4 +1,4 @@
-"""The vision transformer: patches against plain loops, any norm, and training."""
+"""The vision transformer: patches compared with loops, any norm, and that it learns."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig
-from tests.models.bar_images import bars, learns
+from tests.models.pictures import bars, learns
 from tests.support import every_refusal, randn, scramble
 
 NORMS: dict[str, NormSpec | None] = {
@@ -32,7 +32,7 @@ def made(**options: Any) -> ViT:
 
 
 @pytest.mark.parametrize("patch", [1, 2, 4, 8])
-def test_patches_are_in_row_order(patch: int) -> None:
+def test_patches_are_in_row_major_order(patch: int) -> None:
     images, vit = randn(2, 3, 8, 8), made(patch=patch)
     across = 8 // patch
     found = vit.patches(images)
@@ -49,27 +49,27 @@ def test_patches_are_in_row_order(patch: int) -> None:
                 assert torch.equal(found[n, row * across + column], torch.stack(wanted))
 
 
-def test_patch_size_one_is_one_pixel() -> None:
+def test_a_patch_of_one_is_a_pixel() -> None:
     images, vit = randn(2, 3, 8, 8), made(patch=1)
     assert vit.position.num_embeddings == 64
     assert torch.equal(vit.patches(images), images.flatten(2).transpose(1, 2))
 
 
-def test_permuted_pixels_and_weights_give_same_output() -> None:
-    """Swapping two pixels of every patch and the weights that read them changes nothing."""
+def test_a_patch_is_embedded_linearly() -> None:
+    """Exchange two pixels of every patch, and the weights that read them, and nothing has changed."""
     images, vit = randn(2, 1, 8, 8), made(channels=1)
     logits = vit(images)
-    swapped = images.clone()
-    swapped[..., 0::2, 0::2], swapped[..., 0::2, 1::2] = images[..., 0::2, 1::2], images[..., 0::2, 0::2]
-    assert not torch.isclose(vit(swapped), logits).all()
+    turned = images.clone()
+    turned[..., 0::2, 0::2], turned[..., 0::2, 1::2] = images[..., 0::2, 1::2], images[..., 0::2, 0::2]
+    assert not torch.isclose(vit(turned), logits).all()
     with torch.no_grad():
         vit.embedding.weight.copy_(vit.embedding.weight[:, [1, 0, 2, 3]])
-    torch.testing.assert_close(vit(swapped), logits)
+    torch.testing.assert_close(vit(turned), logits)
 
 
-def test_patches_are_unordered_without_positions() -> None:
+def test_patches_are_exchangeable_without_positions() -> None:
     images, vit = randn(2, 3, 8, 8), made()
-    mirrored = images.unflatten(-1, (4, 2)).flip(-2).flatten(-2)  # the order of patches, not their content
+    mirrored = images.unflatten(-1, (4, 2)).flip(-2).flatten(-2)  # the order of the patches, not what is in them
     assert not torch.isclose(vit(mirrored), vit(images)).all()
     with torch.no_grad():
         vit.position.weight.zero_()
@@ -78,7 +78,7 @@ def test_patches_are_unordered_without_positions() -> None:
 
 @pytest.mark.parametrize("wiring", WIRINGS)
 @pytest.mark.parametrize("norm", NORMS)
-def test_any_norm_and_wiring(norm: str, wiring: str) -> None:
+def test_any_norm_any_wiring(norm: str, wiring: str) -> None:
     vit = made(norm=NORMS[norm], wiring=wiring)
     logits = vit(randn(3, 3, 8, 8))
     assert logits.shape == (3, 5)
@@ -88,9 +88,9 @@ def test_any_norm_and_wiring(norm: str, wiring: str) -> None:
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
-def test_learns(norm: str) -> None:
+def test_it_learns(norm: str) -> None:
     sizes = config(channels=1, classes=2, norm=TEXT_NORMS[norm])
-    assert learns(ViT(sizes), *bars(), lr=3e-3)
+    assert learns(ViT(sizes), *bars(), rate=3e-3)
 
 
 def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -111,6 +111,6 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("norm", ConfigError, "there is no norm 'layers'", lambda: config(norm="layers")),
     ("leak", FutureLeakError, "brackets the tokens' axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
 )
-def test_user_errors(error: type[NormscopeError], words: str, mistake: Any) -> None:
+def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
         mistake()

@@ -1,4 +1,4 @@
-"""Axes with a gain: shapes, and the exact text of every error message."""
+"""The axes of a gain: shapes, and every error message."""
 
 from dataclasses import FrozenInstanceError
 
@@ -13,11 +13,11 @@ GROUPS = Scope.parse("n (g [c]) h [...]")
 @pytest.mark.parametrize(
     ("text", "shape"), [("c", (4,)), ("g c", (2, 4)), ("(g c)", (8,)), ("(g c) h", (8, 5)), ("g", (2,))]
 )
-def test_gain_shape(text: str, shape: tuple[int, ...]) -> None:
+def test_shape_of_the_gain(text: str, shape: tuple[int, ...]) -> None:
     assert Axes.parse(text).shape(GROUPS, {"g": 2, "c": 4, "h": 5}) == shape
 
 
-def test_axes_names_and_text() -> None:
+def test_axes_know_their_names_and_text() -> None:
     axes = Axes.parse("(g c) h")
     assert axes.names == ("g", "c", "h")
     assert str(axes) == "(g c) h"
@@ -38,7 +38,7 @@ def test_axes_are_frozen_and_hashable() -> None:
             "c [h]",
             "c h",
             """\
-brackets have no meaning here
+brackets are not allowed here
     c [h]
        ^
 fix: name the axes that own a gain without brackets, for instance affine='c'""",
@@ -63,14 +63,14 @@ fix: name the axes that own a gain, or give affine=None for no gain""",
             "(g c",
             "(g c)",
             """\
-'(' is never closed
+unclosed '('
     (g c
     ^
-fix: add the ')' that belongs to it""",
+fix: add the matching ')'""",
         ),
     ],
 )
-def test_invalid_and_similar_valid_text(faulty: str, valid: str, message: str) -> None:
+def test_invalid_axes_next_to_valid_ones(faulty: str, valid: str, message: str) -> None:
     with pytest.raises(ScopeError) as caught:
         Axes.parse(faulty)
     assert str(caught.value) == message
@@ -93,7 +93,7 @@ fix: use one of: n g c h""",
             "h (g c)",
             "(g c) h",
             """\
-axis 'g' stands earlier in the scope 'n (g [c]) h [...]'
+axis 'g' comes earlier in the scope 'n (g [c]) h [...]'
     h (g c)
        ^
 fix: keep the scope's order: g c h""",
@@ -109,7 +109,7 @@ fix: give it: n=...""",
         ),
     ],
 )
-def test_mismatched_and_similar_valid_axes(misfit: str, valid: str, message: str) -> None:
+def test_axes_that_do_not_fit_next_to_axes_that_do(misfit: str, valid: str, message: str) -> None:
     sizes = {"g": 2, "c": 4, "h": 5}
     with pytest.raises(ScopeError) as caught:
         Axes.parse(misfit).shape(GROUPS, sizes)

@@ -1,4 +1,4 @@
-"""Parsing a scope: each error next to similar valid text, and the exact text of every message."""
+"""Parsing: each error next to a valid scope, with its message."""
 
 import pytest
 
@@ -6,52 +6,52 @@ from normscope.errors import DtypeError, ScopeError
 from normscope.scope import Scope
 from normscope.scope.grammar import parse
 
-# Invalid text, the nearest valid text, and the full error message.
+# The faulty text, the nearest text that is right, and the whole message of the faulty one.
 FAULTS = {
     "unclosed bracket": (
         "n [c h",
         "n [c h]",
         """\
-'[' is never closed
+unclosed '['
     n [c h
       ^
-fix: add the ']' that belongs to it""",
+fix: add the matching ']'""",
     ),
     "unclosed split": (
         "n (g [c] h",
         "n (g [c]) h",
         """\
-'(' is never closed
+unclosed '('
     n (g [c] h
       ^
-fix: add the ')' that belongs to it""",
+fix: add the matching ')'""",
     ),
     "bracket before the unclosed split": (
         "[n] (g c",
         "[n] (g c)",
         """\
-'(' is never closed
+unclosed '('
     [n] (g c
         ^
-fix: add the ')' that belongs to it""",
+fix: add the matching ')'""",
     ),
     "stray closing bracket": (
         "n c] h",
         "n [c] h",
         """\
-']' closes nothing
+unmatched ']'
     n c] h
        ^
-fix: add the '[' that belongs to it, or leave it out""",
+fix: add the matching '[', or remove it""",
     ),
     "stray closing parenthesis": (
         "n [c]) h",
         "n ([c]) h",
         """\
-')' closes nothing
+unmatched ')'
     n [c]) h
          ^
-fix: add the '(' that belongs to it, or leave it out""",
+fix: add the matching '(', or remove it""",
     ),
     "nested brackets": (
         "n [c [h]]",
@@ -129,7 +129,7 @@ fix: name the parts, for instance (g [c])""",
         "batch [chan] chan",
         "batch [chan] height",
         """\
-axis 'chan' is there twice
+duplicate axis 'chan'
     batch [chan] chan
                  ^^^^
 fix: give every axis a name of its own""",
@@ -138,7 +138,7 @@ fix: give every axis a name of its own""",
         "n ([c] c)",
         "n ([c] d)",
         """\
-axis 'c' is there twice
+duplicate axis 'c'
     n ([c] c)
            ^
 fix: give every axis a name of its own""",
@@ -147,7 +147,7 @@ fix: give every axis a name of its own""",
         "... c [...]",
         "n c [...]",
         """\
-axis '...' is there twice
+duplicate axis '...'
     ... c [...]
            ^^^
 fix: write '...' once""",
@@ -156,7 +156,7 @@ fix: write '...' once""",
         "n, [c]",
         "n [c]",
         """\
-',' does not belong in a scope
+unexpected ',' in a scope
     n, [c]
      ^
 fix: separate axes by spaces""",
@@ -165,7 +165,7 @@ fix: separate axes by spaces""",
         ".. [d]",
         "... [d]",
         """\
-'.' does not belong in a scope
+unexpected '.' in a scope
     .. [d]
     ^
 fix: three dots, '...', stand for any number of axes""",
@@ -174,7 +174,7 @@ fix: three dots, '...', stand for any number of axes""",
         ".... [d]",
         "... [d]",
         """\
-'.' does not belong in a scope
+unexpected '.' in a scope
     .... [d]
        ^
 fix: three dots, '...', stand for any number of axes""",
@@ -183,7 +183,7 @@ fix: three dots, '...', stand for any number of axes""",
         "… [d]",
         "... [d]",
         """\
-'…' does not belong in a scope
+unexpected '…' in a scope
     … [d]
     ^
 fix: write three dots, '...', for any number of axes""",
@@ -192,7 +192,7 @@ fix: write three dots, '...', for any number of axes""",
         "n {c}",
         "n [c]",
         """\
-'{' does not belong in a scope
+unexpected '{' in a scope
     n {c}
       ^
 fix: use [ ] for the axes that share statistics and ( ) to split an axis""",
@@ -201,7 +201,7 @@ fix: use [ ] for the axes that share statistics and ( ) to split an axis""",
         "n [c}",
         "n [c]",
         """\
-'}' does not belong in a scope
+unexpected '}' in a scope
     n [c}
         ^
 fix: use [ ] for the axes that share statistics and ( ) to split an axis""",
@@ -210,7 +210,7 @@ fix: use [ ] for the axes that share statistics and ( ) to split an axis""",
         "n (16 [c])",
         "n (g16 [c])",
         """\
-'16' does not belong in a scope
+unexpected '16' in a scope
     n (16 [c])
        ^^
 fix: give the axis a name, and its size beside the scope, for instance '(g [c])' with g=8""",
@@ -219,7 +219,7 @@ fix: give the axis a name, and its size beside the scope, for instance '(g [c])'
         "n [c-1]",
         "n [c_1]",
         """\
-'-' does not belong in a scope
+unexpected '-' in a scope
     n [c-1]
         ^
 fix: axis names are letters a-z, digits and _, and start with a letter""",
@@ -228,7 +228,7 @@ fix: axis names are letters a-z, digits and _, and start with a letter""",
         "n [_c]",
         "n [c_]",
         """\
-'_' does not belong in a scope
+unexpected '_' in a scope
     n [_c]
        ^
 fix: axis names are letters a-z, digits and _, and start with a letter""",
@@ -260,7 +260,7 @@ fix: bracket the axes that share statistics, for instance 'n [c h w]'""",
 
 
 @pytest.mark.parametrize(("faulty", "valid", "message"), FAULTS.values(), ids=FAULTS.keys())
-def test_invalid_and_similar_valid_text(faulty: str, valid: str, message: str) -> None:
+def test_errors_next_to_valid_scopes(faulty: str, valid: str, message: str) -> None:
     with pytest.raises(ScopeError) as caught:
         Scope.parse(faulty)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Binding a scope to a shape: plans of the named norms, and caching of plans."""
+"""Binding a scope to a shape: plans of the named norms, and caching."""
 
 from dataclasses import FrozenInstanceError
 from typing import Any
@@ -72,7 +72,7 @@ GROUP_NORM = Plan(
         ("n (g [c]) [...]", {"g": 3, "c": 2, "n": 2}, GROUP_NORM),
     ],
 )
-def test_plans_of_named_norms(scope: str, sizes: dict[str, int], plan: Plan) -> None:
+def test_plans_of_the_named_norms(scope: str, sizes: dict[str, int], plan: Plan) -> None:
     assert Scope.parse(scope).bind(plan.shape, **sizes) == plan
 
 
@@ -81,7 +81,7 @@ def test_batch_norm_of_vectors_has_no_other_axes() -> None:
     assert (plan.reduced, plan.count, plan.statistics_shape) == ((0,), 16, (6,))
 
 
-def test_along_broadcasts_gain_over_split_tensor() -> None:
+def test_broadcast_shape_of_a_gain() -> None:
     assert GROUP_NORM.broadcast_shape(["g", "c"]) == (1, 3, 2, 1, 1)
     assert GROUP_NORM.broadcast_shape([]) == (1, 1, 1, 1, 1)
 
@@ -90,8 +90,8 @@ def test_along_broadcasts_gain_over_split_tensor() -> None:
     ("shape", "split_shape", "count", "statistics_shape"),
     [
         ((0, 6, 3), (0, 2, 3, 3), 9, (0, 2)),  # no images: no statistics
-        ((4, 6, 0), (4, 2, 3, 0), 0, (4, 2)),  # no pixels: each statistic over zero values
-        ((4, 0, 3), (4, 2, 0, 3), 0, (4, 2)),  # no channels: zero splits into groups of zero
+        ((4, 6, 0), (4, 2, 3, 0), 0, (4, 2)),  # no pixels: each statistic over nothing
+        ((4, 0, 3), (4, 2, 0, 3), 0, (4, 2)),  # no channels: zero divides into groups of zero
     ],
 )
 def test_dimensions_of_size_zero(
@@ -111,10 +111,10 @@ def test_plans_are_frozen_hashable_and_cached() -> None:
 
 
 @pytest.mark.parametrize("wrong", [True, 1.0])
-def test_cached_plan_still_checks_sizes(wrong: Any) -> None:
+def test_a_cached_plan_does_not_accept_an_invalid_size(wrong: Any) -> None:
     scope = Scope.parse("n (g [c])")
     scope.bind((2, 3), g=1)
-    with pytest.raises(ScopeError):  # equal to the previous size, but not an integer
+    with pytest.raises(ScopeError):  # equal to the size before, and yet no whole number
         scope.bind((2, 3), g=wrong)
 
 

@@ -1,4 +1,4 @@
-"""Property tests with random scopes, shapes and texts."""
+"""Properties of random scopes, shapes and texts."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from normscope.errors import ScopeError
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import SplitDimension, parse
 
-seeded = settings(derandomize=True, deadline=None)  # reproducible, and no deadline on a busy machine
+seeded = settings(derandomize=True, deadline=None)  # the same cases in every run, however busy the machine
 
 
 @dataclass(frozen=True)
 class Part:
-    """One axis of a generated scope: its name and whether it is bracketed."""
+    """One axis of a generated scope: its name, and whether it is to stand in brackets."""
 
     name: str
     bracketed: bool
@@ -25,9 +25,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Case:
-    """A generated scope with a matching shape."""
+    """A scope that was made and not read, with a shape that fits it."""
 
-    dims: tuple[tuple[Part, ...], ...]  # one entry per dimension; several parts are a split
+    dims: tuple[tuple[Part, ...], ...]  # one entry for each dimension; several parts are a split
     rest: tuple[Part, ...]  # the dimensions that '...' stands for, all bracketed or none
     rest_at: int | None
     blank: str
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def entries(self) -> list[tuple[Part, ...]]:
-        """The dimensions with '...' expanded."""
+        """The dimensions with '...' written out."""
         dims = list(self.dims)
         at = self.rest_at or 0
         return [*dims[:at], *((part,) for part in self.rest), *dims[at:]]
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Sizes that the shape doesn't determine: all parts of a split except the last."""
+        """What the shape alone does not tell: all parts of a split but the last."""
         return {part.name: part.size for parts in self.dims for part in parts[:-1]}
 
 
@@ -86,7 +86,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @seeded
 @given(cases())
-def test_parse_recovers_generated_scope(case: Case) -> None:
+def test_parsing_inverts_printing(case: Case) -> None:
     dims = Scope.parse(case.text).dims
     read = [
         [(axis.name, axis.bracketed) for axis in (dim.axes if isinstance(dim, SplitDimension) else (dim,))]
@@ -100,7 +100,7 @@ def test_parse_recovers_generated_scope(case: Case) -> None:
 
 @seeded
 @given(cases())
-def test_axes_keep_their_text_positions(case: Case) -> None:
+def test_every_axis_keeps_its_position(case: Case) -> None:
     text = case.text
     for dim in parse(text):
         axes = dim.axes if isinstance(dim, SplitDimension) else (dim,)
@@ -111,8 +111,8 @@ def test_axes_keep_their_text_positions(case: Case) -> None:
 
 @seeded
 @given(cases())
-def test_plan_matches_counting(case: Case) -> None:
-    """Label each value with its kept indices: values with the same label share a statistic."""
+def test_plan_agrees_with_counting(case: Case) -> None:
+    """Give each value the tuple of its kept indices: values with the same tuple share a statistic."""
     plan = Scope.parse(case.text).bind(case.shape, **case.sizes)
     parts = [part for entry in case.entries for part in entry]
     tensor = np.arange(math.prod(case.shape)).reshape(case.shape).reshape([part.size for part in parts])
@@ -131,13 +131,13 @@ def test_plan_matches_counting(case: Case) -> None:
 
 @seeded
 @given(cases())
-def test_sizes_match_shape(case: Case) -> None:
+def test_sizes_agree_with_the_shape(case: Case) -> None:
     known = Scope.parse(case.text).sizes(case.shape, **case.sizes)
     assert known == {part.name: part.size for parts in case.dims for part in parts}
 
 
 def outcome(text: str, shape: list[int] | None = None, **sizes: int) -> Scope | Plan | ScopeError:
-    """The parsed scope, plan or ScopeError; any other error is raised."""
+    """What comes of a text, or of a text and a shape; an error of any other kind goes through."""
     try:
         scope = Scope.parse(text)
         return scope if shape is None else scope.bind(shape, **sizes)
@@ -147,7 +147,7 @@ def outcome(text: str, shape: list[int] | None = None, **sizes: int) -> Scope | 
 
 @seeded
 @given(st.text() | st.text(alphabet="nc gh[]()., \t\n1_"))
-def test_random_text_raises_only_scope_errors(text: str) -> None:
+def test_random_text_raises_nothing_but_scope_errors(text: str) -> None:
     result = outcome(text)
     if isinstance(result, ScopeError):
         start, end = result.span
@@ -159,7 +159,7 @@ def test_random_text_raises_only_scope_errors(text: str) -> None:
 
 @seeded
 @given(cases(), st.lists(st.integers(-1, 9), max_size=5), st.dictionaries(st.sampled_from("abcng"), st.integers(-1, 9)))
-def test_random_shapes_raise_only_scope_errors(case: Case, shape: list[int], sizes: dict[str, int]) -> None:
+def test_random_shapes_raise_nothing_but_scope_errors(case: Case, shape: list[int], sizes: dict[str, int]) -> None:
     result = outcome(case.text, shape, **sizes)
     if isinstance(result, Plan):
         assert math.prod(result.split_shape) == math.prod(shape)

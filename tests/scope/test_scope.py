@@ -13,7 +13,7 @@ from normscope.scope import Scope
 from normscope.scope.grammar import Axis, SplitDimension, parse
 
 
-def test_axes_keep_their_text_positions() -> None:
+def test_axes_keep_their_positions_in_the_text() -> None:
     text = "batch (g [c]) [...]"
     dims = parse(text)
     assert dims == (
@@ -26,13 +26,13 @@ def test_axes_keep_their_text_positions() -> None:
 
 
 @pytest.mark.parametrize("text", ["n[c]h", "n [c]h", " n  [ c ]  h ", "n\t[c]\r\nh", "n\u00a0[c]\u3000h"])
-def test_whitespace_only_separates(text: str) -> None:
+def test_blanks_only_separate(text: str) -> None:
     axes = Scope.parse(text).axes
     assert [(axis.name, axis.bracketed) for axis in axes] == [("n", False), ("c", True), ("h", False)]
     assert [text[slice(*axis.span)] for axis in axes] == ["n", "c", "h"]
 
 
-def test_brackets_around_a_split() -> None:
+def test_brackets_may_hold_a_whole_split() -> None:
     (split,) = parse("[(g c)]")
     assert isinstance(split, SplitDimension)
     assert [axis.bracketed for axis in split.axes] == [True, True]
@@ -60,18 +60,18 @@ def test_errors_survive_pickle_and_copy() -> None:
 
 
 def test_errors_are_value_errors() -> None:
-    with pytest.raises(ValueError, match=re.escape("']' closes nothing")):
+    with pytest.raises(ValueError, match=re.escape("unmatched ']'")):
         Scope.parse("n c]")
 
 
-def test_brackets_by_dimension() -> None:
+def test_brackets_tells_whether_a_dimension_shares_statistics() -> None:
     scope = Scope.parse("[b ...] (g [c]) d")
     assert [scope.brackets(i, rank=5) for i in range(5)] == [True, True, True, True, False]
     assert [scope.brackets(i, rank=3) for i in range(3)] == [True, True, False]
     assert scope.brackets(-1, rank=4) is False
 
 
-def test_brackets_raises_on_wrong_rank() -> None:
+def test_brackets_refuses_a_rank_that_does_not_fit() -> None:
     with pytest.raises(ScopeError) as caught:
         Scope.parse("n [c] h").brackets(1, rank=2)
     assert (
@@ -85,14 +85,14 @@ fix: name one axis for each dimension of the tensor, or write '...' for any numb
     )
 
 
-def test_sizes_of_partial_shape() -> None:
+def test_sizes_of_a_shape_with_gaps() -> None:
     scope = Scope.parse("n (g [c]) [...] d")
     assert scope.sizes((None, 32, 7, 7, None), g=8) == {"g": 8, "c": 4}
     assert scope.sizes((None, None, 5), g=8) == {"g": 8, "d": 5}
     assert scope.sizes((2, None, None), c=4, d=3) == {"n": 2, "c": 4, "d": 3}
 
 
-def test_any_axis_name() -> None:
+def test_an_axis_may_have_any_name() -> None:
     scope = Scope.parse("self [shape]")
     assert scope.bind((2, 3), self=2, shape=3).count == 3
     assert scope.sizes((None, 3), self=2) == {"self": 2, "shape": 3}
@@ -100,14 +100,14 @@ def test_any_axis_name() -> None:
 
 
 @pytest.mark.parametrize("shape", [3, "23", None, 2.5])
-def test_invalid_shape_raises(shape: Any) -> None:
+def test_invalid_shapes(shape: Any) -> None:
     with pytest.raises(DtypeError, match="a shape is a tuple of whole numbers"):
         Scope.parse("n [c]").bind(shape)
     with pytest.raises(DtypeError, match="a shape is a tuple of whole numbers"):
         Scope.parse("n [c]").sizes(shape)
 
 
-def test_tensor_instead_of_shape_raises() -> None:
+def test_a_tensor_instead_of_its_shape() -> None:
     class Tensor:
         shape = (2, 3)
 
@@ -115,20 +115,20 @@ def test_tensor_instead_of_shape_raises() -> None:
         Scope.parse("n [c]").bind(Tensor())  # type: ignore[arg-type]
 
 
-def test_partial_shape_is_only_allowed_in_sizes() -> None:
+def test_none_sizes_are_allowed_only_in_sizes() -> None:
     scope = Scope.parse("n [c]")
     assert scope.sizes((None, 3)) == {"c": 3}
     with pytest.raises(DtypeError, match="give every size"):
         scope.bind((2, None))  # type: ignore[arg-type]
 
 
-def test_float_size_raises_even_after_equal_int() -> None:
+def test_a_float_is_refused_also_if_the_equal_int_is_cached() -> None:
     scope = Scope.parse("n [c]")
     scope.bind((2, 7))
     with pytest.raises(ScopeError):
         scope.bind((2, 7.0))  # type: ignore[arg-type]
 
 
-def test_dimension_out_of_range() -> None:
+def test_a_dimension_out_of_range() -> None:
     with pytest.raises(ShapeError, match="a tensor of 2 dimensions has no dimension 5"):
         Scope.parse("n [c]").brackets(5, rank=2)

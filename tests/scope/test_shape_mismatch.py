@@ -1,4 +1,4 @@
-"""Scopes that don't fit a shape, next to sizes that do, and the exact text of every error message."""
+"""Scopes that do not fit a shape, next to sizes that do, with their messages."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from normscope.errors import ScopeError
 from normscope.scope import Scope
 
-# Scope, shape and sizes that don't fit; shape and sizes that do; the full message.
+# A scope, a shape and sizes that do not fit; a shape and sizes that do; and the whole message.
 MISFITS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...], dict[str, int], str]] = {
     "unknown axis": (
         *("n [c]", (2, 3), {"k": 3}, (2, 3), {"c": 3}),
@@ -147,7 +147,7 @@ fix: use a divisor of 1000000000000000000: 1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40
     "two unknown sizes": (
         *("n (g [c])", (2, 6), {}, (2, 6), {"g": 2}),
         """\
-the sizes of 'g' and 'c' cannot all be worked out
+the sizes of 'g' and 'c' cannot all be inferred
     n (g [c])
       ^^^^^^^
 given: shape (2, 6)
@@ -156,7 +156,7 @@ fix: give all but one, for instance g=2""",
     "three unknown sizes": (
         *("n (a b [c])", (2, 8), {"n": 2}, (2, 8), {"n": 2, "a": 2, "b": 2}),
         """\
-the sizes of 'a' and 'b' and 'c' cannot all be worked out
+the sizes of 'a' and 'b' and 'c' cannot all be inferred
     n (a b [c])
       ^^^^^^^^^
 given: shape (2, 8), n=2
@@ -204,7 +204,7 @@ fix: give the sizes that the tensor has, for instance x.shape""",
 @pytest.mark.parametrize(
     ("scope", "shape", "sizes", "right_shape", "right_sizes", "message"), MISFITS.values(), ids=MISFITS.keys()
 )
-def test_mismatched_and_similar_valid_shape(
+def test_scopes_that_do_not_fit_next_to_scopes_that_do(
     scope: str,
     shape: tuple[Any, ...],
     sizes: dict[str, Any],

@@ -26,8 +26,7 @@ def config_to_json(config: GPTConfig) -> dict[str, Any]:
     settings = dataclasses.asdict(config)
     if not isinstance(config.init, str):
         raise ConfigError(
-            f"init={config.init!r} is not a name, and JSON cannot hold what it computes\n"
-            f"fix: name one that is known, as a text"
+            f"init={config.init!r} cannot be saved as JSON: only names can\nfix: use the name of an initialization"
         )
     for name in _NORMS:
         if settings[name] is not None:
@@ -42,6 +41,6 @@ def config_from_json(settings: Mapping[str, Any]) -> GPTConfig:
         norm = settings.get(name)
         if norm is not None:
             if not isinstance(norm, Mapping):
-                raise ConfigError(f"the model's config has a {name!r} that is not a norm, but {norm!r:.40}")
+                raise ConfigError(f"{name!r} of the model's config must be an object, but got {norm!r:.40}")
             check_fields(f"the {name}'s", norm, NormSpec)
     return JsonSource("the model's config", "restore it from a copy", ConfigError).convert(settings, GPTConfig)

@@ -43,15 +43,14 @@ def check_model_size(config: ModelConfig) -> None:
     fits = free is None or needed <= free
     if fits and parameters < MAX_PARAMETERS and config.depth <= MAX_BLOCKS:
         return
-    there = f"{format_bytes(free or 0)} is free"
+    there = f"only {format_bytes(free or 0)} is free"
     if fits:
         too_many = parameters >= MAX_PARAMETERS
         blocks = f"at most {MAX_BLOCKS:,} blocks can be built"
         there = f"no tensor can have more than {format_count(MAX_PARAMETERS)}" if too_many else blocks
     raise ConfigError(
-        f"this model is too large: depth={config.depth} with these sizes makes {format_count(parameters)} parameters, "
-        f"{format_bytes(needed)}, and {there}\n"
-        f"fix: a smaller depth, width, vocab_size or context"
+        f"this model is too large: depth={config.depth} with these sizes has {format_count(parameters)} parameters "
+        f"({format_bytes(needed)}), but {there}\nfix: reduce depth, width, vocab_size or context"
     )
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
-from normscope.data.corpus import Corpus
-from normscope.data.corpus import Sha256
+from normscope.data.corpus import Corpus, Sha256
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPTConfig

@@ -32,7 +32,7 @@ class Axes:
                 raise ScopeError("'...' has no fixed size", text=text, span=axis.span, fix=fix)
             if axis.bracketed:
                 fix = "name the axes that own a gain without brackets, for instance affine='c'"
-                raise ScopeError("brackets have no meaning here", text=text, span=axis.span, fix=fix)
+                raise ScopeError("brackets are not allowed here", text=text, span=axis.span, fix=fix)
         if not dims:
             fix = "name the axes that own a gain, or give affine=None for no gain"
             raise ScopeError("no axis is named", text=text, span=full_span(text), fix=fix)
@@ -54,7 +54,7 @@ class Axes:
                 raise self._error(axis, "is not in the scope", scope, f"use one of: {' '.join(in_scope)}")
             if in_scope.index(axis.name) < previous:
                 order = " ".join(sorted(self.names, key=in_scope.index))
-                raise self._error(axis, "stands earlier in the scope", scope, f"keep the scope's order: {order}")
+                raise self._error(axis, "comes earlier in the scope", scope, f"keep the scope's order: {order}")
             if axis.name not in sizes:
                 raise self._error(axis, "has no known size in the scope", scope, f"give it: {axis.name}=...")
             previous = in_scope.index(axis.name)

@@ -91,9 +91,9 @@ class _Parser:
                 case _:
                     {"[": self._open, "]": self._close, "(": self._open_split, ")": self._close_split}[word](span)
         if self.bracket is not None:
-            self._fail("'[' is never closed", (self.bracket, self.bracket + 1), "add the ']' that belongs to it")
+            self._fail("unclosed '['", (self.bracket, self.bracket + 1), "add the matching ']'")
         if self.split is not None:
-            self._fail("'(' is never closed", (self.split, self.split + 1), "add the ')' that belongs to it")
+            self._fail("unclosed '('", (self.split, self.split + 1), "add the matching ')'")
         return tuple(self.dims)
 
     def _axis(self, name: str, span: Span) -> None:
@@ -101,7 +101,7 @@ class _Parser:
             self._fail("'...' cannot be a part of a split axis", span, "name the parts, for instance (g [c])")
         if name in self.names:
             fix = "write '...' once" if name == "..." else "give every axis a name of its own"
-            self._fail(f"axis {name!r} is there twice", span, fix)
+            self._fail(f"duplicate axis {name!r}", span, fix)
         self.names.add(name)
         axis = Axis(name, self.bracket is not None, span)
         self.bracket_axes += 1
@@ -122,7 +122,7 @@ class _Parser:
 
     def _close(self, span: Span) -> None:
         if self.bracket is None:
-            self._fail("']' closes nothing", span, "add the '[' that belongs to it, or leave it out")
+            self._fail("unmatched ']'", span, "add the matching '[', or remove it")
         if self.bracket_in_split != (self.split is not None):
             self._crossed(span)
         if self.bracket_axes == 0:
@@ -144,7 +144,7 @@ class _Parser:
 
     def _close_split(self, span: Span) -> None:
         if self.split is None:
-            self._fail("')' closes nothing", span, "add the '(' that belongs to it, or leave it out")
+            self._fail("unmatched ')'", span, "add the matching '(', or remove it")
         if self.bracket is not None and self.bracket_in_split:
             self._crossed(span)
         if not self.split_axes:
@@ -166,7 +166,7 @@ class _Parser:
         fix = fixes.get(word, "axis names are letters a-z, digits and _, and start with a letter")
         if word.isdigit():
             fix = "give the axis a name, and its size beside the scope, for instance '(g [c])' with g=8"
-        self._fail(f"{word!r} does not belong in a scope", span, fix)
+        self._fail(f"unexpected {word!r} in a scope", span, fix)
 
     def _fail(self, problem: str, span: Span, fix: str) -> NoReturn:
         raise ScopeError(problem, text=self.text, span=span, fix=fix)

@@ -176,7 +176,7 @@ class _Binding:
         unknown = [axis for axis in split.axes if axis.name not in self.sizes]
         if len(unknown) > 1:
             raise self.error(
-                f"the sizes of {' and '.join(repr(axis.name) for axis in unknown)} cannot all be worked out",
+                f"the sizes of {' and '.join(repr(axis.name) for axis in unknown)} cannot all be inferred",
                 span=split.span,
                 fix=f"give all but one, for instance {', '.join(f'{axis.name}=2' for axis in unknown[:-1])}",
             )
