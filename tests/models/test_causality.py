@@ -1,4 +1,4 @@
-"""Which norms leak the future in a causal model: the rule matches a probe of the gradients."""
+"""Which norms leak the future in a causal model: the rule matches what a probe finds."""
 
 import copy
 import dataclasses

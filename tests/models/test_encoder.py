@@ -102,7 +102,7 @@ def ask(tokens: Any, **options: Any) -> Any:
     ("floats", DtypeError, "an encoder takes token ids of int64 or int32", ask(TOKENS.float())),
     ("list", DtypeError, "got list", ask([[1]])),
     ("rank", ShapeError, r"\(batch, tokens\), but got shape \(7,\)", ask(TOKENS[0])),
-    ("long", ShapeError, "10 tokens are more than the encoder's context of 9", ask(torch.zeros(1, 10).long())),
+    ("long", ShapeError, "10 tokens exceed the encoder's context of 9", ask(torch.zeros(1, 10).long())),
     ("beyond", TokenError, "token id 20 is not", ask(torch.tensor([[20]]))),
     ("mask", ShapeError, "mask", ask(TOKENS, mask=torch.ones(3, 6).bool())),
     ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(3, 7).int())),

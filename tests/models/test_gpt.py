@@ -203,7 +203,7 @@ def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
     ("truth", DtypeError, "torch.bool", ask(TOKENS > 3)),
     ("list", DtypeError, "got list", ask([[1, 2]])),
     ("one-axis", ShapeError, r"\(batch, tokens\), but got shape \(10,\)", ask(TOKENS[0])),
-    ("long", ShapeError, "11 tokens are more than the model's context of 10", ask(torch.zeros(1, 11).long())),
+    ("long", ShapeError, "11 tokens exceed the model's context of 10", ask(torch.zeros(1, 11).long())),
     ("beyond", TokenError, r"token id 31 is not in the table.*0 to 30", ask(torch.tensor([[1, 31]]))),
     ("negative", TokenError, "token id -2 is not", ask(torch.tensor([[1, -2]]))),
     ("mask-shape", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 9).bool())),

@@ -145,7 +145,7 @@ def filled() -> Any:
 
 @every_refusal(
     ("full", CacheError, "room for 4 tokens, holds 0 and cannot take 10 more", ask(new(capacity=4))),
-    ("context", ShapeError, "13 tokens are more than the model's context of 10", ask(filled())),
+    ("context", ShapeError, "13 tokens exceed the model's context of 10", ask(filled())),
     ("batch", CacheError, "the cache was made for batch, heads, head size", ask(new(batch=3))),
     ("heads", CacheError, "the cache was made for batch, heads, head size", ask(new(kv_heads=2))),
     ("shallow", CacheError, r"a cache of 2 layers, but got one of 1; use new_cache\(\)", ask(new(depth=1))),
@@ -159,7 +159,7 @@ def filled() -> Any:
     ("not-one", CacheError, "a cache of 2 layers, but got dict", ask({})),
     ("floats", DtypeError, "int64 or int32", ask(new(), TOKENS.float())),
     ("mask", CacheError, "takes no mask", lambda: made("llama")(TOKENS, cache=new(), mask=TOKENS > -1)),
-    ("capacity", CacheError, "capacity=11 is more than the model's context of 10", lambda: new(capacity=11)),
+    ("capacity", CacheError, "capacity=11 exceeds the model's context of 10", lambda: new(capacity=11)),
     ("no-room", ConfigError, "capacity=0 must be", lambda: new(capacity=0)),
     ("nobody", ConfigError, "batch=0 must be", lambda: new(batch=0)),
 )

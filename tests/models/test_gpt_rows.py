@@ -117,7 +117,7 @@ def go_on(count: int, **options: Any) -> Any:
 
 
 @every_refusal(
-    ("context", ShapeError, "11 tokens are more than the model's context of 10", go_on(7)),
+    ("context", ShapeError, "11 tokens exceed the model's context of 10", go_on(7)),
     ("full", CacheError, "room for 5 tokens, holds 4 and cannot take 2 more", go_on(2, capacity=5)),
     ("length", CacheError, r"different lengths, \(4, 1\); use `lengths`", lambda: unequal()[1].length),
     ("row", CacheError, "no row 2: there are the rows 0 to 1", lambda: unequal()[1].row(2)),

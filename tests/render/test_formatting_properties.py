@@ -62,7 +62,7 @@ def test_every_preset_has_words(name: str) -> None:
         ({"norm": "rms", "wiring": "sandwich"}, "rms ... [d] before and after each branch"),
         ({"positions": "none"}, "no positions"),
         ({"heads": 1}, "1 head,"),
-        ({"heads": 4, "kv_heads": 2}, "4 heads (2 of keys)"),
+        ({"heads": 4, "kv_heads": 2}, "4 heads (2 KV heads)"),
     ],
 )
 def test_settings_in_words(changes: dict[str, Any], words: str) -> None:

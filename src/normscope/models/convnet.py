@@ -36,7 +36,7 @@ class ConvNetConfig:
     def __post_init__(self) -> None:
         check_positive_int(image_size=self.image_size, channels=self.channels, classes=self.classes)
         if not isinstance(self.widths, tuple) or not self.widths:
-            raise ConfigError(f"widths={self.widths!r} must be a tuple with a stage or more, for instance (16, 32)")
+            raise ConfigError(f"widths={self.widths!r} must be a non-empty tuple, for instance (16, 32)")
         check_positive_int(**{f"widths[{i}]": width for i, width in enumerate(self.widths)})
         norm = as_norm(self.norm, IMAGE_NORMS)
         object.__setattr__(self, "norm", norm)

@@ -80,7 +80,7 @@ class Encoder(BaseModule):
             return self._fx_call(tokens, mask=mask)
         check_tokens(tokens, "an encoder", rank=2)
         if tokens.shape[1] > self.config.context:
-            raise ShapeError(f"{tokens.shape[1]} tokens are more than the encoder's context of {self.config.context}")
+            raise ShapeError(f"{tokens.shape[1]} tokens exceed the encoder's context of {self.config.context}")
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.embedding(tokens) + self.position(positions))  # b s d
         for block in self.blocks:

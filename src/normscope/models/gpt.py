@@ -198,7 +198,7 @@ class GPT(BaseModule):
         capacity = self.config.context if capacity is None else capacity
         check_positive_int(batch=batch, capacity=capacity)
         if capacity > self.config.context:
-            raise CacheError(f"capacity={capacity} is more than the model's context of {self.config.context} tokens")
+            raise CacheError(f"capacity={capacity} exceeds the model's context of {self.config.context} tokens")
         weight = self.embedding.weight
         needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
         is_large = weight.device.type == "cpu" and needed > 2**28
@@ -227,8 +227,8 @@ class GPT(BaseModule):
         total = max_start(start) + tokens.shape[1]
         if total > self.config.context:
             raise ShapeError(
-                f"{total} tokens are more than the model's context of {self.config.context}; "
-                f"give the newest {self.config.context}, or make a model with a longer context"
+                f"{total} tokens exceed the model's context of {self.config.context}\n"
+                f"fix: pass the last {self.config.context} tokens, or use a model with a longer context"
             )
         return start
 

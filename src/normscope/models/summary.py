@@ -8,7 +8,7 @@ WIRINGS = {
     "post": "after each branch",
     "sandwich": "before and after each branch",
     "parallel": "before both branches at once",
-    "single": "once a block",
+    "single": "once per block",
 }
 
 
@@ -18,7 +18,7 @@ def describe_model(settings: Mapping[str, Any]) -> str:
     >>> from normscope.models.config_json import config_to_json
     >>> from normscope.models.presets import llama
     >>> describe_model(config_to_json(llama(depth=4, width=128, heads=8, context=256)))
-    'GPT of 4 blocks, width 128, 8 heads (2 of keys), context 256, rms ... [d] before each branch, swiglu, rotary'
+    'GPT of 4 blocks, width 128, 8 heads (2 KV heads), context 256, rms ... [d] before each branch, swiglu, rotary'
     """
     parts = ["GPT"]
     if settings.get("depth") is not None:
@@ -27,13 +27,14 @@ def describe_model(settings: Mapping[str, Any]) -> str:
         parts.append(f"width {settings['width']}")
     if settings.get("heads") is not None:
         keys = settings.get("kv_heads")
-        shared = f" ({keys} of keys)" if keys not in (None, settings["heads"]) else ""
+        shared = f" ({keys} KV heads)" if keys not in (None, settings["heads"]) else ""
         parts.append(f"{settings['heads']} head{'s' if settings['heads'] != 1 else ''}{shared}")
     if settings.get("context") is not None:
         parts.append(f"context {settings['context']}")
     if "norm" in settings:
         parts.append(_describe_norm(settings["norm"], settings.get("wiring")))
-    parts += [str(settings[name]) for name in ("activation",) if settings.get(name)]
+    if settings.get("activation"):
+        parts.append(str(settings["activation"]))
     if settings.get("positions"):
         parts.append("no positions" if settings["positions"] == "none" else str(settings["positions"]))
     if settings.get("qk_norm"):
