@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
-from tests.models.pictures import bars, learns
+from tests.models.bar_images import bars, learns
 from tests.pairs import chiefly
 from tests.support import every_refusal, randn, scramble
 

@@ -9,7 +9,7 @@ from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig
-from tests.models.pictures import bars, learns
+from tests.models.bar_images import bars, learns
 from tests.support import every_refusal, randn, scramble
 
 NORMS: dict[str, NormSpec | None] = {
