@@ -33,6 +33,7 @@ LEVELS = {
     "training.config": 7,  # what a run folder stores of its training
     "runs": 8,
     "training": 9,
+    "inspection": 10,
     "lab": 10,
     "cli": 11,
     "__main__": 12,

@@ -15,7 +15,7 @@ from tests.cli.running import refused
         ("doctor --seconds x", "invalid value 'x' for --seconds: expected a number\nfix: normscope doctor --help"),
         ("resume a --tensorboar", "unexpected argument '--tensorboar'\nfix: did you mean '--tensorboard'?"),
         ("resume a --untill 3 --from-stp 4", "unexpected argument '--untill'\nfix: did you mean '--until'?"),
-        ("draw", "missing subcommand\nfix: use one of block, gallery, model, scope"),
+        ("draw", "missing subcommand\nfix: use one of: scope, block, model, gallery"),
         ("draw scope", "missing required argument SCOPE\nfix: normscope draw scope --help"),
         ("draw gallery", "missing required argument --svg FILE\nfix: normscope draw gallery --help"),
         ("train x --wandb 3", "invalid value '3' for --wandb\nfix: use one of off, offline, online"),

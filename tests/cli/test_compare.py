@@ -135,7 +135,7 @@ def test_too_little_time_by_the_proper_timing_is_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been a busy moment: the next try measures again."""
-    monkeypatch.setattr("normscope.cli.compare.check_time_budget", lambda *_: None)
+    monkeypatch.setattr("normscope.lab.compare.compare.check_time_budget", lambda *_: None)
     command = ["compare", "--norm", "rms,layer", *SMALL, "--minutes", "0.001", "--out", str(tmp_path)]
     assert entered(command, capsys)[0] == 2
     assert not list(tmp_path.glob("trials/*.json"))
@@ -145,6 +145,10 @@ def test_what_would_fill_the_memory_is_refused_at_once(tmp_path: Path, capsys: p
     command = ["compare", "--norm", "rms,layer", "--minutes", "1", "--out", str(tmp_path / "out")]
     for seeds in ("901", "1000000000", "9" * 30):
         assert "must be at most 900\nfix: use fewer" in refused([*command, "--seeds", seeds], capsys)
+    for count in ("100000", "9" * 15):
+        errors = refused([*command, "--workers", count], capsys)
+        assert f"--workers {count} must be at most " in errors
+        assert "fix: omit it for one worker per core" in errors
     many = ",".join(map(str, range(1, 10_000)))
     sizes = ["--depth", many, "--width", many, "--context", many]
     assert "combinations are too many\nfix: compare at most 24" in refused([*command, *sizes], capsys)

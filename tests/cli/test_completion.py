@@ -8,20 +8,31 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import COMMANDS
-from normscope.cli.completion import bash_script, command_options, fish_script, zsh_script
+from normscope.cli.completion import Shell, completion_script
 from tests.cli.running import refused, typed
 
+SUBCOMMANDS = {
+    "xray": ("xray", "xray diff"),
+    "draw": ("draw scope", "draw block", "draw model", "draw gallery"),
+    "lab": ("lab list", "lab run", "lab report"),
+}
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("draw", "lab")])
-def test_every_option_of_the_help_is_known(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = {"xray": ["xray", "xray diff"]}.get(command, [command])
-    shown = {
-        option
-        for line in lines
-        for option in re.findall(r"(?m)^[│ ] (?:-\w(?: N)?, )?(--\w[\w-]*)", _help(line, capsys))
-    }
-    assert shown
-    assert shown == {option.name for option in command_options(command)}
+
+@pytest.fixture(scope="module")
+def scripts() -> dict[Shell, str]:
+    shells: tuple[Shell, ...] = ("bash", "zsh", "fish")
+    return {shell: completion_script(shell) for shell in shells}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_the_help_is_known(
+    command: str, scripts: dict[Shell, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in SUBCOMMANDS.get(command, (command,)):
+        shown = re.findall(r"(?m)^[│ ] (?:-\w(?: \w+)?, )?(--\w[\w-]*)", _help(line, capsys))
+        assert shown
+        for script in scripts.values():
+            assert all(option in script for option in shown if option != "--help")
 
 
 def _help(line: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -29,8 +40,10 @@ def _help(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", out)
 
 
-def test_each_shell_gets_a_script_with_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for shell, script in (("bash", bash_script()), ("zsh", zsh_script()), ("fish", fish_script())):
+def test_each_shell_gets_a_script_with_every_command(
+    scripts: dict[Shell, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for shell, script in scripts.items():
         code, out, errors = typed(f"completion {shell}", capsys)
         assert (code, out, errors) == (0, script + "\n", "")
         assert all(re.search(rf"\b{command}\b", script) for command in COMMANDS)
@@ -44,14 +57,28 @@ def test_each_shell_gets_a_script_with_every_command(capsys: pytest.CaptureFixtu
         ("normscope sam", "sample"),
         ("normscope sample --top", "--top-k --top-p"),
         ("normscope sample x --weights i", "int8"),
+        ("normscope train my.txt --on-nan r", "rollback"),
         ("normscope draw sc", "scope"),
+        ("normscope draw scope --sh", "--shape"),
+        ("normscope xray di", "diff"),
+        ("normscope xray gpt2 --forw", "--forward-only"),
+        ("normscope xray diff a b --tol", "--tolerance"),
         ("normscope explain rm", "rmsnorm"),
+        ("normscope explain rmsnorm --ep", "--eps"),
         ("normscope help la", "lab"),
+        ("normscope completion z", "zsh"),
     ],
 )
-def test_bash_completes(line: str, wanted: str, tmp_path: Path) -> None:
-    script = f"""{bash_script()}
-COMP_WORDS=({line}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); _normscope; echo "${{COMPREPLY[@]}}"
+def test_bash_completes(line: str, wanted: str, tmp_path: Path, scripts: dict[Shell, str]) -> None:
+    script = f"""{scripts["bash"]}
+COMP_WORDS=({line}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )); _tyro_normscope; echo "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, timeout=30, cwd=tmp_path)
     assert (done.stdout.strip(), done.stderr) == (wanted, "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_file_names_too(scripts: dict[Shell, str]) -> None:
+    script = f"{scripts['bash']}\ncomplete -p normscope"
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == "complete -o default -F _tyro_normscope normscope"

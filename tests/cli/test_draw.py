@@ -101,7 +101,7 @@ def test_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     "arguments", [["--preset", "llama", "--wiring", "post", "--model", "kv_heads=2", "depth=9"], []]
 )
 def test_block_is_drawn(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    from normscope.cli.draw_models import draw_block
+    from normscope.inspection.draw import draw_block
 
     assert main(["draw", "block", "--shape", "2,8,48", *arguments]) == 0
     settings = {"wiring": "post", "kv_heads": 2} if arguments else {}

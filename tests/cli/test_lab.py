@@ -94,7 +94,7 @@ def test_a_claim_that_fails_is_not_told_by_its_verdict_of_before(
     command = [*RUN, str(lab)]
     assert entered(command, capsys)[0] == 0
     (claim,) = choose_claims(["1"])
-    monkeypatch.setattr("normscope.cli.lab.choose_claims", lambda names: [changed_claim(claim, questions=broken)])
+    monkeypatch.setattr("normscope.lab.commands.choose_claims", lambda names: [changed_claim(claim, questions=broken)])
     code, out, errors = entered(command, capsys)
     assert code == 1
     assert out == f"! failed         1  variance-by-depth\n{'':20}broken now\n"
@@ -136,6 +136,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
         (["lab", "run", "31"], "unknown claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
+        (["lab", "run", "1", "--workers", "100000"], "4 per core\nfix: --workers "),
         (["lab", "run", "17", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
         (["lab", "report", "--out", "nowhere"], "no results in nowhere\nfix: normscope lab run --all --out"),
         (["lab", "report"], "no results in lab\nfix: normscope lab run --all\n"),

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block
-from normscope.cli.draw_models import draw_preset
 from normscope.drawing.draw_model import Drawing
 from normscope.drawing.structure import Chain, FrameItem, MergeItem, NodeItem, ResidualItem
+from normscope.inspection.draw import draw_preset
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.tracing.recorder import trace_model

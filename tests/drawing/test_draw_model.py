@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.residual import WIRINGS
-from normscope.cli.draw_models import draw_block
 from normscope.drawing.compose import compose
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.drawing.graph import build_graph
@@ -18,6 +17,7 @@ from normscope.drawing.idioms import collapse_idioms
 from normscope.drawing.marks import Label, Rectangle
 from normscope.drawing.structure import NodeItem
 from normscope.errors import ConfigError
+from normscope.inspection.draw import draw_block
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, drawn_nodes, frames, residuals, small_block, traced, whole

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from normscope.cli.draw_models import CONFIGS, draw_block, draw_preset
 from normscope.drawing.draw_model import draw_model
+from normscope.inspection.draw import CONFIGS, draw_block, draw_preset
 from tests.drawing.drawn_models import whole
 
 

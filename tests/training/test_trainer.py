@@ -228,7 +228,7 @@ def test_a_compiled_model_trains_the_same(backend: str, monkeypatch: pytest.Monk
         ({"optimizer": "sgd"}, "optimizer='sgd': choose one of muon, adamw"),
         ({"lr": -1.0}, "lr=-1.0"),
         ({"beta2": 1.0}, "beta2=1.0"),
-        ({"grad_clip": 0.0}, "clip=0.0"),
+        ({"grad_clip": -1.0}, "clip=-1.0"),
         ({"seed": -1}, "seed=-1"),
         ({"on_nan": "ignore"}, "on_nan='ignore': choose one of stop, rollback"),
         ({"decay": 2.0}, "decay=2.0"),

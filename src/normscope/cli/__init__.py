@@ -36,8 +36,8 @@ COMMANDS = {
 }
 """Command -> (module, one-line help)."""
 
-SHORT_OPTIONS = {"-n": "samples"}
-"""One-letter options and the setting behind each."""
+ALIASES = {"-n": "samples", "--tokens": "max_new_tokens"}
+"""Options with another name than the setting behind them."""
 
 EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
 """Exit codes: usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
@@ -138,7 +138,7 @@ def _as_typed(message: str, arguments: Sequence[str]) -> str:
     '--top-p 2.0 must be at most 1'
     """
     for option in {word.partition("=")[0] for word in arguments if word.startswith("-")}:
-        name = SHORT_OPTIONS.get(option, option.removeprefix("--").replace("-", "_"))
+        name = ALIASES.get(option, option.removeprefix("--").replace("-", "_"))
         message = re.sub(rf"(?<![\w-]){re.escape(name)}=", f"{option} ", message)
     return message
 

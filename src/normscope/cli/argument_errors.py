@@ -53,6 +53,8 @@ def argument_error(box: str) -> ConfigError:
 
 def _parts(match: re.Match[str]) -> dict[str, str]:
     parts = match.groupdict()
+    if "name" in parts:  # of an option with an alias, tyro shows both
+        parts["name"] = parts["name"].partition("/")[0]
     if "choices" in parts:  # as Python prints them: unordered, and with None for optional values
         parts["choices"] = ", ".join(sorted({*re.findall(r"[\w-]+", parts["choices"])} - {"None"}))
     return parts

@@ -8,14 +8,24 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.chat_settings import SETTINGS
-from normscope.cli.generation_options import GenerationOptions, StreamDisplay, print_text
+from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
 from normscope.cli.options import read_arguments
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
+from normscope.render.streaming import StreamDisplay, print_text
+from normscope.runs.sample import chat
 
 GREETING = "Type /help for commands, /quit or Ctrl-D to exit."
+SETTINGS = {
+    "/temperature": ("temperature", "sampling temperature, 0 for greedy decoding"),
+    "/top-k": ("top_k", "sample from the N most likely tokens, or off"),
+    "/top-p": ("top_p", "sample from the top tokens with this total probability, or off"),
+    "/min-p": ("min_p", "minimum probability relative to the most likely token, or off"),
+    "/seed": ("seed", "random seed"),
+    "/tokens": ("max_new_tokens", "maximum number of tokens per reply"),
+}
+"""Chat command -> generation setting that it shows or changes, and its help."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +36,16 @@ class Chat(GenerationOptions):
     are commands: see /help.
     """
 
-    tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 100
+    max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N", aliases=["--tokens"])] = 100
     """Maximum number of tokens per reply."""
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Chat, "chat", arguments)
-    model, tokenizer = command.load()
+    print_checkpoint_notice(command.run)
+    conversation = chat(command.run, checkpoint=command.checkpoint, config=command.config())
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # invalid UTF-8 becomes '?', not a traceback
-    conversation = Conversation(model, tokenizer, command.config())
     print(GREETING)
     while True:
         try:
@@ -63,18 +73,17 @@ def _handle_line(conversation: Conversation, line: str) -> None:
         for piece in reply:
             display.show(piece)
     finally:  # also after an interruption
-        display.flush()
-    print()
+        display.end()
     for notice in conversation.messages[-1].notices:
         print(f"note: {notice}", file=sys.stderr)
 
 
 def _run_command(conversation: Conversation, command: str, value: str) -> None:
     if command in SETTINGS:
-        setting = SETTINGS[command]
+        name, _ = SETTINGS[command]
         if value:
-            conversation.config = setting.changed(conversation.config, value)
-        print(f"{setting.name} {setting.value(conversation.config)}")
+            conversation.config = conversation.config.changed(name, value)
+        print(f"{name} {conversation.config.shown(name)}")
         return
     if command not in _COMMANDS:
         raise ConfigError(f"unrecognized command {command!r}\nfix: type /help for a list")
@@ -83,23 +92,11 @@ def _run_command(conversation: Conversation, command: str, value: str) -> None:
     _COMMANDS[command](conversation)
 
 
-def _undo(conversation: Conversation) -> None:
-    print(f"removed {conversation.undo().prompt!r}")
-
-
-def _show_text(conversation: Conversation) -> None:
-    print_text(conversation.text or "(empty)")
-
-
-def _help(conversation: Conversation) -> None:
-    print(help_text(conversation.config))
-
-
-_COMMANDS: dict[str, Callable[[Conversation], None]] = {
-    "/undo": _undo,
+_COMMANDS: dict[str, Callable[[Conversation], object]] = {
+    "/undo": lambda conversation: print(f"removed {conversation.undo().prompt!r}"),
     "/reset": Conversation.reset,
-    "/text": _show_text,
-    "/help": _help,
+    "/text": lambda conversation: print_text(conversation.text or "(empty)"),
+    "/help": lambda conversation: print(help_text(conversation.config)),
 }
 
 
@@ -109,7 +106,10 @@ def help_text(config: GenerationConfig) -> str:
         ("/undo", "remove the last message and its reply"),
         ("/reset", "start a new conversation"),
         ("/text", "show the whole conversation"),
-        *((f"{name} {one.metavar}", f"{one.help} (now {one.value(config)})") for name, one in SETTINGS.items()),
+        *(
+            (f"{command} {'N' if config.kind(name) is int else 'X'}", f"{text} (now {config.shown(name)})")
+            for command, (name, text) in SETTINGS.items()
+        ),
         ("/help", "show this help"),
         ("/quit", "exit (or Ctrl-D)"),
     ]

@@ -1,29 +1,34 @@
 """`normscope draw`: draw scopes, blocks and models in the terminal or as SVG."""
 
-import difflib
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import tyro
 
 from normscope.checks import short_repr
-from normscope.cli.options import Flag, OptionalStr, read_arguments
+from normscope.cli.options import (
+    Flag,
+    OptionalFile,
+    OptionalStr,
+    Settings,
+    Str,
+    Subcommands,
+    parse_settings,
+    run_subcommand,
+)
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
 
-if TYPE_CHECKING:
-    from normscope.drawing.draw_model import Drawing
-
 _MAX_DIGITS = 15
 """Maximum digits of a size: a tensor of 10^15 elements takes petabytes."""
-Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class DrawScope:
     ] = ()
     """Sizes that the shape does not determine, such as g=2."""
 
-    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    svg: OptionalFile = None
     """Write an SVG image to this file."""
 
 
@@ -63,7 +68,7 @@ class DrawBlock:
     Example: normscope draw block --preset nanochat --shape 8,1024,768 --wiring sandwich
     """
 
-    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "nanochat"
+    preset: Str = "nanochat"
     """Preset: nanochat, gpt2, llama, encoder or vit."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
@@ -75,7 +80,7 @@ class DrawBlock:
     model: Settings = ()
     """Other model settings, such as activation=swiglu kv_heads=2 qk_norm=rms."""
 
-    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    svg: OptionalFile = None
     """Write an SVG image to this file."""
 
 
@@ -106,77 +111,8 @@ class DrawModel:
     inside: Flag = False
     """Also draw the inside of attention and MLP."""
 
-    svg: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    svg: OptionalFile = None
     """Write an SVG image to this file."""
-
-
-Command = (
-    Annotated[DrawScope, tyro.conf.subcommand(name="scope")]
-    | Annotated[DrawBlock, tyro.conf.subcommand(name="block")]
-    | Annotated[DrawModel, tyro.conf.subcommand(name="model")]
-    | Annotated[DrawGallery, tyro.conf.subcommand(name="gallery")]
-)
-
-
-def main(arguments: Sequence[str]) -> None:
-    _check_drawing(arguments)
-    command: DrawScope | DrawBlock | DrawModel | DrawGallery = read_arguments(
-        cast(Any, Command),
-        "draw",
-        arguments,
-        "Draw a scope, a block or a whole model.",
-    )
-    if isinstance(command, DrawGallery):
-        _save(command.svg, gallery_svg())
-    elif isinstance(command, DrawScope):
-        _scope(command)
-    else:
-        _show(_drawing(command), command.svg)
-
-
-def _drawing(command: DrawBlock | DrawModel) -> "Drawing":
-    from normscope.cli import draw_models  # imports torch, which drawing a scope does not need
-
-    settings = draw_models.parse_settings(command.model, wiring=command.wiring)
-    if isinstance(command, DrawBlock):
-        return draw_models.draw_block(command.preset, _shape(command.shape), settings)
-    shape = None if command.shape is None else _shape(command.shape)
-    if command.folder is None:
-        return draw_models.draw_preset(command.preset or "nanochat", shape, settings, command.inside)
-    if command.preset is not None:
-        raise ConfigError(
-            f"the folder {command.folder} cannot be used with --preset {command.preset}\nfix: remove one of them"
-        )
-    if settings:
-        raise ConfigError(
-            f"the settings of the model in {command.folder} are fixed, but got {', '.join(settings)}\n"
-            f"fix: remove them, or use --preset instead of the folder"
-        )
-    return draw_models.draw_folder(command.folder, shape, command.inside)
-
-
-def _show(drawing: "Drawing", svg: Path | None) -> None:
-    if svg is not None:
-        _save(svg, drawing.svg)
-    elif sys.stdout.isatty():
-        from normscope.render.console import SafeConsole
-
-        SafeConsole().print(drawing.rich, soft_wrap=True)
-    else:
-        print(drawing.text)
-
-
-def _check_drawing(arguments: Sequence[str]) -> None:
-    """Suggest the closest subcommand: tyro would only list all of them."""
-    drawings = ("scope", "block", "model", "gallery")
-    if not arguments or arguments[0].startswith("-") or arguments[0] in drawings:
-        return
-    first = arguments[0]
-    close = difflib.get_close_matches(first, drawings, n=1)
-    fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(drawings)}"
-    if "[" in first:
-        fix = f"normscope draw scope {shlex.join(arguments)}"
-    raise ConfigError(f"unrecognized subcommand {first!r}\nfix: {fix}")
 
 
 def _scope(command: DrawScope) -> None:
@@ -186,19 +122,52 @@ def _scope(command: DrawScope) -> None:
         apart = " and ".join(repr(text) for text in alone)
         raise ConfigError(f"unexpected argument {apart}: a shape contains no spaces\nfix: --shape {joined}")
     shape, sizes = _shape(command.shape), _sizes(command.sizes)
-    if command.svg is not None:
-        _save(command.svg, draw_svg(command.scope, shape, **sizes))
+    show = {"svg": draw_svg, "rich": draw_rich, "text": draw}
+    _show(command.svg, lambda form: show[form](command.scope, shape, **sizes))
+
+
+def _block(command: DrawBlock) -> None:
+    from normscope.inspection.draw import draw_block  # imports torch, which drawing a scope does not need
+
+    drawing = draw_block(command.preset, _shape(command.shape), _settings(command))
+    _show(command.svg, partial(getattr, drawing))
+
+
+def _model(command: DrawModel) -> None:
+    from normscope.inspection.draw import draw_preset, draw_target
+
+    settings = _settings(command)
+    shape = None if command.shape is None else _shape(command.shape)
+    if command.folder is None:
+        drawing = draw_preset(command.preset or "nanochat", shape, settings, command.inside)
+    elif command.preset is not None:
+        raise ConfigError(
+            f"the folder {command.folder} cannot be used with --preset {command.preset}\nfix: remove one of them"
+        )
+    else:
+        drawing = draw_target(str(command.folder), shape, settings, command.inside)
+    _show(command.svg, partial(getattr, drawing))
+
+
+def _settings(command: DrawBlock | DrawModel) -> dict[str, Any]:
+    return parse_settings(command.model) | ({} if command.wiring is None else {"wiring": command.wiring})
+
+
+def _gallery(command: DrawGallery) -> None:
+    _show(command.svg, lambda _: gallery_svg())
+
+
+def _show(svg: Path | None, drawing: Callable[[str], Any]) -> None:
+    """Save the "svg" form of a drawing, or print its "rich" or "text" form."""
+    if svg is not None:
+        write_atomically(svg, drawing("svg"))
+        print(f"wrote {svg}")
     elif sys.stdout.isatty():
         from normscope.render.console import SafeConsole
 
-        SafeConsole().print(draw_rich(command.scope, shape, **sizes), soft_wrap=True)
+        SafeConsole().print(drawing("rich"), soft_wrap=True)
     else:
-        print(draw(command.scope, shape, **sizes))
-
-
-def _save(path: Path, image: str) -> None:
-    write_atomically(path, image)
-    print(f"wrote {path}")
+        print(drawing("text"))
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -226,3 +195,18 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
             raise ConfigError(f"duplicate size for axis {name!r}\nfix: give it once")
         sizes[name] = int(size)
     return sizes
+
+
+SUBCOMMANDS: Subcommands = {
+    "scope": (DrawScope, _scope),
+    "block": (DrawBlock, _block),
+    "model": (DrawModel, _model),
+    "gallery": (DrawGallery, _gallery),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments and "[" in arguments[0]:
+        fix = f"normscope draw scope {shlex.join(arguments)}"
+        raise ConfigError(f"unrecognized subcommand {arguments[0]!r}\nfix: {fix}")
+    return run_subcommand("draw", "Draw a scope, a block or a whole model.", SUBCOMMANDS, arguments)

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.generation_options import GenerationOptions, StreamDisplay, print_text
-from normscope.cli.options import Flag, read_arguments
-from normscope.generate.text import TextGeneration
+from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
+from normscope.cli.options import Flag, Quiet, read_arguments
+from normscope.generate.text import GeneratedText
+from normscope.render.streaming import StreamDisplay, print_text
+from normscope.runs.sample import sample
 
 
 @dataclass(frozen=True)
@@ -32,62 +34,59 @@ class Sample(GenerationOptions):
     json: Flag = False
     """Print a JSON array with prompt, text, token ids and finish reason of each sample."""
 
-    quiet: Annotated[bool, tyro.conf.arg(aliases=["-q"], help_behavior_hint="")] = False
+    quiet: Quiet = False
     """Print only the text: no headings, no notes."""
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Sample, "sample", arguments)
     prompts = command.prompt or ("",)
-    config = command.config()
-    model, tokenizer = command.load()
-    encoded = tokenizer.encode_many(prompts, allow_special=command.allow_special)
-    generation = TextGeneration(model, tokenizer, encoded, config)
-    sequences = generation.generation.sequences
+    print_checkpoint_notice(command.run)
+    is_single = len(prompts) == command.samples == 1 and not command.json
+    stream = _PromptAndText(prompts[0]) if is_single else None
+    try:
+        texts = sample(
+            command.run,
+            prompts,
+            checkpoint=command.checkpoint,
+            allow_special=command.allow_special,
+            stream=stream,
+            config=command.config(),
+        )
+    finally:  # also after an interruption
+        if stream is not None:
+            stream.end()
     if command.json:
-        _print_json(prompts, generation)
+        print(json.dumps([_as_json(text, i % command.samples) for i, text in enumerate(texts)], indent=1))
         return
-    if len(sequences) == 1:
-        _stream(prompts[0], generation)
-    else:
-        _finish(generation)
-        for number, (sequence, text) in enumerate(zip(sequences, generation.texts, strict=True), 1):
+    if stream is None:
+        for number, text in enumerate(texts, 1):
             if not command.quiet:
-                print(f"--- {number} of {len(sequences)} ---")
-            print_text(prompts[sequence.prompt] + text)
+                print(f"--- {number} of {len(texts)} ---")
+            print_text(text.prompt + text.text)
             print()
     if not command.quiet:
-        for notice in dict.fromkeys(notice for sequence in sequences for notice in sequence.notices):
+        for notice in dict.fromkeys(notice for text in texts for notice in text.notices):
             print(f"note: {notice}", file=sys.stderr)
 
 
-def _finish(generation: TextGeneration) -> None:
-    for _ in generation:
-        pass
+def _as_json(text: GeneratedText, number: int) -> dict[str, object]:
+    return {**vars(text), "sample": number}
 
 
-def _print_json(prompts: Sequence[str], generation: TextGeneration) -> None:
-    _finish(generation)
-    samples = [
-        {
-            "prompt": prompts[sequence.prompt],
-            "sample": sequence.sample,
-            "text": text,
-            "tokens": sequence.generated_tokens,
-            "finish_reason": sequence.finish_reason,
-            "notices": sequence.notices,
-        }
-        for sequence, text in zip(generation.generation.sequences, generation.texts, strict=True)
-    ]
-    print(json.dumps(samples, indent=1))
+class _PromptAndText:
+    """Stream a text, after its prompt; nothing is printed if the prompt is refused."""
 
+    def __init__(self, prompt: str) -> None:
+        self._prompt: str | None = prompt
+        self._display = StreamDisplay()
 
-def _stream(prompt: str, generation: TextGeneration) -> None:
-    display = StreamDisplay()
-    display.show(prompt)
-    try:
-        for _, piece in generation:
-            display.show(piece)
-    finally:  # also after an interruption
-        display.flush()
-    print()
+    def __call__(self, _: int, piece: str) -> None:
+        if self._prompt is not None:
+            self._display.show(self._prompt)
+            self._prompt = None
+        self._display.show(piece)
+
+    def end(self) -> None:
+        if self._prompt is None:
+            self._display.end()

@@ -1,7 +1,7 @@
 """`normscope xray`: show what is wrong in a model; `normscope xray diff`: compare two x-rays."""
 
 import dataclasses
-import difflib
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,47 +10,34 @@ from typing import Annotated, Any
 
 import tyro
 
-from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
-from normscope.cli.train import ModelSizeOptions, parse_model_settings
-from normscope.cli.xray_function import is_function
-from normscope.cli.xray_run import ExecutionOptions, PassOptions, take_xray
-from normscope.cli.xray_target import (
-    XrayTarget,
-    target_from_function,
-    target_from_huggingface,
-    target_from_preset,
-    target_from_run,
+from normscope.cli.generation import print_checkpoint_notice
+from normscope.cli.options import (
+    Flag,
+    OptionalFile,
+    OptionalFloat,
+    config_options,
+    given,
+    parse_settings,
+    read_arguments,
 )
-from normscope.diagnostics.diff.diff import compare
-from normscope.diagnostics.findings import find
-from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.record_json import load_record, save_record
+from normscope.cli.train import ModelSizeOptions
+from normscope.diagnostics.record_json import save_record
 from normscope.diagnostics.report.diff import render_diff
-from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import print_record, print_text, terminal_width
-from normscope.errors import ConfigError, FileError
-from normscope.models.presets import PRESETS
+from normscope.inspection.xray import XrayConfig, xray_diff, xray_target
 from normscope.render.text_columns import glyphs_for
+from normscope.runs.run import is_run
 from normscope.storage.files import write_atomically
-from normscope.storage.json_files import read_json
 
 EXIT_FINDINGS = 1
 """Exit code if there is a finding of severity error, or a difference."""
 _TARGET = tyro.conf.arg(metavar="TARGET")
-_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
-
-
-@dataclass(frozen=True)
-class TargetOptions:
-    """Options of the target."""
-
-    checkpoint: Annotated[str, tyro.conf.arg(metavar="STEP")] = "best"
-    """Checkpoint of a run: best, last or a step number."""
-
-    depth: OptionalInt = None
-    """Depth of a preset; sets width, heads and context as in `normscope train`."""
-
-    sizes: ModelSizeOptions = field(default_factory=ModelSizeOptions)
+XrayOptions = config_options(
+    "XrayOptions",
+    "What to run, and how; in `xray diff`, --dtype, --compile and --cached apply to the second side.",
+    XrayConfig,
+    [field.name for field in dataclasses.fields(XrayConfig) if field.name != "model"],
+)
 
 
 @dataclass(frozen=True)
@@ -72,15 +59,14 @@ class XrayCommand:
     target: Annotated[tyro.conf.Positional[str], _TARGET]
     """Model to inspect."""
 
-    html: Annotated[Path | None, _FILE] = None
+    html: OptionalFile = None
     """Also write an HTML report."""
 
-    json: Annotated[Path | None, _FILE] = None
+    json: OptionalFile = None
     """Save the x-ray as JSON, for `normscope xray FILE` and `normscope xray diff`."""
 
-    source: TargetOptions = field(default_factory=TargetOptions)
-    passes: PassOptions = field(default_factory=PassOptions)
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    options: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
+    preset: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
 @dataclass(frozen=True)
@@ -105,9 +91,11 @@ class XrayDiffCommand:
     tolerance: OptionalFloat = None
     """Relative tolerance (default: half of the digits of the dtype)."""
 
-    source: TargetOptions = field(default_factory=TargetOptions)
-    passes: PassOptions = field(default_factory=PassOptions)
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    json: Flag = False
+    """Print the differences as JSON."""
+
+    options: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
+    preset: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,92 +104,32 @@ def main(arguments: Sequence[str]) -> int:
     return _xray(read_arguments(XrayCommand, "xray", arguments))
 
 
+def _settings(command: XrayCommand | XrayDiffCommand) -> dict[str, Any]:
+    sizes = {name: value for name, value in given(command.preset).items() if name != "model"}
+    return {**given(command.options), "model": sizes | parse_settings(command.preset.model)}
+
+
 def _xray(command: XrayCommand) -> int:
-    options = _given(command.source, command.passes, command.execution)
-    records = _records(command.target, command.source, command.passes, command.execution, options)
-    findings = find(records[-1])
+    if is_run(Path(command.target)):
+        print_checkpoint_notice(Path(command.target))
+    result = xray_target(command.target, **_settings(command))
     if command.json is not None:
-        save_record(records[-1], command.json)
+        save_record(result.record, command.json)
     if command.html is not None:
-        write_atomically(command.html, xray_page(records, findings))
-    print_record(records[-1], findings)
-    if len(records) > 1:
-        print(f"last of {len(records)} x-rays in {command.target}; use --html FILE to see all of them")
+        write_atomically(command.html, result.html)
+    print_record(result.record, result.findings)
+    if len(result.records) > 1:
+        print(f"last of {len(result.records)} x-rays in {command.target}; use --html FILE to see all of them")
     for path in (command.json, command.html):
         if path is not None:
             print(f"wrote {path}")
-    return EXIT_FINDINGS if any(finding.severity == "error" for finding in findings) else 0
+    return EXIT_FINDINGS if any(finding.severity == "error" for finding in result.findings) else 0
 
 
 def _diff(command: XrayDiffCommand) -> int:
-    execution = command.execution
-    if not command.other and execution == ExecutionOptions():
-        raise ConfigError(
-            f"nothing to compare {command.one} with\n"
-            f"fix: add a second target, or --dtype bfloat16, --compile or --cached"
-        )
-    # A cached pass has no backward pass, so skip it on both sides.
-    passes = dataclasses.replace(command.passes, forward_only=command.passes.forward_only or execution.cached)
-    before = _records(command.one, command.source, passes, ExecutionOptions(), [])[-1]
-    after = _records(command.other or command.one, command.source, passes, execution, _given(execution))[-1]
-    difference = compare(before, after, tolerance=command.tolerance)
-    print_text(render_diff(difference, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    difference = xray_diff(command.one, command.other, tolerance=command.tolerance, **_settings(command))
+    if command.json:
+        print(json.dumps(dataclasses.asdict(difference), indent=1, default=str))
+    else:
+        print_text(render_diff(difference, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
     return EXIT_FINDINGS if difference.diverges else 0
-
-
-def _records(
-    target: str, source: TargetOptions, passes: PassOptions, execution: ExecutionOptions, options: Sequence[str]
-) -> list[XrayRecord]:
-    """Load saved x-rays, or take one now. Saved ones accept no options."""
-    path = Path(target)
-    saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
-    if not saved:
-        return [take_xray(_load_target(target, source, passes.seed), passes, execution)]
-    if options:
-        raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
-    return [load_record(one) for one in saved]
-
-
-def _load_target(target: str, source: TargetOptions, seed: int) -> XrayTarget:
-    preset_options = [name for name in _given(source) if name != "--checkpoint"]
-    if target in PRESETS:
-        return target_from_preset(target, source.depth, parse_model_settings(source.sizes), seed)
-    if preset_options:
-        raise ConfigError(f"{preset_options[0]} applies only to presets, not to {target}\nfix: remove it")
-    if is_function(target):
-        return target_from_function(target, seed)
-    path = Path(target)
-    if not path.is_dir():
-        raise _no_target(target)
-    return target_from_huggingface(path, seed) if _is_huggingface(path) else target_from_run(path, source.checkpoint)
-
-
-def _no_target(target: str) -> ConfigError:
-    if Path(target).is_file():
-        fix = "use a function that returns a model and a batch: path/to/file.py:function"
-        if target.endswith(".py"):
-            fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
-        return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
-    close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
-    kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
-    return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
-
-
-def _is_huggingface(folder: Path) -> bool:
-    try:
-        return "model_type" in read_json(folder / "config.json", dict[str, Any], fix="")
-    except FileError:
-        return False
-
-
-def _given(*groups: TargetOptions | PassOptions | ExecutionOptions | ModelSizeOptions) -> list[str]:
-    """Names of the options that differ from their defaults."""
-    names = []
-    for group in groups:
-        for own in dataclasses.fields(group):
-            value = getattr(group, own.name)
-            if isinstance(value, ModelSizeOptions):
-                names += _given(value)
-            elif value != own.default:
-                names.append(f"--{own.name.replace('_', '-')}")
-    return names

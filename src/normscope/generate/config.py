@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from torch import Tensor
 
@@ -18,6 +18,9 @@ from normscope.checks import (
 )
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import WeightFormat
+
+OFF = "off"
+"""A disabled filter, as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,33 @@ class GenerationConfig:
         object.__setattr__(self, "stop", _check_stops(self.stop))
         if self.weights not in get_args(WeightFormat):
             raise ConfigError(f"invalid weights={self.weights!r}\nfix: use one of {', '.join(get_args(WeightFormat))}")
+
+    def changed(self, name: str, text: str) -> "GenerationConfig":
+        """Return the config with one number changed, by name and as text; "off" disables a filter.
+
+        >>> GenerationConfig().changed("top_k", "40").changed("temperature", "0.5").temperature
+        0.5
+        """
+        kind = self.kind(name)
+        is_optional = get_type_hints(GenerationConfig)[name] != kind
+        try:
+            value: Any = None if is_optional and text == OFF else kind(text)
+        except ValueError:
+            what, example = ("an integer", "40") if kind is int else ("a number", "0.8")
+            off = f" or {OFF}" if is_optional else ""
+            raise ConfigError(f"{name} must be {what}{off}, but got {text!r}\nfix: {example}{off}") from None
+        return dataclasses.replace(self, **{name: value})
+
+    def shown(self, name: str) -> str:
+        """Format the value of a setting; "off" for a disabled filter."""
+        value = getattr(self, name)
+        return OFF if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+    @staticmethod
+    def kind(name: str) -> Any:
+        """The type of a number among the settings, int or float."""
+        hint = get_type_hints(GenerationConfig)[name]
+        return next(iter(get_args(hint)), hint)
 
 
 def make_config(config: GenerationConfig | None, settings: dict[str, Any]) -> GenerationConfig:

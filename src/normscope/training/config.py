@@ -32,26 +32,34 @@ _INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
 class TrainConfig:
     """Training configuration.
 
+    Each field is an option of `normscope train`, and its description here is the option's help.
+
     Args:
         steps: Number of optimizer steps.
         batch: Batch size, in windows of `context` tokens.
-        micro_batch: Micro-batch size for gradient accumulation; None runs the whole batch at once. A smaller
-            micro-batch needs less memory and gives the same gradients.
-        optimizer: "muon" (Muon for the matrices in the blocks, AdamW for everything else) or "adamw".
+        micro_batch: Micro-batch size for gradient accumulation: less memory, same gradients.
+        optimizer: muon (Muon for the matrices in the blocks, AdamW for everything else) or adamw.
         matrix_lr: Learning rate of the matrices in the blocks.
         lr: Learning rate of all other parameters: embeddings, head, norms, biases.
         weight_decay: Decoupled weight decay of the matrices.
-        momentum, muon_steps: Momentum and orthogonalization steps of `Muon`.
-        beta1, beta2: AdamW's betas.
-        schedule, warmup, decay, final_lr: Learning-rate schedule, see `LRSchedule`.
-        grad_clip: Clip the global gradient norm to this value; None disables clipping.
-        seed: Random seed for initialization and data order.
-        eval_every, sample_every, save_every: Interval in steps; 0 means only at the end.
-        xray_every: Save an x-ray snapshot every this many steps; 0 disables snapshots.
+        momentum: Muon momentum.
+        muon_steps: Muon orthogonalization steps, 1 to 5.
+        beta1: AdamW beta1.
+        beta2: AdamW beta2.
+        schedule: Shape of the learning-rate decay.
+        warmup: Fraction of the steps used for warmup.
+        decay: Fraction of the steps used for the decay.
+        final_lr: Final learning rate, as a fraction of the peak.
+        grad_clip: Clip the global gradient norm to this value (0 disables clipping).
+        seed: Random seed for initialization, data order and the validation split.
+        eval_every: Evaluate on the validation split every N steps.
+        sample_every: Generate a sample every N steps.
+        save_every: Save a checkpoint every N steps.
+        xray_every: Save an x-ray snapshot every N steps and report its findings; 0 disables snapshots.
         device: cpu, cuda, mps, ...; auto uses an accelerator if there is one.
-        precision: float32 or bfloat16 (autocast); auto chooses what is fast and safe on the device.
+        precision: Dtype of matrix products; auto chooses what is fast and safe on the device.
         compile: Compile the model with torch.compile.
-        on_nan: On a NaN or Inf, stop, or roll back to the last checkpoint and skip the batch.
+        on_nan: On a NaN or Inf: stop, or roll back to the last checkpoint and skip the batch.
     """
 
     steps: int
@@ -96,6 +104,8 @@ class TrainConfig:
             raise ConfigError(f"device={self.device!r} must be a device name such as 'cpu'")
         if self.micro_batch is not None:
             check_positive_int(micro_batch=self.micro_batch)
+        if is_number(self.grad_clip) and self.grad_clip == 0:
+            object.__setattr__(self, "grad_clip", None)
         if self.grad_clip is not None:
             check_positive_number(grad_clip=self.grad_clip)
         if not (is_number(self.weight_decay) and 0 <= self.weight_decay < math.inf):

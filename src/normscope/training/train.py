@@ -2,36 +2,70 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from normscope.checks import short_repr
 from normscope.errors import ConfigError
+from normscope.generate.text import generate_text
 from normscope.models.gpt import GPTConfig
+from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
+from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from normscope.training.loop import EndReason, train_run
 from normscope.training.observers.display import choose_display
-from normscope.training.recipes import resolve_recipe
-from normscope.training.start_run import new_run_folder, start_run
+from normscope.training.observers.tracker_metrics import import_tracker
+from normscope.training.periodic_tasks import SAMPLE_TOKENS
+from normscope.training.recipes import Recipe, resolve_recipe
+from normscope.training.start_run import is_prepared, new_run_folder, start_run
+
+WandbMode = Literal["off", "offline", "online"]
 
 
 class TrainingRun(Run):
     """A run that can be resumed; see `Run` for `sample`, `report`, `load_model` and the files of the folder."""
 
+    end_reason: EndReason | None = None
+    """Why the last `train` or `resume` of this object ended."""
+
     def resume(
-        self, *, observers: Sequence[Observer] | None = None, from_step: int | None = None, until: int | None = None
+        self,
+        *,
+        from_step: int | None = None,
+        until: int | None = None,
+        tensorboard: bool = False,
+        wandb: WandbMode = "off",
+        quiet: bool = False,
+        observers: Sequence[Observer] | None = None,
     ) -> EndReason:
         """Continue the run, and return why it ended: "done", "stopped" or "paused".
 
         Args:
-            observers: Displays and trackers; by default a display on stdout.
             from_step: Resume from this checkpoint instead of the last, and drop later ones; 0 is the start.
             until: Save and pause after this step.
+            tensorboard: Log to TensorBoard.
+            wandb: Log to Weights & Biases: off, offline or online.
+            quiet: Show no progress and no samples.
+            observers: Displays and trackers in place of those above.
         """
-        return train_run(self, _observers(observers), from_step=from_step, until=until)
+        shows = observers is None and not quiet
+        steps = self.config.train.steps
+        if from_step is None and (until is None or until >= steps) and self.is_done():
+            self.checkpoints.load(steps)  # raises if it is damaged
+            if shows:
+                print(f"{self.folder} is done: all {steps} steps are completed")
+                print("to train longer, start a new run with more --steps; to repeat the last part, use --from-step")
+            self.end_reason = "done"
+            return self.end_reason
+        if observers is None:
+            observers = [*([] if quiet else [choose_display(sys.stdout)]), *_trackers(self, tensorboard, wandb)]
+        self.end_reason = train_run(self, observers, from_step=from_step, until=until)
+        if self.end_reason == "done" and shows:
+            _print_samples(self)
+        return self.end_reason
 
 
 def train(
@@ -48,6 +82,10 @@ def train(
     column: str = "text",
     allow_special: bool = False,
     prompt: str = "",
+    model: Mapping[str, Any] | None = None,
+    tensorboard: bool = False,
+    wandb: WandbMode = "off",
+    quiet: bool = False,
     observers: Sequence[Observer] | None = None,
     **settings: Any,
 ) -> TrainingRun:
@@ -60,7 +98,8 @@ def train(
         recipe, preset: Names of the recipe and of the model preset.
         tokenizer, vocab_size, split, val_fraction, column, allow_special: See `prepare`.
         prompt: Prompt of the samples drawn during training.
-        observers: Displays and trackers; by default a display on stdout.
+        model: Model settings by name, such as {"norm": "layer"}.
+        tensorboard, wandb, quiet, observers: See `TrainingRun.resume`.
         settings: Any field of `TrainConfig` (steps, lr, ...) or `GPTConfig` (width, context, ...).
 
     A minimal example::
@@ -70,21 +109,25 @@ def train(
     """
     paths = [sources] if isinstance(sources, str | Path) else sources
     chosen = resolve_recipe(recipe, depth, preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
-    model, training = _split_settings(settings)
-    folder = new_run_folder(paths) if out is None else out
-    created = start_run(
-        folder,
-        paths,
-        chosen,
-        column=column,
-        val_fraction=val_fraction,
-        allow_special=allow_special,
-        model=model,
-        train=training,
-        prompt=prompt,
-    )
+    data = {"tokenizer": tokenizer, "vocab_size": vocab_size, "split": split, "val_fraction": val_fraction}
+    _check_no_unused(paths, chosen, {**data, "allow_special": allow_special or None})
+    _check_trackers(tensorboard, wandb)
+    model_settings, training = _split_settings(settings)
+    with reading_progress(quiet or observers is not None) as progress:
+        created = start_run(
+            new_run_folder(paths) if out is None else out,
+            paths,
+            chosen,
+            column=column,
+            val_fraction=val_fraction,
+            allow_special=allow_special,
+            model={**model_settings, **(model or {})},
+            train=training,
+            prompt=prompt,
+            progress=progress,
+        )
     run = open_run(created.folder)
-    run.resume(observers=observers)
+    run.resume(tensorboard=tensorboard, wandb=wandb, quiet=quiet, observers=observers)
     return run
 
 
@@ -95,6 +138,35 @@ def open_run(folder: str | Path) -> TrainingRun:
         folder: A folder written by `train` or `normscope train`.
     """
     return TrainingRun.open(folder)
+
+
+def resume(run: str | Path, **options: Any) -> TrainingRun:
+    """Continue a run from its last checkpoint, like `normscope resume`.
+
+    Args:
+        run: The run folder.
+        options: See `TrainingRun.resume`.
+    """
+    opened = open_run(run)
+    opened.resume(**options)
+    return opened
+
+
+def _check_no_unused(sources: Sequence[str | Path], chosen: Recipe, data: Mapping[str, Any]) -> None:
+    """Raise on settings of the data that would have no effect, such as a tokenizer for a prepared folder."""
+    given = {name: f"{name}={value}" for name, value in data.items() if value is not None}
+    if is_prepared(sources):
+        problem, unused = f"{sources[0]} is already tokenized", list(given.values())
+    elif not sources:
+        problem = "the built-in stories have a fixed validation split"
+        unused = [text for name, text in given.items() if name in ("split", "val_fraction", "allow_special")]
+    else:
+        problem, unused = "", []
+    if "vocab_size" in given and chosen.tokenizer != "bpe" and not unused:
+        problem, unused = f"the tokenizer {chosen.tokenizer!r} has a fixed vocabulary", [given["vocab_size"]]
+    if unused:
+        which = "it" if len(unused) == 1 else "them"
+        raise ConfigError(f"{problem}, so {' and '.join(unused)} would have no effect\nfix: omit {which}")
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,5 +186,33 @@ def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     )
 
 
-def _observers(observers: Sequence[Observer] | None) -> Sequence[Observer]:
-    return [choose_display(sys.stdout)] if observers is None else observers
+def _check_trackers(tensorboard: bool, wandb: WandbMode) -> None:
+    """Raise if a tracker is not installed, before a run is created."""
+    if tensorboard:
+        import_tracker("torch.utils.tensorboard", "tensorboard")
+    if wandb != "off":
+        import_tracker("wandb", "wandb")
+
+
+def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
+    observers: list[Observer] = []
+    if tensorboard:
+        from normscope.training.observers.tensorboard import TensorBoard
+
+        run.safe_folder.has("tensorboard")  # raises on a link
+        observers.append(TensorBoard(run.folder / "tensorboard"))
+    if wandb != "off":
+        from normscope.training.observers.wandb import WeightsAndBiases
+
+        run.safe_folder.has("wandb")
+        observers.append(WeightsAndBiases(run.folder, mode=wandb, config=run.config.to_json()))
+    return observers
+
+
+def _print_samples(run: Run) -> None:
+    """Print two samples of the best checkpoint."""
+    model, tokenizer = load_run(run.folder)
+    texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
+    for text in texts:
+        print()
+        print_text(text.prompt + text.text)

@@ -1,22 +1,22 @@
-"""The estimate of the remaining time."""
+"""The time left: near the truth soon, whatever the studies are like."""
 
 from pathlib import Path
 
 import pytest
 
-from normscope.cli.lab_progress import LogProgress
 from normscope.errors import ConfigError
 from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims
+from normscope.lab.progress import LogProgress
 from normscope.lab.results.outcome import Outcome, load_outcome
 from normscope.lab.running.time_estimates import TimeLeft, claim_work, work_of
 from normscope.lab.running.trial import LabTrial, TrialResult
 
-COMMITTED = Path(__file__).parents[3] / "docs" / "lab"
+COMMITTED = Path(__file__).parents[2] / "docs" / "lab"
 
 
 def trials_of(outcome: Outcome) -> list[float]:
-    """The work of every trial of an outcome."""
+    """The work of every trial that an outcome rests on."""
     return [
         work_of(settings)
         for name, settings in outcome.settings.items()
@@ -24,8 +24,8 @@ def trials_of(outcome: Outcome) -> list[float]:
     ]
 
 
-def test_estimate_is_close_for_the_committed_run() -> None:
-    """Replay on two cores with the seconds of every claim, which differ by a factor of a thousand."""
+def test_the_committed_run_would_have_been_foreseen() -> None:
+    """Replayed on two cores, with the seconds that every claim took: claims differ by a thousand times."""
     outcomes = [outcome for claim in all_claims() if (outcome := load_outcome(COMMITTED, claim.name))]
     work = {outcome.claim: trials_of(outcome) for outcome in outcomes}
     now, all_seconds = 0.0, sum(outcome.seconds for outcome in outcomes)
@@ -51,14 +51,14 @@ def test_estimate_is_close_for_the_committed_run() -> None:
 
 
 @pytest.mark.parametrize("budget", ["quick", "full"])
-def test_every_claim_has_a_work_estimate(budget: str) -> None:
+def test_every_claim_knows_its_work(budget: str) -> None:
     for claim in all_claims():
         assert claim_work(claim, get_budget(budget)) > 0
     by_number = {claim.number: claim_work(claim, get_budget(budget)) for claim in all_claims()}
     assert by_number[5] > 20 * by_number[1]  # one trains a hundred models, the other a dozen layers not at all
 
 
-def test_study_without_finished_trials_is_estimated_by_its_work() -> None:
+def test_what_is_like_nothing_that_was_seen_is_weighed_by_its_work() -> None:
     now = 0.0
     remaining = TimeLeft({"small": 1, "large": 1}, {"small": 1.0, "large": 30.0}, lambda: now)
     assert remaining.seconds() is None
@@ -67,24 +67,24 @@ def test_study_without_finished_trials_is_estimated_by_its_work() -> None:
     assert remaining.seconds() == pytest.approx(60.0)
 
 
-def test_study_without_planned_work_is_extrapolated() -> None:
+def test_without_a_plan_the_rest_is_like_what_was_done() -> None:
     now = 3.0
     remaining = TimeLeft({"one": 4}, clock=lambda: now)
     remaining.done("one", 10.0, 3.0, cached=False)
     assert remaining.seconds() == pytest.approx(9.0)
 
 
-def test_cached_trials_inform_the_speed_only() -> None:
+def test_what_was_kept_took_no_time_now_but_tells_how_long_its_like_take() -> None:
     now = 0.0
     remaining = TimeLeft({"one": 4}, {"one": 40.0}, lambda: now)
     remaining.done("one", 10.0, 6.0, cached=True)
-    assert remaining.seconds() is None  # how many workers there are is not seen yet
+    assert remaining.seconds() is None  # how many hands there are is not seen yet
     now = 100.0
     remaining.done("one", 10.0, 2.0, cached=False)
     assert remaining.seconds() == pytest.approx(8.0)  # four seconds each, of one core
 
 
-def test_remaining_trials_of_a_failed_study_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_failed_study_did_not_get_to_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     lines = LogProgress(TimeLeft({"bad": 90, "good": 10}), several=True)
     trial = LabTrial("normscope.lab.trials.text:train_text", {}, 0)
     lines.trial_done("bad", trial, TrialResult({}, 1.0, ""), cached=False)

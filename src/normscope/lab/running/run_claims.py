@@ -88,10 +88,23 @@ def check_equal(claim: Claim, runs: VariantRuns) -> None:
 
 @dataclass(frozen=True)
 class ClaimResults:
-    """Outcomes in the order of the claims, and errors by claim name."""
+    """Outcomes in the order of the claims, and errors by claim name.
 
+    Args:
+        claims: the claims that were tested.
+        outcomes: of the claims that did not fail.
+        errors: of those that did.
+    """
+
+    claims: Sequence[Claim]
     outcomes: list[Outcome]
     errors: dict[str, Exception]
+
+    @property
+    def by_claim(self) -> list[tuple[Claim, Outcome | Exception]]:
+        """Each claim with what became of it in this run: one that failed now may have an older result on disk."""
+        became = {outcome.claim: outcome for outcome in self.outcomes} | self.errors
+        return [(claim, became[claim.name]) for claim in self.claims]
 
 
 def run_claims(
@@ -126,4 +139,4 @@ def run_claims(
         found = scheduler.run({claim.name: saved(claim) for claim in claims})
     finally:
         pool.close()
-    return ClaimResults(list(found.values()), scheduler.errors)
+    return ClaimResults(claims, list(found.values()), scheduler.errors)

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from normscope.cli.generation_options import shown
+from normscope.render.streaming import without_control_characters
 
 
 def test_a_terminal_is_not_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "one\ttwo\nred\x1b[31m\a\b\x0e"
-    assert shown(text) == text
+    assert without_control_characters(text) == text
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert shown(text) == "one\ttwo\nred�[31m���"
+    assert without_control_characters(text) == "one\ttwo\nred�[31m���"

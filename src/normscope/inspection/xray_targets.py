@@ -12,10 +12,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
-from normscope.cli.generation_options import warn_unfinished_checkpoint
-from normscope.cli.xray_function import call_function, check_call
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
+from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
@@ -65,10 +64,9 @@ class XrayTarget:
     steps: int | None = None
 
 
-def target_from_run(folder: Path, checkpoint: str) -> XrayTarget:
+def target_from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
     """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
     run = Run.open(folder)
-    warn_unfinished_checkpoint(run)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)

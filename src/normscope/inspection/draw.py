@@ -1,4 +1,4 @@
-"""`normscope draw block` and `draw model`: build the module and its input."""
+"""Draw a block or a model by name: a preset, a run or a Hugging Face checkpoint."""
 
 import dataclasses
 import difflib
@@ -16,9 +16,9 @@ from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.checks import check_positive_int
-from normscope.cli.train import ModelOptions, parse_model_settings
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
+from normscope.inspection.folders import is_huggingface
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig
@@ -26,7 +26,6 @@ from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from normscope.models.vit import ViT, ViTConfig
 from normscope.runs.load_run import load_run
-from normscope.storage.json_files import read_json
 
 Shape = tuple[int, ...]
 AXIS_NAMES = {
@@ -72,8 +71,17 @@ _MODELS: Mapping[type, Callable[[Any], nn.Module]] = {
 }
 
 
-def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
-    """Draw one block of a preset for an input of shape (b, s, d)."""
+def draw_block(
+    preset: str = "nanochat", shape: Shape = (8, 1024, 768), model: Mapping[str, Any] | None = None
+) -> Drawing:
+    """Draw one transformer block, like `normscope draw block`.
+
+    Args:
+        preset: nanochat, gpt2, llama, encoder or vit.
+        shape: Input shape: batch, sequence length, width.
+        model: Model settings by name, such as {"wiring": "sandwich"}.
+    """
+    name, settings = preset, model or {}
     names = [name for name in CONFIGS if name != "convnet"]
     _choose("preset", name, names)
     if len(shape) != 3:
@@ -98,6 +106,30 @@ def draw_block(name: str, shape: Shape, settings: Mapping[str, Any]) -> Drawing:
     )
 
 
+def draw_target(
+    target: str | Path = "nanochat",
+    shape: Shape | None = None,
+    model: Mapping[str, Any] | None = None,
+    inside: bool = False,
+) -> Drawing:
+    """Draw a model by name, like `normscope draw model`; see `draw_model` for a model in memory.
+
+    Args:
+        target: A preset (nanochat, gpt2, llama, encoder, vit, convnet), a run folder or a Hugging Face folder.
+        shape: Input shape: batch and sequence length, or a batch of images.
+        model: Settings of a preset by name, such as {"depth": 4}.
+        inside: Also draw the inside of attention and MLP.
+    """
+    if target in CONFIGS and not Path(target).is_dir():
+        return draw_preset(str(target), shape, model or {}, inside)
+    if model:
+        raise ConfigError(
+            f"the settings of the model in {target} are fixed, but got {', '.join(model)}\n"
+            f"fix: remove them, or use a preset instead of the folder"
+        )
+    return draw_folder(Path(target), shape, inside)
+
+
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
     """Draw a preset, with its blocks folded."""
     _choose("preset", name, CONFIGS)
@@ -107,7 +139,7 @@ def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], ins
     return _draw(model, name, shape, inside, is_preset=True)
 
 
-def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
+def draw_folder(folder: Path, shape: Shape | None = None, inside: bool = False) -> Drawing:
     """Draw the model in a run folder or the folder of a Hugging Face checkpoint."""
     fix = "use a run folder or the folder of a Hugging Face checkpoint"
     if folder.is_dir() and not (folder / "config.json").exists():
@@ -116,8 +148,7 @@ def draw_folder(folder: Path, shape: Shape | None, inside: bool) -> Drawing:
         what = "is not a folder" if folder.exists() else "does not exist"
         close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
         raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
-    settings = read_json(folder / "config.json", dict[str, Any], fix=fix, error=ConfigError)
-    is_theirs = "model_type" in settings
+    is_theirs = is_huggingface(folder, fix=fix, error=ConfigError)
     model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
     return _draw(model.to("meta"), str(folder), shape, inside)
 
@@ -238,11 +269,3 @@ def _choose(kind: str, name: str, names: Iterable[str]) -> None:
 def _check_not_empty(shape: Shape) -> None:
     if 0 in shape:
         raise ConfigError(f"a shape of {','.join(map(str, shape))} has a size of zero\nfix: use positive sizes")
-
-
-def parse_settings(texts: tuple[str, ...], **more: Any) -> dict[str, Any]:
-    """Parse NAME=VALUE settings, and add those with their own option."""
-    return {
-        **parse_model_settings(ModelOptions(model=texts)),
-        **{name: value for name, value in more.items() if value is not None},
-    }

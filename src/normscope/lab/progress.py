@@ -16,16 +16,16 @@ from normscope.render.formatting import format_duration
 
 
 class LogProgress:
-    """Print a line for every tenth of the trials, and for every finished study if there are several."""
+    """Print a line for every tenth of the trials, and for every finished study if there are several; or nothing."""
 
-    def __init__(self, remaining: TimeLeft, several: bool) -> None:
-        self.remaining, self.several = remaining, several
+    def __init__(self, remaining: TimeLeft, several: bool, quiet: bool = False) -> None:
+        self.remaining, self.several, self.quiet = remaining, several, quiet
         self._tenths = 0
         self._begun = False
 
     def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         if not cached and not self._begun and self.remaining.finished:
-            self.print_line(f"{self._counted()} already done")
+            self.print_line(f"{format_trial_count(self.remaining)} already done")
         self._begun = self._begun or not cached
         self.remaining.done(study, work_of(trial.settings), done.seconds, cached)
         tenths = 10 * self.remaining.finished // self.remaining.total
@@ -34,10 +34,7 @@ class LogProgress:
         self._tenths = tenths
 
     def show_progress(self, study: str) -> None:
-        print(f"{self._counted()}{self.left(', ')}", file=sys.stderr, flush=True)
-
-    def _counted(self) -> str:
-        return format_trial_count(self.remaining)
+        self.print_line(f"{format_trial_count(self.remaining)}{self.left(', ')}")
 
     def left(self, before: str = "") -> str:
         seconds = self.remaining.seconds()
@@ -49,7 +46,8 @@ class LogProgress:
             self.print_line(f"{study}: done")
 
     def print_line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
 
 
 class BarProgress(LogProgress):
@@ -82,16 +80,19 @@ def format_trial_count(remaining: TimeLeft) -> str:
 
 
 @contextmanager
-def lab_progress(trials: Mapping[str, int], work: Mapping[str, float] | None = None) -> Iterator[StudyObserver]:
+def lab_progress(
+    trials: Mapping[str, int], work: Mapping[str, float] | None = None, quiet: bool = False
+) -> Iterator[StudyObserver]:
     """Show the progress of a lab run.
 
     Args:
         trials: number of trials of each study.
         work: estimated work of each study, if known.
+        quiet: show nothing, except after an interruption.
     """
     remaining = TimeLeft(trials, work)
     try:
-        with _sigterm_as_interrupt(), _shown(remaining, len(trials) > 1) as watch:
+        with _sigterm_as_interrupt(), _shown(remaining, len(trials) > 1, quiet) as watch:
             yield watch
     except KeyboardInterrupt:
         after = "\n" if sys.stderr.isatty() else ""  # after ^C
@@ -116,9 +117,9 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _shown(remaining: TimeLeft, several: bool) -> Iterator[StudyObserver]:
-    if not sys.stderr.isatty():
-        yield LogProgress(remaining, several)
+def _shown(remaining: TimeLeft, several: bool, quiet: bool) -> Iterator[StudyObserver]:
+    if quiet or not sys.stderr.isatty():
+        yield LogProgress(remaining, several, quiet)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from normscope.cli.lab_progress import lab_progress
+from normscope.lab.progress import lab_progress
 from normscope.lab.running.scheduler import StudyObserver
 from normscope.lab.running.trial import LabTrial, TrialResult
 

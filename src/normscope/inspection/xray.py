@@ -1,0 +1,258 @@
+"""X-ray a model by name: a run, a preset, a Hugging Face folder, a function, or a saved x-ray."""
+
+import dataclasses
+import difflib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from normscope.checks import check_positive_int, check_seed
+from normscope.diagnostics.diff.diff import compare
+from normscope.diagnostics.diff.differences import RecordDiff
+from normscope.diagnostics.findings import find
+from normscope.diagnostics.findings.finding import Finding
+from normscope.diagnostics.probe import Xray
+from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.record_json import load_record
+from normscope.diagnostics.report.page import xray_page
+from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.inspection.folders import is_huggingface
+from normscope.inspection.user_function import is_function, user_code_errors
+from normscope.inspection.xray_targets import (
+    XrayTarget,
+    target_from_function,
+    target_from_huggingface,
+    target_from_preset,
+    target_from_run,
+)
+from normscope.models.presets import PRESETS
+from normscope.runtime.devices import check_compile
+
+
+@dataclass(frozen=True, kw_only=True)
+class XrayConfig:
+    """Which model of a target to x-ray, what to run, and how.
+
+    Args:
+        checkpoint: Checkpoint of a run: best (default), last or a step number.
+        depth: Depth of a preset; sets width, heads and context as in `normscope train`.
+        model: Other settings of a preset, by name.
+        batches: Number of batches (default: 1); a function's batch is repeated.
+        forward_only: Skip the backward pass.
+        step: Take an optimizer step after each batch: with the optimizer of the run or preset, otherwise AdamW.
+            Changes only the weights in memory, no files.
+        seed: Random seed for weights and tokens (default: 0).
+        dtype: Autocast dtype (default: float32).
+        compile: Compile the model with torch.compile; shows only its output and parameter gradients.
+        cached: Run a GPT with a KV cache: half of the sequence, then token by token, without backward pass.
+    """
+
+    checkpoint: str | int = "best"
+    depth: int | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    batches: int = 1
+    forward_only: bool = False
+    step: bool = False
+    seed: int = 0
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
+    cached: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive_int(batches=self.batches)
+        check_seed(seed=self.seed)
+        if self.cached and (self.step or self.batches > 1):
+            raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
+        if self.step and self.forward_only:
+            raise ConfigError("--step needs gradients\nfix: remove --step or --forward-only")
+
+    @property
+    def execution(self) -> str:
+        """How the model is executed, if not as usual."""
+        parts = [self.dtype if self.dtype != "float32" else "", "compiled" * self.compile, "cached" * self.cached]
+        return ", ".join(part for part in parts if part)
+
+    def without_execution(self) -> "XrayConfig":
+        """The same passes, executed as usual. A cached pass has no backward pass, so there is none here either."""
+        forward_only = self.forward_only or self.cached
+        return dataclasses.replace(self, forward_only=forward_only, dtype="float32", compile=False, cached=False)
+
+
+@dataclass(frozen=True)
+class XrayResult:
+    """One x-ray, or a series of saved ones, and the findings of the last.
+
+    Args:
+        records: The x-rays, the last one being shown.
+        findings: What is wrong, most severe first.
+    """
+
+    records: tuple[XrayRecord, ...]
+    findings: Sequence[Finding]
+
+    @property
+    def record(self) -> XrayRecord:
+        return self.records[-1]
+
+    @property
+    def html(self) -> str:
+        """The report as an HTML page."""
+        return xray_page(self.records, self.findings)
+
+
+def xray_target(target: str | Path, **settings: Any) -> XrayResult:
+    """X-ray a model by name, like `normscope xray TARGET`; see `xray` for a model in memory.
+
+    Args:
+        target: A run folder, a preset, a Hugging Face folder, package.module:function, path/to/file.py:function, a
+            saved x-ray, or a folder of them.
+        settings: Fields of `XrayConfig`: checkpoint, depth, model, batches, forward_only, step, seed, dtype, ...
+    """
+    config = XrayConfig(**settings)
+    records = _records(str(target), config, _given_options(config))
+    return XrayResult(tuple(records), find(records[-1]))
+
+
+def xray_diff(
+    one: str | Path, other: str | Path = "", *, tolerance: float | None = None, **settings: Any
+) -> RecordDiff:
+    """Compare two x-rays module by module, like `normscope xray diff`.
+
+    Args:
+        one: A target of `xray_target`.
+        other: The target to compare with; by default the same one, run with dtype, compile or cached.
+        tolerance: Relative tolerance; None for half of the digits of the dtype.
+        settings: Fields of `XrayConfig`; dtype, compile and cached apply to the second side.
+    """
+    config = XrayConfig(**settings)
+    if not other and not config.execution:
+        raise ConfigError(
+            f"nothing to compare {one} with\nfix: add a second target, or --dtype bfloat16, --compile or --cached"
+        )
+    plain = config.without_execution()
+    config = dataclasses.replace(config, forward_only=plain.forward_only)
+    before = _records(str(one), plain, [])[-1]
+    execution = [name for name in _given_options(config) if name in ("--dtype", "--compile", "--cached")]
+    after = _records(str(other or one), config, execution)[-1]
+    return compare(before, after, tolerance=tolerance)
+
+
+def _given_options(config: XrayConfig) -> list[str]:
+    """The options that differ from their defaults, as on the command line; those of a preset first."""
+    sizes = [name if name in ("width", "heads", "context") else "model" for name in config.model]
+    fields = [one for one in dataclasses.fields(config) if one.name != "model"]
+    names = [*sizes, *(one.name for one in fields if getattr(config, one.name) != one.default)]
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def _records(target: str, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
+    """Load saved x-rays, or take one now. Saved ones accept no options."""
+    path = Path(target)
+    saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    if not saved:
+        return [take_xray(_load_target(target, config), config)]
+    if options:
+        raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
+    return [load_record(one) for one in saved]
+
+
+def _load_target(target: str, config: XrayConfig) -> XrayTarget:
+    if target in PRESETS:
+        return target_from_preset(target, config.depth, config.model, config.seed)
+    of_preset = XrayConfig(depth=config.depth, model=config.model)
+    if options := _given_options(of_preset):
+        raise ConfigError(f"{options[0]} applies only to presets, not to {target}\nfix: remove it")
+    if is_function(target):
+        return target_from_function(target, config.seed)
+    path = Path(target)
+    if not path.is_dir():
+        raise _no_target(target)
+    try:
+        is_theirs = is_huggingface(path)
+    except FileError:  # opening the run reports it
+        is_theirs = False
+    return target_from_huggingface(path, config.seed) if is_theirs else target_from_run(path, config.checkpoint)
+
+
+def _no_target(target: str) -> ConfigError:
+    if Path(target).is_file():
+        fix = "use a function that returns a model and a batch: path/to/file.py:function"
+        if target.endswith(".py"):
+            fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
+        return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
+    close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
+    kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
+    return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
+
+
+def take_xray(target: XrayTarget, config: XrayConfig) -> XrayRecord:
+    """Take an x-ray. Errors of the model name the module in which they happened."""
+    if config.cached and target.cached is None:
+        raise ConfigError(f"--cached needs a GPT of normscope, but got {target.label}\nfix: remove --cached")
+    model = target.model
+    if config.compile:
+        check_compile(True, torch.device("cpu"))
+        model.forward = torch.compile(model.forward)
+    torch.manual_seed(config.seed)
+    label = f"{target.label}, {config.execution}" if config.execution else target.label
+    xray = Xray(model, label=label, submodules=not config.compile)
+    started = False
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(_autocast(config.dtype))
+            stack.enter_context(xray)
+            started = True
+            _run(target, config)
+    except NormscopeError:
+        raise
+    except Exception as error:
+        if not started:  # there is no record yet
+            raise
+        running = [module for module in xray.record.ran if module.output is None]
+        inner = f"its module {running[-1].name!r}" if running and running[-1].name else "the model"
+        where = inner if running else "the loss or the backward pass"
+        with user_code_errors(f"{target.label}: {where}"):
+            raise error
+    finally:
+        model.__dict__.pop("forward", None)
+        model.zero_grad(set_to_none=True)
+    notices = (*xray.record.notices, *target.notices)
+    return dataclasses.replace(xray.record, notices=notices, steps_before=target.steps)
+
+
+def _run(target: XrayTarget, config: XrayConfig) -> None:
+    if config.cached:
+        assert target.cached is not None
+        target.model.eval()
+        with torch.no_grad():
+            target.cached()
+        return
+    for number in range(config.batches):
+        if config.forward_only:
+            with torch.no_grad():
+                target.loss(number)
+            continue
+        target.model.zero_grad(set_to_none=True)
+        loss = target.loss(number)
+        if not loss.requires_grad:
+            raise ConfigError(f"no parameter of {target.label} requires a gradient\nfix: --forward-only")
+        loss.backward()
+        if config.step:
+            target.step()
+
+
+@contextmanager
+def _autocast(dtype: str) -> Iterator[None]:
+    """Autocast to this dtype. bfloat16 runs without oneDNN, which crashes on some machines and is not needed here."""
+    if dtype == "float32":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
+        with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", torch.bfloat16):
+            yield

@@ -1,0 +1,122 @@
+"""The lab as functions: list claims, run them, and write the report of their results."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from normscope.errors import ConfigError, FileError
+from normscope.lab.budget import Budget, get_budget
+from normscope.lab.catalog import all_claims, choose_claims
+from normscope.lab.claim import Claim
+from normscope.lab.progress import lab_progress
+from normscope.lab.report.terminal import paragraph
+from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
+from normscope.lab.running.run_claims import ClaimResults, run_claims, trial_count
+from normscope.lab.running.time_estimates import claim_work
+from normscope.lab.running.workers import WorkerConfig
+from normscope.lab.trials.text_sources import non_utf8_notice
+from normscope.render.formatting import pluralize
+from normscope.storage.files import make_folder, write_atomically
+
+
+def list_claims(out: str | Path = DEFAULT_FOLDER) -> list[tuple[Claim, Outcome | FileError | None]]:
+    """All claims, each with its result; None if it has none, an error if it is damaged.
+
+    Args:
+        out: Output folder of `run_lab`.
+    """
+    return [(claim, _outcome(claim, Path(out))) for claim in all_claims()]
+
+
+def run_lab(
+    names: Sequence[str] = (),
+    *,
+    all: bool = False,
+    budget: Literal["quick", "full"] = "quick",
+    seeds: int | None = None,
+    workers: int | None = None,
+    ray: bool = False,
+    data: str | Path | None = None,
+    out: str | Path = DEFAULT_FOLDER,
+    quiet: bool = False,
+) -> ClaimResults:
+    """Test claims, like `normscope lab run`. Finished trials are kept: the same call continues an interrupted run.
+
+    Args:
+        names: Names or numbers of claims, see `list_claims`.
+        all: Test all claims.
+        budget: "quick" or "full".
+        seeds: Number of seeds per variant; None for the budget's.
+        workers: Number of parallel workers; None for one per core.
+        ray: Run the workers on Ray.
+        data: Text file to train on; None for the built-in stories.
+        out: Output folder.
+        quiet: Show no notes and no progress.
+    """
+    if all == bool(names):
+        raise ConfigError("name the claims to test, or use --all, but not both\nfix: normscope lab run --all")
+    claims = list(all_claims()) if all else choose_claims(names)
+    chosen, worker_config = get_budget(budget, seeds), WorkerConfig(workers, ray)
+    text, folder = None if data is None else Path(data), Path(out)
+    for note in () if quiet else _notes(claims, chosen, text, folder):
+        print(paragraph(f"note: {note}"), file=sys.stderr)
+    trials = {claim.name: trial_count(claim, chosen) for claim in claims}
+    with lab_progress(trials, {claim.name: claim_work(claim, chosen) for claim in claims}, quiet) as watch:
+        return run_claims(claims, chosen, folder, watch, worker_config, text)
+
+
+def write_lab_report(out: str | Path = DEFAULT_FOLDER, *, markdown: bool = False) -> tuple[list[Path], list[str]]:
+    """Write the report of all results, like `normscope lab report`.
+
+    Args:
+        out: Output folder of `run_lab`; the report is written there.
+        markdown: Also write README.md and its figures.
+
+    Returns:
+        The pages that were written, and the names of claims that changed since their results.
+    """
+    from normscope.lab.report.markdown import lab_markdown
+    from normscope.lab.report.page import lab_page
+
+    folder = Path(out)
+    found = [(claim, outcome) for claim, outcome in list_claims(folder) if isinstance(outcome, Outcome)]
+    if not found:
+        raise ConfigError(f"no results in {folder}\nfix: normscope lab run --all{out_option(folder)}")
+    pages = {"report.html": lab_page(found, folder)} | (lab_markdown(found, folder) if markdown else {})
+    for name, text in pages.items():
+        make_folder((folder / name).parent)
+        write_atomically(folder / name, text)
+    written = [folder / name for name in ("report.html", "README.md") if name in pages]
+    return written, [claim.name for claim, outcome in found if is_outdated(outcome, claim)]
+
+
+def _notes(claims: Sequence[Claim], budget: Budget, data: Path | None, folder: Path) -> list[str]:
+    """Notes to print before the run."""
+    notes: list[str] = []
+    if data is not None:
+        notes += filter(None, [non_utf8_notice(data)])
+        others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
+        if others:
+            notes.append(f"these claims do not train on text and ignore --data: {', '.join(others)}")
+    known = [outcome for claim in claims if isinstance(outcome := _outcome(claim, folder), Outcome)]
+    more = [
+        outcome
+        for outcome in known
+        if (outcome.budget.name == "full", outcome.budget.seeds) > (budget.name == "full", budget.seeds)
+    ]
+    if more:
+        those = (f"{one.claim} ({one.budget.name}, {pluralize(one.budget.seeds, 'seed')})" for one in more)
+        notes.append(f"this replaces results with a larger budget: {', '.join(those)}")
+    return notes
+
+
+def _learns_from_text(claim: Claim, budget: Budget) -> bool:
+    return any("text" in settings for settings in claim.experiment.variants(budget).values())
+
+
+def _outcome(claim: Claim, folder: Path) -> Outcome | FileError | None:
+    try:
+        return load_outcome(folder, claim.name)
+    except FileError as error:
+        return error

@@ -1,0 +1,144 @@
+"""Compare model variants on a text: the function behind `normscope compare`."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from normscope.checks import check_positive_number
+from normscope.errors import ConfigError
+from normscope.lab.budget import check_max_seeds
+from normscope.lab.compare.comparison import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
+from normscope.lab.compare.page import comparison_page
+from normscope.lab.compare.ranking import ranking, too_few_seeds
+from normscope.lab.compare.summary import summarize
+from normscope.lab.compare.table import heading, notices, table, timing
+from normscope.lab.compare.variants import check_buildable, combinations
+from normscope.lab.progress import lab_progress
+from normscope.lab.report.terminal import paragraph
+from normscope.lab.running.scheduler import StudyObserver, TrialScheduler
+from normscope.lab.running.store import Store
+from normscope.lab.running.time_estimates import TimeBudgetError, check_time_budget, measure_run_cost
+from normscope.lab.running.trial import LabTrial, TrialResult, function_path
+from normscope.lab.running.workers import WorkerConfig, cores
+from normscope.lab.trials.text_sources import STORIES, non_utf8_notice, store_text
+from normscope.storage.files import make_folder, write_atomically
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """A comparison and its report.
+
+    Args:
+        comparison: All runs, by variant.
+        report: The HTML page that was written.
+    """
+
+    comparison: Comparison
+    report: Path
+
+    def __str__(self) -> str:
+        """The table, what it says, and notes."""
+        found, ranked = self.comparison, ranking(self.comparison.runs)
+        notes = [timing(found), *notices(found, ranked)]
+        text = f"{paragraph(heading(found))}\n\n{table(found, ranked)}\n\n{paragraph(summarize(ranked))}"
+        return "\n".join([text, *(paragraph(f"note: {note}") for note in notes)])
+
+
+def compare(
+    *,
+    preset: str = "llama",
+    lr: Literal["auto"] | Sequence[float] = "auto",
+    data: str | Path | None = None,
+    minutes: float = 10.0,
+    seeds: int = 5,
+    workers: int | None = None,
+    ray: bool = False,
+    out: str | Path = "comparison",
+    quiet: bool = False,
+    **choices: Sequence[Any],
+) -> ComparisonResult:
+    """Train small GPT variants on a text, and find out which is better, like `normscope compare`.
+
+    Args:
+        preset: Preset that all variants are based on.
+        lr: Learning rates to try; "auto" tries four, then one more near or beyond the best.
+        data: Text file to train on; None for the built-in stories.
+        minutes: Approximate time budget.
+        seeds: Number of seeds per variant, at least 2.
+        workers: Number of parallel workers; None for one per core.
+        ray: Run the workers on Ray.
+        out: Output folder. The same call continues an interrupted comparison.
+        quiet: Show no notes and no progress.
+        choices: Values to compare of norm, wiring, activation, init, positions, depth, width, heads and context; every
+            combination is trained.
+    """
+    text, folder = None if data is None else Path(data), Path(out)
+    plan = _plan(choices, preset, lr, minutes, seeds, cores() if workers is None else workers, ray)
+    make_folder(folder)
+    if text is not None:
+        stored = store_text(text, Store(folder).texts)
+        plan = replace(plan, variants=combinations(choices, {"preset": preset}, stored))
+    no_text = None if text is None else non_utf8_notice(text)
+    for warning in (too_few_seeds(len(plan.variants), plan.seeds), no_text):
+        if warning is not None and not quiet:
+            print(paragraph(f"note: {warning}"), file=sys.stderr)
+    found = _run(plan, folder, ray, quiet)
+    report = folder / "report.html"
+    write_atomically(report, comparison_page(found))
+    return ComparisonResult(found, report)
+
+
+def _plan(
+    choices: dict[str, Sequence[Any]],
+    preset: str,
+    lr: Literal["auto"] | Sequence[float],
+    minutes: float,
+    seeds: int,
+    workers: int,
+    ray: bool,
+) -> ComparisonPlan:
+    check_positive_number(minutes=minutes)
+    if seeds < 2:
+        raise ConfigError(f"seeds={seeds}: a single seed gives no confidence interval\nfix: --seeds 5")
+    check_max_seeds(seeds)
+    lrs = AUTO_LRS if lr == "auto" else tuple(sorted({*map(float, lr)}))
+    for one in lrs:
+        check_positive_number(lr=one)
+    variants = combinations(choices, {"preset": preset}, STORIES)
+    check_buildable(variants)  # before creating the folder
+    plan = ComparisonPlan(variants, lrs, lr == "auto", seeds, minutes, workers)
+    check_time_budget(list(variants.values()), plan.stages, 60 * minutes, workers)
+    return plan
+
+
+def _run(plan: ComparisonPlan, folder: Path, ray: bool, quiet: bool) -> Comparison:
+    store = Store(folder)
+    workers = WorkerConfig(plan.workers, ray).start(store.texts)
+    try:
+        with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}, quiet) as watch:
+            schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _PlannedProgress(watch))
+            found = schedule.run({"comparison": comparison(plan)})
+    finally:
+        workers.close()
+    for error in schedule.errors.values():
+        if isinstance(error, TimeBudgetError):  # the machine may be less busy next time
+            for trial in timing_trials(plan):
+                store.delete(trial)
+        raise error
+    return found["comparison"]
+
+
+class _PlannedProgress:
+    """Report only the planned runs, each as the work of one step, not the timing trials before them."""
+
+    def __init__(self, watch: StudyObserver) -> None:
+        self._watch = watch
+
+    def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
+        if trial.measure != function_path(measure_run_cost):
+            self._watch.trial_done(study, replace(trial, settings=one_step(trial.settings)), done, cached)
+
+    def study_done(self, study: str, error: Exception | None) -> None:
+        self._watch.study_done(study, error)

@@ -1,0 +1,57 @@
+"""Generate text from a run, and chat with it: the functions behind `normscope sample` and `normscope chat`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from normscope.generate.chat import Conversation
+from normscope.generate.config import GenerationConfig
+from normscope.generate.text import GeneratedText, generate_text
+from normscope.runs.load_run import load_run
+from normscope.runs.lock import is_locked
+from normscope.runs.run import Run
+
+
+def sample(
+    run: str | Path,
+    prompt: str | Sequence[str] = "",
+    *,
+    checkpoint: str | int = "best",
+    device: str = "cpu",
+    stream: Callable[[int, str], None] | None = None,
+    **settings: Any,
+) -> list[GeneratedText]:
+    """Generate text from a trained model, like `normscope sample`.
+
+    Args:
+        run: The run folder.
+        prompt: One or more prompts; an empty one starts a new document.
+        checkpoint: "best", "last", or a saved step.
+        device: Device of the model.
+        stream: Called with the index of the text and each piece of it.
+        settings: Settings of `generate_text`: temperature (default 0.8), top_k, max_new_tokens, seed, samples, ...
+    """
+    model, tokenizer = load_run(run, checkpoint, device)
+    settings = settings if "config" in settings else {"temperature": 0.8, **settings}
+    return generate_text(model, tokenizer, prompt, stream=stream, **settings)
+
+
+def chat(
+    run: str | Path, *, checkpoint: str | int = "best", device: str = "cpu", config: GenerationConfig | None = None
+) -> Conversation:
+    """Start a conversation with a trained model, like `normscope chat`.
+
+    Args:
+        run: The run folder.
+        checkpoint, device: See `sample`.
+        config: Generation settings; None for the defaults.
+    """
+    return Conversation(*load_run(run, checkpoint, device), config)
+
+
+def unfinished_checkpoint_notice(run: Run) -> str | None:
+    """A notice that an incomplete checkpoint is ignored, unless a training process is writing it."""
+    steps = run.checkpoints.unfinished()
+    if not steps or is_locked(run.folder):
+        return None
+    return f"ignoring the incomplete checkpoint of step {' and '.join(map(str, steps))} (no manifest)"
