@@ -29,6 +29,7 @@ from normscope.blocks.norm import layer_norm as layer_norm
 from normscope.blocks.norm import normalize as normalize
 from normscope.blocks.norm import rms_norm as rms_norm
 from normscope.blocks.rotary import Rotary as Rotary
+from normscope.data.prepare import prepare as prepare
 from normscope.data.tokenizers.load import load_tokenizer as load_tokenizer
 from normscope.diagnostics.probe import Xray as Xray
 from normscope.diagnostics.probe import xray as xray
@@ -40,8 +41,17 @@ from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
 from normscope.generate.tokens import generate_tokens as generate_tokens
+from normscope.inspection.draw import draw_block as draw_block
+from normscope.inspection.draw import draw_target as draw_target
+from normscope.inspection.xray import XrayConfig as XrayConfig
+from normscope.inspection.xray import xray_diff as xray_diff
+from normscope.inspection.xray import xray_target as xray_target
 from normscope.interop.fuse import fuse as fuse
 from normscope.interop.huggingface import load_huggingface as load_huggingface
+from normscope.lab.commands import list_claims as list_claims
+from normscope.lab.commands import run_lab as run_lab
+from normscope.lab.commands import write_lab_report as write_lab_report
+from normscope.lab.compare.compare import compare as compare
 from normscope.learning.explain import explanation as explanation
 from normscope.models.convnet import ConvNet as ConvNet
 from normscope.models.convnet import ConvNetConfig as ConvNetConfig
@@ -55,12 +65,20 @@ from normscope.models.presets import nanochat as nanochat
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig
+from normscope.runs.list_runs import list_runs as list_runs
 from normscope.runs.load_run import load_run as load_run
+from normscope.runs.sample import chat as chat
+from normscope.runs.sample import sample as sample
 from normscope.scope import Plan as Plan
 from normscope.scope import Scope as Scope
+from normscope.training.doctor import doctor as doctor
+from normscope.training.nan_guard import replay as replay
 from normscope.training.optimizers.muon import Muon as Muon
 from normscope.training.train import TrainingRun as TrainingRun
 from normscope.training.train import open_run as open_run
+from normscope.training.train import report as report
+from normscope.training.train import resume as resume
 from normscope.training.train import train as train
+from normscope.training.verify_resume import verify_resume as verify_resume
 
 __all__: list[str]

@@ -1,5 +1,7 @@
 """`normscope doctor`: three tables, and the settings that are asked about."""
 
+import json
+
 import pytest
 
 from normscope.runtime.precision import BFloat16Probe
@@ -52,3 +54,11 @@ def test_a_config_that_cannot_fit_is_not_tried(
 )
 def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     assert message in refused(["doctor", *words.split()], capsys)
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed("doctor --depth 1 --context 16 --batch 2 --vocab-size 300 --seconds 0.01 --json", capsys)
+    report = json.loads(out)
+    assert (code, report["preset"], report["model"]["context"], report["train"]["batch"]) == (0, "nanochat", 16, 2)
+    assert report["cost"]["step_seconds"] > 0
+    assert report["machine"]["normscope"]

@@ -45,7 +45,7 @@ def test_it_goes_on_to_the_same_end(run: Run, capsys: pytest.CaptureFixture[str]
     metrics = run.metrics.read_bytes()
     code, out, _ = typed("resume r", capsys)
     assert (code, last_sums(run), run.metrics.read_bytes()) == (0, sums, metrics)  # at its end it stays there
-    assert out.startswith("r is done: all 6 steps are completed\nto train longer, start a new run with more --steps")
+    assert out.startswith("r is done: all 6 steps are completed\nto train longer, use --steps; ")
 
 
 def test_a_run_that_was_killed_before_its_last_validation_is_not_done(
@@ -73,6 +73,8 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
         ("r --until 5", "but the run is already at step 6\nfix: a later step, or --from-step"),
+        ("r --steps 6", "--steps 6, but the run already has 6 steps\nfix: a larger number"),
+        ("r --steps 0", "--steps 0 must be a whole number above zero"),
         ("r --from-step 3", "use another checkpoint (4, 6): resume with --from-step"),
         ("r --from-step -2", "--from-step -2 must be a whole number, zero or more"),
     ],
@@ -115,7 +117,7 @@ def test_trackers_are_written(run: Run, capsys: pytest.CaptureFixture[str]) -> N
     assert list(Path("r/tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("words", ["--from-step 4", "--until 5", "--tensorboard", "--wandb offline"])
+@pytest.mark.parametrize("words", ["--from-step 4", "--until 5", "--steps 9", "--tensorboard", "--wandb offline"])
 def test_a_proof_takes_no_other_options(run: Run, capsys: pytest.CaptureFixture[str], words: str) -> None:
     errors = refused(["resume", "r", "--verify", *words.split()], capsys)
     assert (
@@ -130,3 +132,30 @@ def test_a_run_that_is_done_and_damaged_is_refused(run: Run, capsys: pytest.Capt
     errors = refused(["resume", "r"], capsys)
     assert "model.safetensors is damaged: it has 100 bytes" in errors
     assert "fix: use another checkpoint (4): resume with --from-step" in errors
+
+
+def test_a_run_is_extended(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    config = (run.folder / "config.json").read_bytes()
+    code, out, _ = typed("resume r --steps 9 --until 8", capsys)
+    assert (code, (run.folder / "config.json").read_bytes()) == (0, config)
+    assert "extended from 6 to 9 steps" in out
+    again = Run.open("r")
+    assert (again.config.train.steps, again.checkpoints.last(), again.is_done()) == (9, 8, False)
+    losses = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    schedule = again.config.train.lr_schedule()
+    scales = {one["step"]: one["lr_scale"] for one in losses if one["kind"] == "step"}
+    assert scales[8] == schedule.lr_scale(7)  # of the longer run
+    assert "done: step 9 of 9" in typed("resume r", capsys)[1]
+    sums = last_sums(again)
+    assert typed("resume r --from-step 8", capsys)[0] == 0
+    assert last_sums(again) == sums  # an extended run resumes to the same bits
+    assert "done: step 11 of 11" in typed("resume r --steps 11", capsys)[1]
+    assert Run.open("r").extension is not None
+    assert "extended from 6 to 9 to 11 steps" in str(Run.open("r").extension)
+
+
+def test_a_damaged_extension_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("resume r --steps 9", capsys)[0] == 0
+    path = run.folder / "extension.json"
+    path.write_text(path.read_text().replace("9", "99", 1))
+    assert "extension.json" in refused(["sample", "r"], capsys)

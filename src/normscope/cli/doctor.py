@@ -1,23 +1,32 @@
 """`normscope doctor`: show the machine, what a run would use of it, and the cost of a config."""
 
+import dataclasses
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass, field
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from normscope.checks import check_positive_number
-from normscope.cli.options import OptionalInt, OptionalStr, read_arguments
-from normscope.models.presets import preset
+from normscope.cli.options import (
+    Flag,
+    Float,
+    OptionalInt,
+    OptionalStr,
+    Str,
+    config_options,
+    given,
+    read_arguments,
+)
+from normscope.models.config_json import config_to_json
 from normscope.render.formatting import format_duration
-from normscope.runtime.precision import Precision
 from normscope.training.config import TrainConfig
-from normscope.training.doctor import DoctorRow, describe_choices, describe_machine, measure_cost
-from normscope.training.recipes import override, recipe
+from normscope.training.doctor import DoctorReport, DoctorRow, doctor
+
+DoctorSettings = config_options(
+    "DoctorSettings", "Settings of the training.", TrainConfig, ("batch", "micro_batch", "device", "precision")
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class Doctor:
     For example: normscope doctor --depth 8
     """
 
-    recipe: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dial"
+    recipe: Str = "dial"
     """Recipe: dial or sprint."""
 
     depth: OptionalInt = None
@@ -39,61 +48,49 @@ class Doctor:
     context: OptionalInt = None
     """Context length in tokens."""
 
-    batch: OptionalInt = None
-    """Batch size, in windows of --context tokens."""
-
-    micro_batch: OptionalInt = None
-    """Micro-batch size for gradient accumulation: less memory, same result."""
-
     vocab_size: OptionalInt = None
     """Vocabulary size."""
 
-    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
-    """cpu, cuda, mps, ..."""
-
-    precision: Precision = "auto"
-    """Dtype of matrix products."""
-
-    seconds: Annotated[float, tyro.conf.arg(metavar="X")] = 4.0
+    seconds: Float = 4.0
     """Duration of the measurement."""
+
+    json: Flag = False
+    """Print a JSON object."""
+
+    settings: DoctorSettings = field(default_factory=DoctorSettings)  # type: ignore[valid-type]
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Doctor, "doctor", arguments)
-    check_positive_number(seconds=command.seconds)
-    chosen = override(recipe(command.recipe, command.depth), preset=command.preset, vocab_size=command.vocab_size)
-    model = {**chosen.model, "vocab_size": chosen.vocab_size}
-    train = {
-        **chosen.train,
-        "device": command.device,
-        "precision": command.precision,
-        "micro_batch": command.micro_batch,
+    options = {name: value for name, value in given(command).items() if name != "json"}
+    console = Console(stderr=command.json)
+    report = doctor(**options, progress=console.status)
+    if command.json:
+        print(json.dumps(_as_json(report), indent=1))
+        return
+    _print_table(console, "this machine", report.machine)
+    _print_table(console, "a run would use", report.choices)
+    model, cost = report.model, report.cost
+    size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model.depth}, width {model.width}"
+    speed = f"{cost.tokens_per_second:,.0f} tokens per second"
+    rows = [
+        DoctorRow("step time", f"{cost.step_seconds * 1e3:.1f} ms", speed),
+        DoctorRow("total time", format_duration(cost.total_seconds), f"{report.train.steps} steps, without validation"),
+        DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "peak, without the libraries"),
+        DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
+    ]
+    _print_table(console, f"this config: {report.preset}, {size}", rows)
+
+
+def _as_json(report: DoctorReport) -> dict[str, object]:
+    return {
+        "machine": {row.name: row.value for row in report.machine},
+        "choices": {row.name: row.value for row in report.choices},
+        "preset": report.preset,
+        "model": config_to_json(report.model),
+        "train": report.train.to_json(),
+        "cost": dataclasses.asdict(report.cost),
     }
-    if command.context is not None:
-        model["context"] = command.context
-    if command.batch is not None:
-        train["batch"] = command.batch
-    model_config, config = preset(chosen.preset, **model), TrainConfig(**train)
-    console = Console()
-    _print_table(console, "this machine", describe_machine(Path.cwd()))
-    with console.status("probing bfloat16"):
-        rows = list(describe_choices(config))
-    _print_table(console, "a run would use", rows)
-    with console.status("timing training steps"):
-        cost = measure_cost(model_config, config, command.seconds)
-    size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model_config.depth}, width {model_config.width}"
-    _print_table(
-        console,
-        f"this config: {chosen.preset}, {size}",
-        [
-            DoctorRow(
-                "step time", f"{cost.step_seconds * 1e3:.1f} ms", f"{cost.tokens_per_second:,.0f} tokens per second"
-            ),
-            DoctorRow("total time", format_duration(cost.total_seconds), f"{config.steps} steps, without validation"),
-            DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "peak, without the libraries"),
-            DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
-        ],
-    )
 
 
 def _print_table(console: Console, title: str, rows: Iterable[DoctorRow]) -> None:

@@ -2,24 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from normscope.cli.options import read_arguments
-from normscope.runs.report.page import write_report
-from normscope.runs.run import Run
+from normscope.cli.options import RunFolder, read_arguments
+from normscope.training.train import report
 
 
 @dataclass(frozen=True)
 class Report:
     """Write report.html of a run; works during training too."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunFolder
     """Run folder."""
 
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Report, "report", arguments)
-    print(f"wrote {write_report(Run.open(command.run).folder)}")
+    print(f"wrote {report(command.run)}")

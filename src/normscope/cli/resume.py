@@ -23,6 +23,9 @@ class Resume:
     until: OptionalInt = None
     """Save and pause after this step."""
 
+    steps: OptionalInt = None
+    """Extend the run to this number of steps, with the learning-rate schedule of the longer run from here on."""
+
     verify: Flag = False
     """Train copies of the run with and without a kill in between, and compare them bit by bit."""
 

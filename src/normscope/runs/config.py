@@ -1,6 +1,6 @@
 """config.json: everything that determines the result of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,11 +110,20 @@ def read_config_file(folder: Path) -> bytes:
         raise _config_changed(folder / CONFIG_NAME, changes) from error
 
 
-def check_same_config(config: RunConfig, saved: Mapping[str, Any]) -> None:
-    """Raise if the config changed since a checkpoint was written, naming the settings."""
+def check_same_config(config: RunConfig, saved: Mapping[str, Any], extended_from: Collection[int] = ()) -> None:
+    """Raise if the config changed since a checkpoint was written, naming the settings.
+
+    Args:
+        config: The config now.
+        saved: The config in the checkpoint.
+        extended_from: Numbers of steps that the run had before it was extended.
+    """
     with suppress(NormscopeError):  # an invalid config is compared as it is
         saved = RunConfig.from_json(saved).to_json()  # migrated, with defaults for fields added since
-    changes = list(_differences(saved, config.to_json()))
+    current, train = config.to_json(), saved.get("train")
+    if isinstance(train, Mapping) and train.get("steps") in extended_from:
+        current["train"]["steps"] = train["steps"]
+    changes = list(_differences(saved, current))
     if changes:
         raise _config_changed(CONFIG_NAME, changes)
 

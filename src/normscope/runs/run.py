@@ -2,24 +2,26 @@
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
-from normscope.checks import as_path
+from normscope.checks import as_path, check_positive_int
 from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.sources import changed_sources
 from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
-from normscope.errors import CheckpointError, FileError, NormscopeError
+from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.models.gpt import GPT
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
-from normscope.runs.lock import is_locked
+from normscope.runs.extension import Extension, read_extension, write_extension
+from normscope.runs.lock import is_locked, locked
 from normscope.runs.metrics import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
@@ -43,6 +45,7 @@ class Run:
     def __init__(self, folder: Path, config: RunConfig, config_sha256: str) -> None:
         self.folder, self.config = folder, config
         self.safe_folder = SafeFolder(folder)
+        self.extension: Extension | None = None
         self.checkpoints = Checkpoints(self.safe_folder / "checkpoints", config_sha256)
         self.metrics = folder / "metrics.jsonl"
         self.xray_snapshots = XraySnapshots(self.safe_folder / "xray")
@@ -70,9 +73,31 @@ class Run:
         source = config_source(folder)
         content = source.parse(data, dict[str, Any])
         try:
-            return cls(folder, RunConfig.from_json(content), hashlib.sha256(data).hexdigest())
+            run = cls(folder, RunConfig.from_json(content), hashlib.sha256(data).hexdigest())
         except NormscopeError as error:
             raise source.wrap(error, "is not a valid run config") from error
+        run._apply_extension()
+        return run
+
+    def extend(self, steps: int) -> None:
+        """Train the run for more steps than planned: `resume` continues to the new end.
+
+        From the next step on, the learning-rate schedule is that of the longer run.
+        """
+        check_positive_int(steps=steps)
+        planned = self.config.train.steps
+        if steps <= planned:
+            raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: a larger number")
+        before = [planned] if self.extension is None else [*self.extension.before, planned]
+        with locked(self.folder):
+            write_extension(self.safe_folder, Extension(steps=steps, before=before))
+        self._apply_extension()
+
+    def _apply_extension(self) -> None:
+        self.extension = read_extension(self.safe_folder)
+        if self.extension is not None:
+            train = replace(self.config.train, steps=self.extension.steps)
+            self.config = replace(self.config, train=train)
 
     def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
         """Open the corpus; raises if it changed since the run started. `verify` checks every byte of these splits."""

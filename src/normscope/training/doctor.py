@@ -5,9 +5,11 @@ import platform
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from normscope.blocks.checks import check_config
 from normscope.checks import check_positive_number
 from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.presets import preset as build_preset
 from normscope.ops.kernel_mode import select_backend
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
 from normscope.runtime.devices import cpp_compiler, resolve_device
@@ -25,6 +28,8 @@ from normscope.runtime.memory import current_memory, keep_freed_memory, meminfo,
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory
+from normscope.training.recipes import override
+from normscope.training.recipes import recipe as lookup_recipe
 from normscope.training.trainer import Trainer
 
 
@@ -124,6 +129,56 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
         memory=max(0, peak_memory() - before),
         checkpoint=sum(tensor.nbytes for group in tensors.values() for tensor in group.values()),
     )
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """The machine, what a run would use of it, and the measured cost of a config.
+
+    Args:
+        machine, choices: Rows of the report.
+        preset: Name of the model preset.
+        model, train: The config that was measured.
+        cost: What it costs.
+    """
+
+    machine: list[DoctorRow]
+    choices: list[DoctorRow]
+    preset: str
+    model: GPTConfig
+    train: TrainConfig
+    cost: TrainingCost
+
+
+def doctor(
+    *,
+    recipe: str = "dial",
+    depth: int | None = None,
+    preset: str | None = None,
+    vocab_size: int | None = None,
+    context: int | None = None,
+    seconds: float = 4.0,
+    progress: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
+    **settings: Any,
+) -> DoctorReport:
+    """Describe the machine and measure the time and memory of a config, like `normscope doctor`.
+
+    Args:
+        recipe, depth, preset, vocab_size, context: See `train`.
+        seconds: Duration of the measurement.
+        progress: Context manager around each slow part, given its name.
+        settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, ...
+    """
+    check_positive_number(seconds=seconds)
+    chosen = override(lookup_recipe(recipe, depth), preset=preset, vocab_size=vocab_size)
+    sizes = {**chosen.model, "vocab_size": chosen.vocab_size} | ({} if context is None else {"context": context})
+    model, config = build_preset(chosen.preset, **sizes), TrainConfig(**{**chosen.train, **settings})
+    machine = list(describe_machine(Path.cwd()))
+    with progress("probing bfloat16"):
+        choices = list(describe_choices(config))
+    with progress("timing training steps"):
+        cost = measure_cost(model, config, seconds)
+    return DoctorReport(machine, choices, chosen.preset, model, config, cost)
 
 
 def cpu_name() -> str:

@@ -72,10 +72,10 @@ class TrainingSession:
 
     def _restore(self, step: int) -> tuple[float, int]:
         """Load a checkpoint, after checking that it fits; returns its elapsed seconds and its size of metrics.jsonl."""
-        checkpoints = self.run.checkpoints
+        checkpoints, extension = self.run.checkpoints, self.run.extension
         with checkpoints.with_alternatives(step):
             state = checkpoints.state(step)
-            check_same_config(self.run.config, state.config)
+            check_same_config(self.run.config, state.config, extension.before if extension else ())
         tensors = checkpoints.tensors(step, self.trainer.expected_tensors(step))
         check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))

@@ -46,6 +46,8 @@ def startup_notices(session: TrainingSession) -> list[str]:
     if session.environment_changes:
         changes = ", ".join(session.environment_changes)
         notices.append(f"environment changed: {changes}. Results may differ in the last bits from here on")
+    if session.run.extension is not None:
+        notices.append(str(session.run.extension))
     if session.device.type == "cpu" and must_compile_kernels():
         notices.append("compiling kernels for this machine (once): the first steps take a few seconds longer")
     return notices

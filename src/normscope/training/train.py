@@ -36,6 +36,7 @@ class TrainingRun(Run):
         *,
         from_step: int | None = None,
         until: int | None = None,
+        steps: int | None = None,
         tensorboard: bool = False,
         wandb: WandbMode = "off",
         quiet: bool = False,
@@ -46,18 +47,22 @@ class TrainingRun(Run):
         Args:
             from_step: Resume from this checkpoint instead of the last, and drop later ones; 0 is the start.
             until: Save and pause after this step.
+            steps: Extend the run to this number of steps. From here on, the learning-rate schedule is that of the
+                longer run; the run says that it was extended.
             tensorboard: Log to TensorBoard.
             wandb: Log to Weights & Biases: off, offline or online.
             quiet: Show no progress and no samples.
             observers: Displays and trackers in place of those above.
         """
         shows = observers is None and not quiet
-        steps = self.config.train.steps
-        if from_step is None and (until is None or until >= steps) and self.is_done():
-            self.checkpoints.load(steps)  # raises if it is damaged
+        if steps is not None:
+            self.extend(steps)
+        end = self.config.train.steps
+        if from_step is None and (until is None or until >= end) and self.is_done():
+            self.checkpoints.load(end)  # raises if it is damaged
             if shows:
-                print(f"{self.folder} is done: all {steps} steps are completed")
-                print("to train longer, start a new run with more --steps; to repeat the last part, use --from-step")
+                print(f"{self.folder} is done: all {end} steps are completed")
+                print("to train longer, use --steps; to repeat the last part, use --from-step")
             self.end_reason = "done"
             return self.end_reason
         if observers is None:
@@ -150,6 +155,15 @@ def resume(run: str | Path, **options: Any) -> TrainingRun:
     opened = open_run(run)
     opened.resume(**options)
     return opened
+
+
+def report(run: str | Path) -> Path:
+    """Write the HTML report of a run, like `normscope report`, and return its path.
+
+    Args:
+        run: The run folder.
+    """
+    return open_run(run).report()
 
 
 def _check_no_unused(sources: Sequence[str | Path], chosen: Recipe, data: Mapping[str, Any]) -> None:

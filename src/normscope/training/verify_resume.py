@@ -18,6 +18,7 @@ from normscope.errors import CheckpointError, DtypeError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.config import CONFIG_NAME
+from normscope.runs.extension import write_extension
 from normscope.runs.run import Run
 from normscope.storage.files import make_folder
 from normscope.storage.safe_folder import SafeFolder
@@ -95,6 +96,8 @@ def _copy(run: Run, folder: Path, begin: int) -> Run:
     make_folder(folder)
     for name in (CONFIG_NAME, TOKENIZER_NAME, MANIFEST_NAME):
         SafeFolder(folder).write(name, run.safe_folder.read(name))
+    if run.extension is not None:
+        write_extension(SafeFolder(folder), run.extension)
     if not Path(run.config.corpus).is_absolute():
         corpus = folder / run.config.corpus
         corpus.parent.mkdir(parents=True, exist_ok=True)
