@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HISTORY = {"log.md"}  # what was true on its day
 SHORTER = {
     "train": [*SMALL, "2"],
+    "resume runs/my --steps": ["--steps", "6"],
     "xray gpt2": ["--depth", "1"],
 }
 """Options that make a command short enough for a test; they come after the page's own."""
