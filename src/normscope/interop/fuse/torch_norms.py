@@ -24,42 +24,19 @@ TORCH_NORM_CLASSES: tuple[type[nn.Module], ...] = (
 
 @dataclass(frozen=True)
 class TorchNormConversion:
-    """How to build the normscope layer, and input shapes to verify it with."""
+    """The attributes that the constructor of the normscope layer takes, and input shapes to verify it with."""
 
-    make: Callable[[Any], ours.Norm]
+    attributes: tuple[str, ...]
     shapes: Callable[[Any], tuple[tuple[int, ...], ...]]
 
-
-def _layer(old: Any) -> ours.Norm:
-    affine, bias = _owned(old)
-    return ours.LayerNorm(old.normalized_shape, old.eps, affine, bias, device="meta")
-
-
-def _rms(old: Any) -> ours.Norm:
-    return ours.RMSNorm(old.normalized_shape, old.eps, old.weight is not None, device="meta")
-
-
-def _group(old: Any) -> ours.Norm:
-    affine, bias = _owned(old)
-    return ours.GroupNorm(old.num_groups, old.num_channels, old.eps, affine, device="meta", bias=bias)
-
-
-def _channels(kind: type[Any]) -> Callable[[Any], ours.Norm]:
-    def make(old: Any) -> ours.Norm:
-        affine, bias = _owned(old)
-        track_running_stats = old.running_mean is not None
-        made: ours.Norm = kind(
-            old.num_features, old.eps, old.momentum, affine, track_running_stats, device="meta", bias=bias
-        )
+    def convert(self, old: Any) -> ours.Norm:
+        """Make the layer of the same name on the meta device. The parameters count, not the flags."""
+        bias = getattr(old, "bias", None) is not None
+        args = [getattr(old, name) for name in self.attributes] + [old.weight is not None or bias]
+        args += [old.running_mean is not None] if isinstance(old, _NormBase) else []
+        options = {} if isinstance(old, nn.RMSNorm) else {"bias": bias}
+        made: ours.Norm = getattr(ours, type(old).__name__)(*args, **options, device="meta")
         return made
-
-    return make
-
-
-def _owned(old: Any) -> tuple[bool, bool]:
-    """Whether there are parameters, and whether there is a bias: from the parameters, not the flags."""
-    bias = getattr(old, "bias", None) is not None
-    return old.weight is not None or bias, bias
 
 
 def _rows(old: Any) -> tuple[tuple[int, ...], ...]:
@@ -78,22 +55,24 @@ def _images(*spatial_shapes: tuple[int, ...], samples: int | None = 16) -> Calla
     return shapes
 
 
+_ROW, _GROUP = ("normalized_shape", "eps"), ("num_groups", "num_channels", "eps")
+_CHANNELS = ("num_features", "eps", "momentum")
 TORCH_NORMS: Mapping[type[nn.Module], TorchNormConversion] = {
-    nn.LayerNorm: TorchNormConversion(_layer, _rows),
-    nn.RMSNorm: TorchNormConversion(_rms, _rows),
-    nn.GroupNorm: TorchNormConversion(_group, _images((5,), (3, 4))),
-    nn.BatchNorm1d: TorchNormConversion(_channels(ours.BatchNorm1d), _images((), (5,))),
-    nn.BatchNorm2d: TorchNormConversion(_channels(ours.BatchNorm2d), _images((4, 3))),
-    nn.BatchNorm3d: TorchNormConversion(_channels(ours.BatchNorm3d), _images((2, 3, 2))),
-    nn.InstanceNorm1d: TorchNormConversion(_channels(ours.InstanceNorm1d), _images((5,), samples=None)),
-    nn.InstanceNorm2d: TorchNormConversion(_channels(ours.InstanceNorm2d), _images((4, 3), samples=None)),
-    nn.InstanceNorm3d: TorchNormConversion(_channels(ours.InstanceNorm3d), _images((2, 3, 2), samples=None)),
+    nn.LayerNorm: TorchNormConversion(_ROW, _rows),
+    nn.RMSNorm: TorchNormConversion(_ROW, _rows),
+    nn.GroupNorm: TorchNormConversion(_GROUP, _images((5,), (3, 4))),
+    nn.BatchNorm1d: TorchNormConversion(_CHANNELS, _images((), (5,))),
+    nn.BatchNorm2d: TorchNormConversion(_CHANNELS, _images((4, 3))),
+    nn.BatchNorm3d: TorchNormConversion(_CHANNELS, _images((2, 3, 2))),
+    nn.InstanceNorm1d: TorchNormConversion(_CHANNELS, _images((5,), samples=None)),
+    nn.InstanceNorm2d: TorchNormConversion(_CHANNELS, _images((4, 3), samples=None)),
+    nn.InstanceNorm3d: TorchNormConversion(_CHANNELS, _images((2, 3, 2), samples=None)),
 }
 
 
 def torch_change(old: nn.Module) -> ClassChange:
     """The change of a torch.nn norm to the normscope layer."""
-    made = TORCH_NORMS[type(old)].make(old)
+    made = TORCH_NORMS[type(old)].convert(old)
     missing = tuple(
         (where, name)
         for where in ("_parameters", "_buffers")
