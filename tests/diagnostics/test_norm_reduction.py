@@ -1,4 +1,4 @@
-"""Trying out a norm touches nothing: not the module, what it holds, random numbers, or what hangs on all modules."""
+"""Probing a norm has no side effects: on the module, its state, the RNG or global hooks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import normscope
-from normscope.diagnostics.collect.norms import is_norm
+from normscope.tracing.module_kinds import is_norm
 from tests.diagnostics.test_norms import figures
 
 

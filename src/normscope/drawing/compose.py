@@ -1,10 +1,10 @@
 """Turn a trace into the chain to draw: repeated blocks folded, submodules expanded in frames or collapsed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from normscope.drawing.fold_blocks import RepeatedBlock, find_repeated_blocks
+from normscope.drawing.fold_blocks import BlockCalls, find_repeated_blocks
 from normscope.drawing.graph import GraphNode, build_graph
 from normscope.drawing.idioms import collapse_idioms
 from normscope.drawing.residual_joins import find_joins
@@ -29,29 +29,26 @@ class Composition:
     parameters: frozenset[str]
 
 
-def compose(trace: ModelTrace, scope: int = 0, expand: bool | None = None) -> Composition:
+def compose(trace: ModelTrace, root: int = 0, expand: bool | None = None) -> Composition:
     """Return the chain of one module call.
 
     Args:
         trace: the trace of the call.
-        scope: the index of the call.
+        root: the index of the call.
         expand: draw the contents of attention, MLPs and other submodules without residual additions, in a frame. None
             does so if no blocks are folded.
     """
-    is_top = scope == 0
+    is_top = root == 0
     fine = collapse_idioms(build_graph(trace, is_whole=is_top))
     joins = [fine.nodes[index] for index in find_joins(fine)]
-    blocks = find_repeated_blocks(
-        trace, scope, frozenset(_calls_with_join(trace, scope, joins)) if is_top else frozenset()
-    )
+    with_join = frozenset(_calls_with_join(trace, root, joins) if is_top else ())
+    blocks = find_repeated_blocks(trace, root, with_join)
     expand = not blocks if expand is None else expand
-    parts = _parts(trace, scope, joins, blocks)
+    parts = _parts(trace, root, joins, blocks)
     collapsed = {
         part for part in parts if not expand or sum(part in _stack_of(trace, n) for n in fine.nodes.values()) == 1
     }
-    graph = collapse_idioms(
-        build_graph(trace, {*collapsed, *(call for block in blocks for call in block.calls)}, is_whole=is_top)
-    )
+    graph = collapse_idioms(build_graph(trace, {*collapsed, *blocks}, is_whole=is_top))
     chain = _FrameBuilder(trace, blocks, parts - collapsed, expand).framed(build_chain(graph))
     return Composition(chain, frozenset().union(*(node.parameters for node in graph.nodes.values())))
 
@@ -60,36 +57,29 @@ def _stack_of(trace: ModelTrace, node: GraphNode) -> tuple[int, ...]:
     return trace.call_stacks[node.call]
 
 
-def _calls_with_join(trace: ModelTrace, scope: int, joins: list[GraphNode]) -> Iterator[int]:
+def _calls_with_join(trace: ModelTrace, root: int, joins: list[GraphNode]) -> Iterator[int]:
     """Yield, for each join, the innermost call around it that has one input."""
     for join in joins:
-        inside = [call for call in reversed(_stack_of(trace, join)) if scope in trace.call_stacks[call][:-1]]
+        inside = [call for call in reversed(_stack_of(trace, join)) if root in trace.call_stacks[call][:-1]]
         yield from [call for call in inside if len(trace.inputs_of(call)) == 1][:1]
 
 
-def _parts(trace: ModelTrace, scope: int, joins: list[GraphNode], blocks: list[RepeatedBlock]) -> set[int]:
+def _parts(trace: ModelTrace, root: int, joins: list[GraphNode], blocks: Mapping[int, BlockCalls]) -> set[int]:
     """Return the outermost submodules with children that contain no join and no block, and are not in a block."""
     whole = {call for join in joins for call in _stack_of(trace, join)}
-    block_calls = {call for block in blocks for call in block.calls}
-    whole |= {outer for call in block_calls for outer in trace.call_stacks[call]}
+    whole |= {outer for call in blocks for outer in trace.call_stacks[call]}
     found: set[int] = set()
     for call in trace.calls:
         stack = trace.call_stacks[call.index]
-        is_part = not call.is_leaf and scope in stack[:-1] and call.index not in whole
-        if (
-            is_part
-            and not found.intersection(stack)
-            and not block_calls.intersection(stack)
-            and trace.ops_in(call.index)
-        ):
+        is_part = not call.is_leaf and root in stack[:-1] and call.index not in whole
+        if is_part and not (found | blocks.keys()).intersection(stack) and trace.ops_in(call.index):
             found.add(call.index)
     return found
 
 
 class _FrameBuilder:
-    def __init__(self, trace: ModelTrace, blocks: list[RepeatedBlock], parts: set[int], expand: bool) -> None:
-        self.trace, self.parts, self.expand = trace, parts, expand
-        self.block_of = {call: block for block in blocks for call in block.calls}
+    def __init__(self, trace: ModelTrace, blocks: Mapping[int, BlockCalls], parts: set[int], expand: bool) -> None:
+        self.trace, self.blocks, self.parts, self.expand = trace, blocks, parts, expand
 
     def framed(self, chain: Chain) -> Chain:
         """Return the chain with repeated blocks drawn once and submodules in frames, also in lanes and branches."""
@@ -122,9 +112,9 @@ class _FrameBuilder:
             inside = replace(inside, items=inside.items[1:])
             yield FrameItem(call, len(members), inside, first.input_shape, self._size(call))
 
-    def _block(self, item: ChainItem) -> RepeatedBlock | None:
+    def _block(self, item: ChainItem) -> BlockCalls | None:
         """Return the repeated block that an item is a box of."""
-        return self.block_of.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
+        return self.blocks.get(item.node.call) if isinstance(item, NodeItem) and item.node.is_module else None
 
     def _size(self, call: int) -> int:
         return sum(self.trace.parameter_sizes[name] for name in self.trace.calls[call].parameters)

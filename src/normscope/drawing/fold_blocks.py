@@ -1,46 +1,36 @@
 """Find repeated blocks, which are drawn once with a count."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from normscope.tracing.trace import ModelTrace, ModuleCall, Op, TensorRef
 
 Signature = tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class RepeatedBlock:
-    """Consecutive calls that run the same ops on the same shapes, with parameters of the same sizes."""
-
-    calls: tuple[int, ...]
-
-    @property
-    def times(self) -> int:
-        return len(self.calls)
+BlockCalls = tuple[int, ...]
+"""Consecutive calls that run the same ops on the same shapes, with parameters of the same sizes."""
 
 
-def find_repeated_blocks(trace: ModelTrace, scope: int, with_join: frozenset[int]) -> list[RepeatedBlock]:
-    """Return the blocks of a call: repeated modules, and other modules of the same classes.
+def find_repeated_blocks(trace: ModelTrace, root: int, with_join: frozenset[int]) -> dict[int, BlockCalls]:
+    """Return the blocks of a call by each of their calls: repeated modules, and other modules of the same classes.
 
     If no module is repeated, blocks are the modules with one input that contain a residual addition.
 
     Args:
         trace: the trace.
-        scope: the index of the call.
+        root: the index of the call.
         with_join: the calls that contain a residual addition.
     """
-    found = list(_repeated(trace, scope))
-    taken = {call for run in found for call in run.calls}
-    kinds = {trace.calls[call].class_name for call in taken}
-    for call in _calls_inside(trace, scope):
+    found = {call: block for block in _repeated(trace, root) for call in block}
+    kinds = {trace.calls[call].class_name for call in found}
+    for call in _calls_inside(trace, root):
         is_block = call.class_name in kinds if kinds else call.index in with_join
-        if is_block and not taken.intersection(trace.call_stacks[call.index]) and _has_one_input(trace, call.index):
-            found.append(RepeatedBlock((call.index,)))
-            taken.add(call.index)
+        if is_block and not found.keys() & trace.call_stacks[call.index] and _has_one_input(trace, call.index):
+            found[call.index] = (call.index,)
     return found
 
 
-def _repeated(trace: ModelTrace, parent: int) -> Iterator[RepeatedBlock]:
+def _repeated(trace: ModelTrace, parent: int) -> Iterator[BlockCalls]:
     """Yield the outermost blocks that occur twice or more in a row."""
     children = [c.index for c in trace.calls if c.parent == parent and not c.is_leaf and trace.ops_in(c.index)]
     at = 0
@@ -54,16 +44,16 @@ def _repeated(trace: ModelTrace, parent: int) -> Iterator[RepeatedBlock]:
         ):
             end += 1
         if end - at > 1 and _has_one_input(trace, children[at]):
-            yield RepeatedBlock(tuple(children[at:end]))
+            yield tuple(children[at:end])
         else:
             for child in children[at:end]:
                 yield from _repeated(trace, child)
         at = end
 
 
-def _calls_inside(trace: ModelTrace, scope: int) -> list[ModuleCall]:
+def _calls_inside(trace: ModelTrace, root: int) -> list[ModuleCall]:
     """Return the calls inside a call that have children, the outermost first."""
-    inside = [c for c in trace.calls if scope in trace.call_stacks[c.index][:-1] and not c.is_leaf]
+    inside = [c for c in trace.calls if root in trace.call_stacks[c.index][:-1] and not c.is_leaf]
     return sorted(inside, key=lambda call: len(trace.call_stacks[call.index]))
 
 

@@ -37,6 +37,19 @@ def has_norm_name(class_name: str) -> bool:
     return _NORM_NAME.search(class_name) is not None
 
 
+def is_norm(module: nn.Module, name: str = "") -> bool:
+    """Tell whether a module is a norm: one of torch's, or a class with "norm" in its name, no children and no matrix.
+
+    Parametrizations of weights, such as spectral norm, are excluded by the full name of the module.
+    """
+    if ".parametrizations." in f".{name}.":
+        return False
+    if isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.RMSNorm | nn.modules.batchnorm._NormBase):
+        return True
+    is_plain = not any(module.children()) and all(p.dim() <= 1 for p in module.parameters())
+    return is_plain and has_norm_name(type(module).__name__)
+
+
 def activation_name(module: nn.Module) -> str | None:
     """Return the lowercase name of an activation module; None if the module is no activation.
 

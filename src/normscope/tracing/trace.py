@@ -1,6 +1,6 @@
 """One forward pass of a model as plain values: the calls of its modules, and the torch functions inside them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -73,17 +73,13 @@ class ModelTrace:
     parameter_sizes: dict[str, int]
     """The number of elements of each parameter."""
 
-    def enclosing_calls(self, call: int) -> Iterator[ModuleCall]:
-        """Yield the call and the calls around it, the innermost first."""
-        at: int | None = call
-        while at is not None:
-            yield self.calls[at]
-            at = self.calls[at].parent
-
     @cached_property
     def call_stacks(self) -> tuple[tuple[int, ...], ...]:
         """For each call, the calls around it and itself, the outermost first."""
-        return tuple(tuple(c.index for c in self.enclosing_calls(call.index))[::-1] for call in self.calls)
+        stacks: list[tuple[int, ...]] = []
+        for call in self.calls:
+            stacks.append((*(() if call.parent is None else stacks[call.parent]), call.index))
+        return tuple(stacks)
 
     @cached_property
     def depends_on_input(self) -> tuple[bool, ...]:

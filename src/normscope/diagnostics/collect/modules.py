@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, add_units
 from normscope.diagnostics.collect.functions import FunctionObserver, measure_activation
-from normscope.diagnostics.collect.norms import add_norm, is_norm
+from normscope.diagnostics.collect.norms import add_norm
 from normscope.diagnostics.collect.session import CallFrame, XraySession
 from normscope.diagnostics.collect.tensor_registry import in_backward
 from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of
 from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.tracing.function_kinds import Role
-from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear
+from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear, is_norm
 from normscope.tracing.nested_tensors import tensors_in
 
 COMPILED = "compiled code ran in eager mode during the x-ray"

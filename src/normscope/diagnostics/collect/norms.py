@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.record import NormStats
-from normscope.tracing.module_kinds import has_norm_name, weight_of
+from normscope.tracing.module_kinds import weight_of
 from normscope.tracing.norm_reduction import NormReduction, probe_reduction
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
@@ -49,23 +49,6 @@ class NormAccumulator:
             weight_std=None if self.gain is None else self.gain[1],
             finite_for_zeros=None if reduction is None else reduction.finite_for_zeros,
         )
-
-
-def is_norm(module: nn.Module, name: str = "") -> bool:
-    """Whether a module is a norm: one of torch's, or a class with "norm" in its name, no children and no matrix.
-
-    Parametrizations of weights, such as spectral norm, are excluded by the full name of the module.
-    """
-    if ".parametrizations." in f".{name}.":
-        return False
-    known = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
-    if isinstance(module, known):
-        return True
-    return (
-        has_norm_name(type(module).__name__)
-        and not any(module.children())
-        and all(p.dim() <= 1 for p in module.parameters())
-    )
 
 
 def eps_of(module: nn.Module, x: Tensor) -> float | None:
