@@ -100,9 +100,9 @@ def test_the_verdict_is_one_sentence_on_top() -> None:
     assert "No problems found" in Page(xray_page(transformer(), [])).text
 
 
-def test_the_stations_of_a_residual_model_are_its_additions() -> None:
-    stations = signal_path(transformer(depth=2))
-    assert [station.title for station in stations] == [
+def test_the_points_of_a_residual_model_are_its_additions() -> None:
+    points = signal_path(transformer(depth=2))
+    assert [point.title for point in points] == [
         "embedding",
         "blocks.0 + attention",
         "blocks.0 + mlp",
@@ -110,23 +110,23 @@ def test_the_stations_of_a_residual_model_are_its_additions() -> None:
         "blocks.1 + mlp",
         "head",
     ]
-    first = stations[2]
+    first = points[2]
     assert (first.rms, first.gradient) == (2.0, 0.004)
     assert first.branch is not None
     assert first.branch.ratio == pytest.approx(0.5)
 
 
-def test_the_stations_of_another_model_are_its_layers_in_order() -> None:
-    stations = signal_path(plain(1.0, 2.0, 3.0))
-    assert [(station.title, station.rms) for station in stations] == [("0", 1.0), ("1", 2.0), ("2", 3.0)]
+def test_the_points_of_another_model_are_its_layers_in_order() -> None:
+    points = signal_path(plain(1.0, 2.0, 3.0))
+    assert [(point.title, point.rms) for point in points] == [("0", 1.0), ("1", 2.0), ("2", 3.0)]
 
 
-def test_some_of_many_stations_have_both_ends_and_what_is_named() -> None:
-    stations = signal_path(plain(*(float(i + 1) for i in range(500))))
-    chosen = subsample(stations, 40, keep=[123.0])
+def test_some_of_many_points_have_both_ends_and_what_is_named() -> None:
+    points = signal_path(plain(*(float(i + 1) for i in range(500))))
+    chosen = subsample(points, 40, keep=[123.0])
     assert len(chosen) <= 40
-    assert {"0", "123", "499"} <= {station.label for station in chosen}
-    assert [station.order for station in chosen] == sorted(station.order for station in chosen)
+    assert {"0", "123", "499"} <= {point.label for point in chosen}
+    assert [point.order for point in chosen] == sorted(point.order for point in chosen)
 
 
 def test_a_larger_signal_is_higher_in_the_picture() -> None:

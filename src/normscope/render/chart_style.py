@@ -1,6 +1,6 @@
 """CSS of charts, and the script for their tooltips."""
 
-from normscope.render.pages import asset
+from normscope.render.assets import read_asset
 
-CHART_STYLE = str(asset("render/chart.css"))  # joined with plain text, which Markup would escape
-CHART_SCRIPT = str(asset("render/chart.js"))
+CHART_STYLE = read_asset("render/chart.css")
+CHART_SCRIPT = read_asset("render/chart.js")

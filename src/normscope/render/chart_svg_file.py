@@ -3,8 +3,8 @@
 import re
 import textwrap
 
+from normscope.render.assets import read_asset
 from normscope.render.chart import Chart, ChartLine, chart_elements, describe_intervals
-from normscope.render.chart_style import CHART_STYLE
 from normscope.render.svg import escape
 
 HEAD, ROW, GAP = 26, 18, 18
@@ -50,7 +50,8 @@ def chart_file(chart: Chart) -> str:
 
 def _light_style() -> str:
     """The CSS with variables replaced by light colors: many SVG viewers do not support variables."""
-    variables, rules = CHART_STYLE.partition("@media")[0], CHART_STYLE[CHART_STYLE.index(".chart text {") :]
+    style = read_asset("render/chart.css")
+    variables, rules = style.partition("@media")[0], style[style.index(".chart text {") :]
     colors = {"faint": "#59636e", "paper": "#ffffff", "edge": "#d8dee4"}
     colors |= dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", variables))
     return re.sub(r"var\(--([a-z]+)\)", lambda name: colors[name[1]], rules)

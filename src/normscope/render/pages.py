@@ -13,12 +13,12 @@ import base64
 import hashlib
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from normscope.render.assets import read_asset
 from normscope.render.formatting import one_line, pluralize, printable
 
 
@@ -37,7 +37,7 @@ def render_page(template: str, /, **values: object) -> str:
 
 def asset(*names: str) -> Markup:
     """The contents of files of the package, such as `render/chart.css`, joined."""
-    return Markup("".join(files("normscope").joinpath(name).read_text(encoding="utf-8") for name in names))
+    return Markup(read_asset(*names))
 
 
 def with_code(text: str) -> Markup:

@@ -4,25 +4,7 @@ import re
 from collections.abc import Iterable
 from html import escape as escape_html
 
-# Background and text color change together, so the drawing is readable in both modes. System fonts only.
-_STYLE = """\
-.paper { fill: #ffffff; stroke: #d8dee4 }
-.ink { fill: #1f2328 }
-.faint { fill: #59636e }
-.line { stroke: #59636e; fill: none }
-.cell { stroke: #1f2328; stroke-opacity: 0.45; stroke-width: 0.8; stroke-linejoin: round }
-.letter { fill: #000000; text-anchor: middle }
-text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; font-size: 13px }
-.code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
-.title { font-weight: 600; font-size: 14px }
-.middle { text-anchor: middle }
-@media (prefers-color-scheme: dark) {
-  .paper { fill: #0d1117; stroke: #30363d }
-  .ink { fill: #e6edf3 }
-  .faint { fill: #9198a1 }
-  .line { stroke: #9198a1 }
-}"""
-
+from normscope.render.assets import read_asset
 
 _INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot represent: most control characters and lone surrogates."""
@@ -79,13 +61,16 @@ def polyline_path(points: Iterable[tuple[float, float] | None]) -> str:
 
 
 def svg_document(width: float, height: float, title: str, description: str, body: list[str]) -> str:
-    """A stand-alone SVG document; title and description are for screen readers."""
+    """A stand-alone SVG document; title and description are for screen readers.
+
+    Background and text color change together, so that it is readable in light and dark mode. System fonts only.
+    """
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title description" '
         f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">',
         f'<title id="title">{escape(title)}</title>',
         f'<desc id="description">{escape(description)}</desc>',
-        f"<style>\n{_STYLE}\n</style>",
+        f"<style>\n{read_asset('render/drawing.css')}</style>",
         f'<rect class="paper" x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1:g}" rx="8"/>',
         *body,
         "</svg>",

@@ -56,7 +56,8 @@ class FindingKind:
 
     def __init__(self, text: str) -> None:
         self.name, _, rest = text.strip().partition(": ")
-        self._templates = [" ".join(part.split()) for part in re.split(r"\n(?:why|fix): ", rest)]
+        title, why, fix = (" ".join(part.split()) for part in re.split(r"\n\s*(?:why|fix): ", rest))
+        self._templates = title, why, fix
 
     def at(
         self, module: ModuleRecord | str, evidence: Mapping[str, Any], severity: str = "warning", **values: object

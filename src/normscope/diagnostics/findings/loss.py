@@ -1,8 +1,7 @@
 """A cross-entropy that is worse than guessing, or that is not given logits."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check, structural_check
 from normscope.diagnostics.findings.record_view import RecordView, linear_weight, module_ref
@@ -70,16 +69,8 @@ def check_loss(view: RecordView) -> Iterator[Finding]:
     evidence = {"loss": loss.value, "ln V": chance, "excess": loss.value - chance, "logits rms": logits_rms}
     if trained:
         yield LOSS_AFTER_TRAINING.at(head, evidence, classes=loss.num_classes)
-    elif (unscaled := _find_unscaled_input(view, head)) is not None:
-        evidence["input rms"] = unscaled.rms
-        yield FIRST_LOSS_UNSCALED_INPUT.at(
-            unscaled.module,
-            evidence,
-            classes=loss.num_classes,
-            output_rms=unscaled.output_rms,
-            column=unscaled.column,
-            fix=unscaled.fix,
-        )
+    elif (unscaled := _unscaled_input(view, head, evidence, loss.num_classes)) is not None:
+        yield unscaled
     else:
         place = module_ref(head) if head else "the output layer"
         yield FIRST_LOSS.at(head, evidence, classes=loss.num_classes, head=place)
@@ -112,19 +103,8 @@ def _head(view: RecordView, classes: int) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _UnscaledInput:
-    """An input that is too large: the layer that reads it, the rms before and after it, the column, and the fix."""
-
-    module: str
-    rms: float
-    output_rms: float
-    column: str
-    fix: str
-
-
-def _find_unscaled_input(view: RecordView, head: str) -> _UnscaledInput | None:
-    """The model's input, if its scale explains the large logits.
+def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | None], classes: int) -> Finding | None:
+    """A finding in the first layer, if the scale of the model's input explains the large logits.
 
     The first layer reads it unchanged, no norm removes its scale, the output layer reads something large, and the
     logits would be small if the input had an rms of 1.
@@ -144,7 +124,9 @@ def _find_unscaled_input(view: RecordView, head: str) -> _UnscaledInput | None:
         words = f" Column {number} has an rms of {own}; the median column has {median}."
         fix = f"normalize the input, especially column {number}: (x - x.mean(0)) / x.std(0), with training set "
         fix += "statistics"
-    return _UnscaledInput(first.name, rms, first.output.rms, words, fix)
+    evidence = {**evidence, "input rms": rms}
+    values = {"output_rms": first.output.rms, "column": words, "classes": classes}
+    return FIRST_LOSS_UNSCALED_INPUT.at(first, evidence, "warning", fix=fix, **values)
 
 
 def _first_layer(view: RecordView) -> ModuleRecord | None:
