@@ -1,5 +1,6 @@
 """`normscope explain`: what is printed, and what is refused."""
 
+import json
 import os
 import pty
 import re
@@ -93,3 +94,11 @@ def test_in_a_terminal_there_are_colours() -> None:
     text = shown.decode().replace("\r\n", "\n")
     assert "\x1b[1;36m1. relu" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == render(explanation("relu2")) + "\n"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_json(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = entered(["explain", topic, "--json"], capsys)
+    explained = json.loads(out)
+    assert code == 0
+    assert [step["code"] for step in explained["steps"]] == [step.code for step in explanation(topic).steps]

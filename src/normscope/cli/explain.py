@@ -1,5 +1,7 @@
 """`normscope explain`: explain a layer step by step, with numbers."""
 
+import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import OptionalFloat, OptionalInt, read_arguments
+from normscope.cli.options import Flag, OptionalFloat, OptionalInt, given, read_arguments
 from normscope.learning.explain import TOPICS, explanation
 from normscope.learning.inputs import read_tensor
 from normscope.learning.terminal import WIDTH, render, render_rich
@@ -40,17 +42,21 @@ class Explain:
     heads: OptionalInt = None
     """Number of heads (attention, block, residual)."""
 
+    json: Flag = False
+    """Print a JSON object: the steps with their code and numbers."""
+
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Explain, "explain", _join_input(arguments))
     if not command.topic:
         print(_topics())
         return
-    settings = {name: getattr(command, name) for name in ("eps", "groups", "heads")}
-    options = {name: value for name, value in settings.items() if value is not None}
+    options = {name: value for name, value in given(command).items() if name in ("eps", "groups", "heads")}
     tensor = None if command.input is None else read_tensor(command.input)
     worked = explanation(command.topic, tensor, **options)
-    if sys.stdout.isatty():
+    if command.json:
+        print(json.dumps(dataclasses.asdict(worked), indent=1, default=lambda value: value.tolist()))
+    elif sys.stdout.isatty():
         from normscope.render.console import SafeConsole
 
         console = SafeConsole(highlight=False)

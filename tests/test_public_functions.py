@@ -1,0 +1,84 @@
+"""What the commands do is there for Python too, as data."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import normscope
+from normscope.errors import ConfigError
+from tests.cli.running import write_text
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("public")
+    sizes: dict[str, Any] = {"depth": 1, "width": 16, "heads": 2, "context": 16, "batch": 4, "val_fraction": 0.02}
+    made = normscope.train(
+        write_text(folder),
+        out=folder / "run",
+        tokenizer="characters",
+        steps=3,
+        quiet=True,
+        model={"bias": True},
+        **sizes,
+    )
+    assert (made.end_reason, made.config.model.bias) == ("done", True)
+    return made.folder
+
+
+def test_quiet_prints_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert normscope.resume(run, quiet=True).end_reason == "done"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_sample_and_chat(run: Path) -> None:
+    pieces: list[str] = []
+    texts = normscope.sample(run, ["1", "2"], samples=2, max_new_tokens=3, stream=lambda _, piece: pieces.append(piece))
+    assert [text.prompt for text in texts] == ["1", "1", "2", "2"]
+    assert sorted("".join(pieces)) == sorted("".join(text.text for text in texts))
+    conversation = normscope.chat(run)
+    reply = "".join(conversation.send("7 "))
+    assert conversation.text == f"7 {reply}"
+
+
+def test_runs_and_reports(run: Path) -> None:
+    (summary,), errors = normscope.list_runs(run.parent)
+    assert (summary.status, summary.step, errors) == ("done", 3, {})
+    assert normscope.report(run).is_file()
+
+
+def test_xrays_of_a_target(run: Path, tmp_path: Path) -> None:
+    result = normscope.xray_target(run, forward_only=True)
+    assert result.record.steps_before == 3
+    assert result.html.startswith("<!DOCTYPE html>")
+    difference = normscope.xray_diff("nanochat", depth=1, model={"context": 16}, cached=True)
+    assert not difference.diverges
+    with pytest.raises(ConfigError, match="--depth applies only to presets"):
+        normscope.xray_target(run, depth=2)
+    with pytest.raises(ConfigError, match="no such target"):
+        normscope.xray_target(tmp_path / "nothing")
+
+
+def test_drawings_of_a_target(run: Path) -> None:
+    assert "GPT" in normscope.draw_target(run).text
+    assert normscope.draw_target("gpt2", (2, 8), {"depth": 2}).text.startswith("gpt2 · GPT")
+    assert (
+        "sandwich" in normscope.draw_block("llama", (2, 8, 16), {"wiring": "sandwich", "heads": 2, "kv_heads": 1}).text
+    )
+    with pytest.raises(ConfigError, match="are fixed, but got depth"):
+        normscope.draw_target(run, model={"depth": 2})
+
+
+def test_claims_are_listed(tmp_path: Path) -> None:
+    claims = normscope.list_claims(tmp_path)
+    assert len(claims) >= 30
+    assert all(outcome is None for _, outcome in claims)
+
+
+def test_nothing_to_compare_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        normscope.compare(norm=["rms"], out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="workers=100000 must be at most"):
+        normscope.compare(norm=["rms", "layer"], workers=100_000, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
