@@ -238,4 +238,4 @@ def test_axes_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("name", ["block_nanochat", "model_gpt2"])
 def test_the_images_in_the_docs_are_up_to_date(name: str) -> None:
     image = Path(__file__).parents[2] / "docs" / "images" / f"{name}.svg"
-    assert image.read_text(encoding="utf-8") == PICTURES[name]().svg, "make it again: python examples/block_pictures.py"
+    assert image.read_text(encoding="utf-8") == PICTURES[name]().svg, "make it again: python examples/block_images.py"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from normscope.blocks.norm.spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
-from tests.models.bar_images import bars, learns
+from tests.models.images import bars, learns
 from tests.pairs import chiefly
 from tests.support import every_refusal, randn, scramble
 
@@ -86,7 +86,7 @@ def test_it_learns(norm: str) -> None:
     torch.manual_seed(1)
     net = ConvNet(config(channels=1, classes=2, norm=NORMS[norm]))
     slow = norm in ("instance", "rows")  # they take out how much of a pattern there is, and leave only where
-    assert learns(net, *bars(), lr=1e-2, steps=80 if slow else 40)
+    assert learns(net, *bars(), rate=1e-2, steps=80 if slow else 40)
 
 
 def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:

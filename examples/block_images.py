@@ -1,4 +1,4 @@
-"""The pictures of a block and of a model: `python examples/block_pictures.py` writes them to docs/images."""
+"""Draw a block and a model: `python examples/block_images.py` writes the images to docs/images."""
 
 from pathlib import Path
 
