@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
 from normscope.learning import TOPICS, explanation
-from normscope.learning.lesson import Lesson, max_difference, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, max_difference
 from tests.learning.cases import numbers, wrong
 from tests.support import Refusal, every_refusal, randn
 
@@ -84,7 +84,7 @@ def test_the_users_tensor_does_not_change() -> None:
     assert x.grad is None
 
 
-@step({"half as much": lambda x: x, "none for two": lambda count: None if count == 2 else 0.0})
+@Step({"half as much": lambda x: x, "none for two": lambda count: None if count == 2 else 0.0})
 def doubled(x: Tensor) -> Tensor:
     """Twice x, of {count} numbers."""
     once = x  # and
@@ -98,7 +98,7 @@ def inputs(x: Tensor) -> Lesson:
 
 
 def test_a_reference_that_differs_is_reported() -> None:
-    worked = topic(
+    worked = Topic(
         "topic",
         "one line",
         title="{count} numbers",

@@ -1,6 +1,6 @@
 """Topics: steps that are run, shown and compared with references.
 
-A topic is a file of `topics`: its steps in order, then a function with the decorator `topic` that returns their inputs.
+A topic is a file of `topics`: its steps in order, then a function with the decorator `Topic` that returns their inputs.
 
 A step is a function. Its arguments are named after inputs and earlier steps. Its name is the step's title, its
 docstring the description, and its body, read from the source file, the code that is shown: what a reader sees is what
@@ -13,7 +13,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -31,31 +31,13 @@ TOLERANCE = 1e-5
 T = TypeVar("T")
 
 
+def _undecorated(*_: Any) -> Any:
+    raise AssertionError("use it as a decorator")
+
+
 @dataclass(frozen=True)
-class StepFunction:
-    """A function with its references and display options."""
-
-    function: Callable[..., Any]
-    references: Mapping[str, Callable[..., Any]]
-    axes: tuple[str, ...] | None = None
-    columns: tuple[str, ...] = ()
-    tolerance: Callable[..., float] | None = None
-    when: Callable[..., bool] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.function.__name__
-
-
-def step(
-    references: Mapping[str, Callable[..., Any]] | None = None,
-    *,
-    axes: str | None = None,
-    columns: Sequence[str] = (),
-    tolerance: Callable[..., float] | None = None,
-    when: Callable[..., bool] | None = None,
-) -> Callable[[Callable[..., Any]], StepFunction]:
-    """Decorate a function as a step. All functions given here have arguments that are named like the step's.
+class Step:
+    """A step: decorates its function. All functions given here have arguments that are named like the step's.
 
     Args:
         references: other implementations, by name; one that returns None does not apply. They may also use the step's
@@ -65,8 +47,21 @@ def step(
         tolerance: tolerance of the references, if not a matter of rounding.
         when: whether the step applies to these inputs.
     """
-    named = None if axes is None else tuple(axes.split())
-    return lambda function: StepFunction(function, references or {}, named, tuple(columns), tolerance, when)
+
+    references: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    _: KW_ONLY
+    axes: str | None = None
+    columns: tuple[str, ...] = ()
+    tolerance: Callable[..., float] | None = None
+    when: Callable[..., bool] | None = None
+    function: Callable[..., Any] = _undecorated
+
+    def __call__(self, function: Callable[..., Any]) -> "Step":
+        return replace(self, function=function)
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
 
 
 @dataclass(frozen=True)
@@ -86,18 +81,37 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic: see `topic`."""
+    """A topic: decorates the function that returns the inputs of all steps that its file defines above.
+
+    The function gets the checked input `x` and its options as keyword arguments; and, if it has the argument, whether
+    the input `is_example`.
+
+    Args:
+        name: its name on the command line.
+        summary: one line for the list of topics.
+        title: the layer, and its scope if it has one; like the description, with {names} of inputs filled in.
+        description: what the layer does.
+        example: the default input.
+        check: checks an input, and may convert it.
+        axes: names of the dimensions of x and of the results, by their number.
+        digits: decimals to show.
+    """
 
     name: str
     summary: str
+    _: KW_ONLY
     title: str
     description: str
     example: Any
     check: Callable[[Tensor], Any]
-    inputs: Callable[..., Lesson]
-    steps: Sequence[StepFunction]
     axes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     digits: int = 4
+    inputs: Callable[..., Lesson] = _undecorated
+    steps: Sequence[Step] = ()
+
+    def __call__(self, inputs: Callable[..., Lesson]) -> "Topic":
+        steps = [value for value in inputs.__globals__.values() if isinstance(value, Step)]
+        return replace(self, inputs=inputs, steps=steps)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -125,7 +139,7 @@ class Topic:
                 if work.when is not None and not call(work.when, names):
                     continue
                 names[work.name], wide[work.name] = call(work.function, names), call(work.function, wide)
-                axes = own_axes if work.axes is None else work.axes
+                axes = own_axes if work.axes is None else tuple(work.axes.split())
                 steps.append(
                     ExplanationStep(
                         title=work.name,
@@ -137,40 +151,6 @@ class Topic:
                 )
         description = fill(f"{self.description} {lesson.note}", names)
         return Explanation(self.name, fill(self.title, names), description, given, tuple(steps), self.digits)
-
-
-def topic(
-    name: str,
-    summary: str,
-    *,
-    title: str,
-    description: str,
-    example: Any,
-    check: Callable[[Tensor], Any],
-    axes: Mapping[int, tuple[str, ...]] | None = None,
-    digits: int = 4,
-) -> Callable[[Callable[..., Lesson]], Topic]:
-    """Declare a topic: decorates the function that returns the inputs of all steps that its file defines above.
-
-    The function gets the checked input `x` and its options as keyword arguments; and, if it has the argument, whether
-    the input `is_example`.
-
-    Args:
-        name: its name on the command line.
-        summary: one line for the list of topics.
-        title: the layer, and its scope if it has one; like the description, with {names} of inputs filled in.
-        description: what the layer does.
-        example: the default input.
-        check: checks an input, and may convert it.
-        axes: names of the dimensions of x and of the results, by their number.
-        digits: decimals to show.
-    """
-
-    def declare(inputs: Callable[..., Lesson]) -> Topic:
-        steps = [value for value in inputs.__globals__.values() if isinstance(value, StepFunction)]
-        return Topic(name, summary, title, description, example, check, inputs, steps, axes or {}, digits)
-
-    return declare
 
 
 def seeded(make: Callable[[], T], seed: int = 0) -> T:
@@ -225,7 +205,7 @@ def source_code(function: Callable[..., Any]) -> str:
     return "\n".join(parts)
 
 
-def _checks(work: StepFunction, names: Namespace, wide: Namespace) -> list[ReferenceCheck]:
+def _checks(work: Step, names: Namespace, wide: Namespace) -> list[ReferenceCheck]:
     ours = names[work.name]
     others = {name: call(function, names) for name, function in work.references.items()}
     others = {name: theirs for name, theirs in others.items() if theirs is not None}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import ShapeError
-from normscope.learning.lesson import Lesson, step
+from normscope.learning.lesson import Lesson, Step
 
 Dims = tuple[int, ...]
 References = dict[str, Callable[..., Tensor | None]]
@@ -20,19 +20,19 @@ IMAGES = (
 """Two images of three channels, each two by two pixels."""
 
 
-@step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[1]})
+@Step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[1]})
 def mean(x: Tensor, dims: Dims) -> Tensor:
     """Mean of the {count} values along dims {dims}."""
     return x.mean(dims, keepdim=True)
 
 
-@step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[0]})
+@Step({"torch.var_mean": lambda x, dims: torch.var_mean(x, dims, correction=0, keepdim=True)[0]})
 def variance(x: Tensor, mean: Tensor, dims: Dims) -> Tensor:
     """Variance: the mean squared deviation from the mean. Norms use the biased variance, divided by {count}."""
     return (x - mean).square().mean(dims, keepdim=True)
 
 
-# Without @step: each norm adds its own references.
+# Without @Step: each norm adds its own references.
 def standardized(x: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
     """Subtract the mean and divide by the standard deviation: the mean becomes 0 and the standard deviation 1. eps
     avoids division by zero when all values are equal."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from normscope.blocks.attention import Attention
 from normscope.errors import ShapeError
 from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 
 MAX_SCORES = 2**24
 """Maximum number of scores."""
@@ -22,33 +22,33 @@ def split_heads(flat: Tensor, heads: int) -> Tensor:
     return torch.stack(flat.chunk(heads, dim=-1), dim=1)
 
 
-@step({"normscope.Attention's q": lambda x, layer: split_heads(layer.q(x), layer.heads)}, axes=HEADS)
+@Step({"normscope.Attention's q": lambda x, layer: split_heads(layer.q(x), layer.heads)}, axes=HEADS)
 def queries(x: Tensor, q_weight: Tensor, heads: int) -> Tensor:
     """Queries: what each token looks for. The features are split among {heads} heads."""
     return (x @ q_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-@step({"normscope.Attention's k": lambda x, layer: split_heads(layer.k(x), layer.heads)}, axes=HEADS)
+@Step({"normscope.Attention's k": lambda x, layer: split_heads(layer.k(x), layer.heads)}, axes=HEADS)
 def keys(x: Tensor, k_weight: Tensor, heads: int) -> Tensor:
     """Keys: what each token offers. (A model with QK-norm would now normalize queries and keys; one with rotary
     embeddings would rotate them by position.)"""
     return (x @ k_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-@step({"normscope.Attention's v": lambda x, layer: split_heads(layer.v(x), layer.heads)}, axes=HEADS)
+@Step({"normscope.Attention's v": lambda x, layer: split_heads(layer.v(x), layer.heads)}, axes=HEADS)
 def values(x: Tensor, v_weight: Tensor, heads: int) -> Tensor:
     """Values: what each token contributes when attended to."""
     return (x @ v_weight.T).view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-@step(axes=PAIRS)
+@Step(axes=PAIRS)
 def scores(queries: Tensor, keys: Tensor) -> Tensor:
     """Dot product of each query (row) with each key (column), divided by sqrt(head size) to keep the scale independent
     of the head size."""
     return queries @ keys.mT / math.sqrt(keys.shape[-1])
 
 
-@step(axes=PAIRS)
+@Step(axes=PAIRS)
 def masked(scores: Tensor) -> Tensor:
     """Causal mask: set the scores of future positions, right of the diagonal, to minus infinity."""
     size = scores.shape[-1]
@@ -56,7 +56,7 @@ def masked(scores: Tensor) -> Tensor:
     return scores.masked_fill(future, -math.inf)
 
 
-@step({"torch.softmax": lambda masked: torch.softmax(masked, -1)}, axes=PAIRS)
+@Step({"torch.softmax": lambda masked: torch.softmax(masked, -1)}, axes=PAIRS)
 def attention_weights(masked: Tensor) -> Tensor:
     """Softmax turns scores into weights: nonnegative, each row sums to 1, and the future gets exactly 0."""
     exponentials = torch.exp(masked - masked.amax(-1, keepdim=True))
@@ -67,13 +67,13 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
 
 
-@step({"torch's scaled_dot_product_attention": sdpa}, axes=HEADS)
+@Step({"torch's scaled_dot_product_attention": sdpa}, axes=HEADS)
 def head_outputs(attention_weights: Tensor, values: Tensor) -> Tensor:
     """Weighted mean of the values."""
     return attention_weights @ values
 
 
-@step()
+@Step()
 def concatenated(head_outputs: Tensor) -> Tensor:
     """Concatenate the heads, back to the width of the input."""
     return head_outputs.transpose(1, 2).flatten(-2)
@@ -90,13 +90,13 @@ def torch_multihead_attention(x: Tensor, layer: Attention) -> Tensor:
     return y
 
 
-@step({"torch.nn.MultiheadAttention": torch_multihead_attention, "normscope.Attention": lambda x, layer: layer(x)})
+@Step({"torch.nn.MultiheadAttention": torch_multihead_attention, "normscope.Attention": lambda x, layer: layer(x)})
 def result(concatenated: Tensor, out_weight: Tensor) -> Tensor:
     """The output projection mixes the heads."""
     return concatenated @ out_weight.T
 
 
-@topic(
+@Topic(
     "attention",
     "scores, mask, softmax, weighted values",
     title="Causal attention",

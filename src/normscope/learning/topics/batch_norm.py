@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from normscope.blocks.norm import BatchNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import IMAGE_AXES, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.learning.norm_steps import IMAGES, channel_lesson, has_positions, torch_layers
 
 
@@ -19,10 +19,10 @@ def after_one_batch(x: Tensor, eps: float) -> BatchNorm:
 
 
 mean, variance = norm_steps.mean, norm_steps.variance
-standardized = step(
+standardized = Step(
     {"torch.nn.functional.batch_norm": lambda x, eps: F.batch_norm(x, None, None, training=True, eps=eps)}
 )(norm_steps.standardized)
-result = step(
+result = Step(
     {
         **torch_layers({nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}),
         "normscope.BatchNorm": lambda x, eps: BatchNorm(x.shape[1], eps)(x),
@@ -30,14 +30,14 @@ result = step(
 )(norm_steps.result)
 
 
-@step({"normscope.BatchNorm's buffer": lambda x, eps: after_one_batch(x, eps).get_buffer("running_mean")}, axes="c")
+@Step({"normscope.BatchNorm's buffer": lambda x, eps: after_one_batch(x, eps).get_buffer("running_mean")}, axes="c")
 def running_mean(mean: Tensor) -> Tensor:
     """Update the running mean, which inference uses in place of batch statistics: 0.9 times the old value (0 in a new
     layer) plus 0.1 times the batch mean."""
     return 0.9 * 0 + 0.1 * mean.flatten()
 
 
-@step({"normscope.BatchNorm's buffer": lambda x, eps: after_one_batch(x, eps).get_buffer("running_var")}, axes="c")
+@Step({"normscope.BatchNorm's buffer": lambda x, eps: after_one_batch(x, eps).get_buffer("running_var")}, axes="c")
 def running_var(variance: Tensor, count: int) -> Tensor:
     """The same for the running variance, which starts at 1. Only here the unbiased variance is used: divided by
     {count} - 1."""
@@ -45,7 +45,7 @@ def running_var(variance: Tensor, count: int) -> Tensor:
     return 0.9 * 1 + 0.1 * unbiased
 
 
-@step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x[:1], eps=eps)}, when=has_positions)
+@Step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x[:1], eps=eps)}, when=has_positions)
 def batch_of_one(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
     """With a batch of one sample, only the positions of that sample share a mean: BatchNorm of one sample is
     InstanceNorm."""
@@ -54,7 +54,7 @@ def batch_of_one(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
     return (one - mean) / torch.sqrt(var + eps)
 
 
-@topic(
+@Topic(
     "batchnorm",
     "normalize each channel over the batch",
     title="BatchNorm, over [n] c [...]",

@@ -7,37 +7,37 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm import NormSpec
 from normscope.blocks.residual import Sublayer
 from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 from normscope.learning.topics.mlp import TOKENS
 
 
-@step({"normscope's norm": lambda x, block: block.norms[0](x)})
+@Step({"normscope's norm": lambda x, block: block.norms[0](x)})
 def attention_input(x: Tensor, eps: float) -> Tensor:
     """Attention reads a normalized copy of the residual stream, so the scale of the stream does not matter. Here it is
     RMSNorm without weight."""
     return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
 
 
-@step()
+@Step()
 def attention_output(attention: Sublayer, attention_input: Tensor) -> Tensor:
     """Attention exchanges information between tokens (`normscope explain attention`)."""
     return attention(attention_input)
 
 
-@step()
+@Step()
 def after_attention(x: Tensor, attention_output: Tensor) -> Tensor:
     """First residual connection: add the output of attention to the stream."""
     return x + attention_output
 
 
-@step({"normscope's norm": lambda after_attention, block: block.norms[1](after_attention)})
+@Step({"normscope's norm": lambda after_attention, block: block.norms[1](after_attention)})
 def mlp_input(after_attention: Tensor, eps: float) -> Tensor:
     """Normalize the new stream for the MLP."""
     mean_square = after_attention.square().mean(-1, keepdim=True)
     return after_attention / torch.sqrt(mean_square + eps)
 
 
-@step()
+@Step()
 def mlp_output(mlp: Sublayer, mlp_input: Tensor) -> Tensor:
     """The MLP processes each token separately (`normscope explain mlp`)."""
     return mlp(mlp_input)
@@ -50,7 +50,7 @@ def expanded_formula(x: Tensor, block: Block) -> Tensor:
     return y
 
 
-@step({"normscope.Block": lambda x, block: block(x), "x + A(N x) + M(N(x + A(N x)))": expanded_formula})
+@Step({"normscope.Block": lambda x, block: block(x), "x + A(N x) + M(N(x + A(N x)))": expanded_formula})
 def result(after_attention: Tensor, mlp_output: Tensor) -> Tensor:
     """Second residual connection. The output has the shape of the input, so blocks can be stacked."""
     return after_attention + mlp_output
@@ -62,7 +62,7 @@ def make_block(width: int, heads: int, eps: float, wiring: str = "pre") -> Block
     return seeded(lambda: Block(BlockConfig(width=width, heads=heads, norm=spec, wiring=wiring)))
 
 
-@topic(
+@Topic(
     "block",
     "attention and MLP around a residual stream",
     title="A transformer block, pre-norm",

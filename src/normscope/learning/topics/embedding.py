@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from normscope.blocks.linear import Embedding
 from normscope.errors import ShapeError, TokenError
 from normscope.learning.inputs import format_number
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 
 MAX_TOKEN_ID = 65536
 """Largest token id allowed here."""
@@ -19,20 +19,20 @@ def fits_one_hot(tokens: Tensor, vocab_size: int) -> bool:
     return tokens.numel() * vocab_size <= MAX_ONE_HOT_VALUES
 
 
-@step(when=fits_one_hot)
+@Step(when=fits_one_hot)
 def one_hot(tokens: Tensor, weight: Tensor) -> Tensor:
     """Token ids are labels, not quantities: token 4 is not twice token 2. As a one-hot vector, a token is 1 at its own
     index and 0 elsewhere."""
     return F.one_hot(tokens, weight.shape[0]).to(weight.dtype)
 
 
-@step(when=fits_one_hot)
+@Step(when=fits_one_hot)
 def one_hot_product(one_hot: Tensor, weight: Tensor) -> Tensor:
     """So a linear layer could do the lookup: the product with the table selects one row."""
     return one_hot @ weight
 
 
-@step(
+@Step(
     {
         "torch.nn.Embedding": lambda tokens, weight: nn.Embedding.from_pretrained(weight)(tokens),
         "normscope.Embedding": lambda tokens, weight: Embedding.from_pretrained(weight)(tokens),
@@ -44,7 +44,7 @@ def result(tokens: Tensor, weight: Tensor) -> Tensor:
     return weight[tokens, :]
 
 
-@step()
+@Step()
 def max_abs(weight: Tensor) -> Tensor:
     """The table is initialized from a normal distribution with standard deviation 1, truncated at 3."""
     return weight.abs().max()
@@ -65,7 +65,7 @@ def check_token_ids(x: Tensor) -> Tensor:
     return x.long()
 
 
-@topic(
+@Topic(
     "embedding",
     "one vector per token",
     title="Embedding",

@@ -8,19 +8,19 @@ from normscope.blocks.norm import GroupNorm
 from normscope.errors import ShapeError
 from normscope.learning import norm_steps
 from normscope.learning.inputs import IMAGE_AXES, check_divisor, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.learning.norm_steps import Dims, has_positions
 
 GROUPED = "n g c h w"
 
 
-@step(axes=GROUPED)
+@Step(axes=GROUPED)
 def grouped(x: Tensor, groups: int) -> Tensor:
     """Split the channels into {groups} groups of adjacent channels. Only the shape changes."""
     return x.reshape(len(x), groups, -1, *x.shape[2:])
 
 
-@step(
+@Step(
     {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[1]}, axes=GROUPED
 )
 def mean(grouped: Tensor, dims: Dims) -> Tensor:
@@ -28,7 +28,7 @@ def mean(grouped: Tensor, dims: Dims) -> Tensor:
     return grouped.mean(dims, keepdim=True)
 
 
-@step(
+@Step(
     {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[0]},
     axes=GROUPED,
 )
@@ -37,14 +37,14 @@ def variance(grouped: Tensor, mean: Tensor, dims: Dims) -> Tensor:
     return (grouped - mean).square().mean(dims, keepdim=True)
 
 
-@step({"torch.nn.functional.group_norm": lambda x, groups, eps: F.group_norm(x, groups, eps=eps)})
+@Step({"torch.nn.functional.group_norm": lambda x, groups, eps: F.group_norm(x, groups, eps=eps)})
 def standardized(x: Tensor, grouped: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Tensor:
     """Center and scale each group, then restore the shape of the input."""
     centered = grouped - mean
     return (centered / torch.sqrt(variance + eps)).reshape(x.shape)
 
 
-result = step(
+result = Step(
     {
         "torch.nn.GroupNorm": lambda x, groups, eps: nn.GroupNorm(groups, x.shape[1], eps)(x),
         "normscope.GroupNorm": lambda x, groups, eps: GroupNorm(groups, x.shape[1], eps)(x),
@@ -52,13 +52,13 @@ result = step(
 )(norm_steps.result)
 
 
-@step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)}, when=has_positions)
+@Step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)}, when=has_positions)
 def one_channel_per_group(x: Tensor, eps: float) -> Tensor:
     """With one channel per group, GroupNorm is InstanceNorm."""
     return F.group_norm(x, num_groups=x.shape[1], eps=eps)
 
 
-@step({"torch.nn.functional.layer_norm": lambda x, eps: F.layer_norm(x, x.shape[1:], eps=eps)})
+@Step({"torch.nn.functional.layer_norm": lambda x, eps: F.layer_norm(x, x.shape[1:], eps=eps)})
 def single_group(x: Tensor, eps: float) -> Tensor:
     """With a single group, GroupNorm is LayerNorm over n [c h w], as in convnets."""
     return F.group_norm(x, num_groups=1, eps=eps)
@@ -70,7 +70,7 @@ def default_groups(x: Tensor) -> int:
     return next((size for size in range(2, channels + 1) if channels % size == 0 and numbers > size), 1)
 
 
-@topic(
+@Topic(
     "groupnorm",
     "normalize groups of channels of each sample",
     title="GroupNorm, over n (g [c]) [...]",

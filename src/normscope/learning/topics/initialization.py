@@ -10,7 +10,7 @@ from normscope.blocks.initialization import truncated_normal_std
 from normscope.blocks.linear import Linear
 from normscope.errors import ShapeError
 from normscope.learning.inputs import format_number
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 
 MAX_WEIGHTS, MAX_FEATURES = 2**24, 2**16
 """Maximum number of weights, and of features on a side."""
@@ -28,33 +28,33 @@ def gain_tolerance(d_in: int, d_out: int) -> float:
     return 6 * math.sqrt(2 / (d_in * d_out) + 2 / (SAMPLES * d_in) + 2 / (SAMPLES * d_out)) * 2 / (d_in + d_out)
 
 
-@step()
+@Step()
 def forward_variance(d_in: int) -> float:
     """An output sums d_in products, so its variance is d_in * Var(w) times that of the input. To preserve the variance
     from layer to layer, this factor must be 1."""
     return 1 / d_in
 
 
-@step()
+@Step()
 def backward_variance(d_out: int) -> float:
     """In the backward pass the gradient sums d_out products; this variance of the weights would preserve its
     variance."""
     return 1 / d_out
 
 
-@step({"the harmonic mean of both": lambda d_in, d_out: statistics.harmonic_mean([1 / d_in, 1 / d_out])})
+@Step({"the harmonic mean of both": lambda d_in, d_out: statistics.harmonic_mean([1 / d_in, 1 / d_out])})
 def variance(d_in: int, d_out: int) -> float:
     """Both hold only if d_in = d_out. Glorot's compromise is the harmonic mean."""
     return 2 / (d_in + d_out)
 
 
-@step()
+@Step()
 def std(variance: float) -> float:
     """Standard deviation: the square root."""
     return math.sqrt(variance)
 
 
-@step()
+@Step()
 def bound(std: float) -> float:
     """A normal distribution is unbounded, and a rare huge weight can saturate a neuron. So values beyond three standard
     deviations are drawn again."""
@@ -68,7 +68,7 @@ def integrated_std(bound: float) -> float:
     return math.sqrt(float(torch.trapezoid(z.square() * density, z) / torch.trapezoid(density, z)))
 
 
-@step(
+@Step(
     {
         "numerical integration in float64": lambda: integrated_std(3.0),
         "normscope's formula": lambda: truncated_normal_std(3.0),
@@ -81,39 +81,39 @@ def shrinkage() -> float:
     return math.sqrt(1 - 2 * 3 * density / inside)
 
 
-@step()
+@Step()
 def std_after_truncation(std: float, shrinkage: float) -> float:
     """The standard deviation of the truncated weights."""
     return std * shrinkage
 
 
-@step()
+@Step()
 def corrected_std(std: float, shrinkage: float) -> float:
     """For exactly Glorot's standard deviation, draw from a normal distribution that is wider by this factor;
     init="glorot-corrected" does."""
     return std / shrinkage
 
 
-@step({"std_after_truncation": lambda std_after_truncation: std_after_truncation}, tolerance=std_tolerance)
+@Step({"std_after_truncation": lambda std_after_truncation: std_after_truncation}, tolerance=std_tolerance)
 def measured_std(weight: Tensor) -> Tensor:
     """Measured on the weight of a new normscope.Linear(d_in, d_out); the relative standard error is about 1 / sqrt(2
     n)."""
     return weight.std(correction=0)
 
 
-@step()
+@Step()
 def max_abs(weight: Tensor) -> Tensor:
     """No weight exceeds the bound."""
     return weight.abs().max()
 
 
-@step({"std": lambda std: std}, tolerance=std_tolerance)
+@Step({"std": lambda std: std}, tolerance=std_tolerance)
 def measured_corrected_std(corrected_weight: Tensor) -> Tensor:
     """The same with init="glorot-corrected": truncated, with exactly Glorot's standard deviation."""
     return corrected_weight.std(correction=0)
 
 
-@step(
+@Step(
     {"d_in * std_after_truncation ** 2": lambda d_in, std_after_truncation: d_in * std_after_truncation**2},
     tolerance=lambda d_in, d_out: d_in * gain_tolerance(d_in, d_out),
 )
@@ -123,7 +123,7 @@ def forward_gain(signal: Tensor, weight: Tensor) -> Tensor:
     return (signal @ weight.T).var() / signal.var()
 
 
-@step(
+@Step(
     {"d_out * std_after_truncation ** 2": lambda d_out, std_after_truncation: d_out * std_after_truncation**2},
     tolerance=lambda d_in, d_out: d_out * gain_tolerance(d_in, d_out),
 )
@@ -148,7 +148,7 @@ def check_sizes(x: Tensor) -> tuple[int, int]:
     return int(d_in), int(d_out)
 
 
-@topic(
+@Topic(
     "init",
     "initialization: Glorot variance and truncation",
     title="Initialization of a linear layer, {d_in} to {d_out}: truncated Glorot",

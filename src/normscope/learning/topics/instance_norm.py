@@ -6,14 +6,14 @@ from torch import Tensor, nn
 from normscope.blocks.norm import InstanceNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import IMAGE_AXES, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.learning.norm_steps import IMAGES, channel_lesson, torch_layers
 
 mean, variance = norm_steps.mean, norm_steps.variance
-standardized = step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)})(
+standardized = Step({"torch.nn.functional.instance_norm": lambda x, eps: F.instance_norm(x, eps=eps)})(
     norm_steps.standardized
 )
-result = step(
+result = Step(
     {
         **torch_layers({nn.InstanceNorm1d: (3,), nn.InstanceNorm2d: (4,), nn.InstanceNorm3d: (5,)}),
         "normscope.InstanceNorm": lambda x, eps: InstanceNorm(x.shape[1], eps, affine=True)(x),
@@ -21,7 +21,7 @@ result = step(
 )(norm_steps.result)
 
 
-@topic(
+@Topic(
     "instancenorm",
     "normalize each channel of each sample",
     title="InstanceNorm, over n c [...]",

@@ -6,13 +6,13 @@ from torch import Tensor, nn
 from normscope.blocks.norm import LayerNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import TEXT_AXES, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 
 mean, variance = norm_steps.mean, norm_steps.variance
-standardized = step({"torch.nn.functional.layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps)})(
+standardized = Step({"torch.nn.functional.layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps)})(
     norm_steps.standardized
 )
-result = step(
+result = Step(
     {
         "torch.nn.LayerNorm": lambda x, eps: nn.LayerNorm(x.shape[-1], eps)(x),
         "normscope.LayerNorm": lambda x, eps: LayerNorm(x.shape[-1], eps)(x),
@@ -20,13 +20,13 @@ result = step(
 )(norm_steps.result)
 
 
-@step()
+@Step()
 def output_std(result: Tensor) -> Tensor:
     """Check: the standard deviation of each output row is 1 up to eps, or 0 for a row without variance."""
     return result.std(-1, correction=0)
 
 
-@topic(
+@Topic(
     "layernorm",
     "normalize each row by its mean and variance",
     title="LayerNorm, over ... [d]",

@@ -5,19 +5,19 @@ from torch import Tensor, nn
 
 from normscope.blocks.linear import Linear
 from normscope.learning.inputs import needs_rank
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 
 EXAMPLE_WEIGHT = ((-0.1126, -0.3855), (0.0426, 0.5514), (-0.3952, 0.6278))
 """A weight that maps two features to three."""
 
 
-@step()
+@Step()
 def products(x: Tensor, weight: Tensor) -> Tensor:
     """Each output has one weight per input. Multiply: one row of products per output."""
     return x[..., None, :] * weight
 
 
-@step({"torch.matmul": lambda x, weight: torch.matmul(x, weight.T)})
+@Step({"torch.matmul": lambda x, weight: torch.matmul(x, weight.T)})
 def sums(products: Tensor) -> Tensor:
     """Sum each row: an output is a weighted sum of all inputs. Both steps together are the matrix product x @
     weight.T."""
@@ -32,7 +32,7 @@ def run_linear(kind: type[nn.Linear], x: Tensor, weight: Tensor, bias: Tensor) -
     return y
 
 
-@step(
+@Step(
     {
         "torch.nn.Linear": lambda x, weight, bias: run_linear(nn.Linear, x, weight, bias),
         "normscope.Linear": lambda x, weight, bias: run_linear(Linear, x, weight, bias),
@@ -43,7 +43,7 @@ def result(sums: Tensor, bias: Tensor) -> Tensor:
     return sums + bias
 
 
-@topic(
+@Topic(
     "linear",
     "weighted sums of features",
     title="Linear",

@@ -6,37 +6,37 @@ from torch import Tensor, nn
 from normscope.blocks.mlp import MLP
 from normscope.blocks.mlp import relu2 as real_relu2
 from normscope.learning.inputs import TEXT_AXES, needs_rank
-from normscope.learning.lesson import Lesson, seeded, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic, seeded
 
 TOKENS = (((0.5, -1.2, 2.0, -0.1), (1.0, 0.0, 3.0, -5.0)),)
 """A sequence of two tokens of width four."""
 
 
-@step({"torch.nn.functional.linear": lambda x, up_weight: F.linear(x, up_weight)})
+@Step({"torch.nn.functional.linear": lambda x, up_weight: F.linear(x, up_weight)})
 def up(x: Tensor, up_weight: Tensor) -> Tensor:
     """Up projection: from {width} features to four times as many, {hidden}."""
     return x @ up_weight.T
 
 
-@step({"torch.nn.functional.relu": lambda up: F.relu(up)})
+@Step({"torch.nn.functional.relu": lambda up: F.relu(up)})
 def relu(up: Tensor) -> Tensor:
     """ReLU: set negative values to 0."""
     return up.clamp(min=0)
 
 
-@step({"normscope's relu2": lambda up: real_relu2(up)})
+@Step({"normscope's relu2": lambda up: real_relu2(up)})
 def activated(relu: Tensor) -> Tensor:
     """Square: strong signals count for more, weak ones for less."""
     return relu.square()
 
 
-@step({"normscope.MLP": lambda x, mlp: mlp(x)})
+@Step({"normscope.MLP": lambda x, mlp: mlp(x)})
 def result(activated: Tensor, down_weight: Tensor) -> Tensor:
     """Down projection: back to {width} features, so that the output can be added to the residual stream."""
     return activated @ down_weight.T
 
 
-@topic(
+@Topic(
     "mlp",
     "up projection, ReLU^2, down projection",
     title="MLP with ReLU^2",

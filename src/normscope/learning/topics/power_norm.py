@@ -8,7 +8,7 @@ from torch import Tensor
 from normscope.blocks.norm import PowerNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import TEXT_AXES, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.learning.norm_steps import Dims
 from normscope.learning.topics.rms_norm import TOKENS
 
@@ -33,37 +33,37 @@ def run_layer(x: Tensor, eps: float, batches: int = 1) -> LayerRun:
     return LayerRun(y, leaf.grad, layer.get_buffer("running_square"), layer.get_buffer("running_nu"))
 
 
-@step(axes="d")
+@Step(axes="d")
 def psi(running_square: Tensor, eps: float) -> Tensor:
     """Divisor: the root of the running mean square of earlier batches, which is 1 in a new layer."""
     return torch.sqrt(running_square + eps)
 
 
-@step()
+@Step()
 def standardized(x: Tensor, psi: Tensor) -> Tensor:
     """Divide. Nothing is centered, and the statistics of this batch are not used: an unusual batch does not affect its
     own output."""
     return x / psi
 
 
-result = step({"normscope.PowerNorm": lambda x, eps: run_layer(x, eps).result})(norm_steps.result)
+result = Step({"normscope.PowerNorm": lambda x, eps: run_layer(x, eps).result})(norm_steps.result)
 
 
-@step()
+@Step()
 def grad(result: Tensor, weight: Tensor) -> Tensor:
     """Backward. With the loss sum(result^2) / 2, the gradient of each output is the output itself; that of the
     standardized values is the same times the weight."""
     return result * weight
 
 
-@step({"normscope.PowerNorm, backward": lambda x, eps: run_layer(x, eps).grad})
+@Step({"normscope.PowerNorm, backward": lambda x, eps: run_layer(x, eps).grad})
 def x_grad(grad: Tensor, running_nu: Tensor, standardized: Tensor, psi: Tensor) -> Tensor:
     """psi comes from earlier batches, so no gradient flows through it. Instead the backward pass subtracts a running
     estimate of that gradient, running_nu (nu in the paper), which starts at 0."""
     return (grad - running_nu * standardized) / psi
 
 
-@step({"normscope.PowerNorm's buffer": lambda x, eps: run_layer(x, eps).nu}, axes="d")
+@Step({"normscope.PowerNorm's buffer": lambda x, eps: run_layer(x, eps).nu}, axes="d")
 def new_nu(running_nu: Tensor, grad: Tensor, standardized: Tensor, dims: Dims) -> Tensor:
     """Update running_nu with a tenth of the mean product of this batch's gradient and standardized values."""
     power = standardized.square().mean(dims)
@@ -71,25 +71,25 @@ def new_nu(running_nu: Tensor, grad: Tensor, standardized: Tensor, dims: Dims) -
     return running_nu * (1 - 0.1 * power) + 0.1 * product
 
 
-@step(axes="d")
+@Step(axes="d")
 def batch_mean_square(x: Tensor, dims: Dims) -> Tensor:
     """Mean square of each feature of this batch, over all tokens."""
     return x.square().mean(dims)
 
 
-@step({"normscope.PowerNorm's buffer": lambda x, eps: run_layer(x, eps).square}, axes="d")
+@Step({"normscope.PowerNorm's buffer": lambda x, eps: run_layer(x, eps).square}, axes="d")
 def new_square(running_square: Tensor, batch_mean_square: Tensor) -> Tensor:
     """Update the running mean square for the next batch: 0.9 times the old value plus 0.1 times the batch's."""
     return 0.9 * running_square + 0.1 * batch_mean_square
 
 
-@step({"normscope.PowerNorm, second batch": lambda x, eps: run_layer(x, eps, 2).result})
+@Step({"normscope.PowerNorm, second batch": lambda x, eps: run_layer(x, eps, 2).result})
 def second_result(x: Tensor, new_square: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """The same batch again is divided by the updated running statistics, and its scale is closer to 1."""
     return x / torch.sqrt(new_square + eps) * weight + bias
 
 
-@step({"normscope.PowerNorm, second backward": lambda x, eps: run_layer(x, eps, 2).grad})
+@Step({"normscope.PowerNorm, second backward": lambda x, eps: run_layer(x, eps, 2).grad})
 def second_x_grad(
     x: Tensor, second_result: Tensor, new_nu: Tensor, new_square: Tensor, weight: Tensor, eps: float
 ) -> Tensor:
@@ -99,7 +99,7 @@ def second_x_grad(
     return (second_result * weight - correction) / new_psi
 
 
-@topic(
+@Topic(
     "powernorm",
     "BatchNorm for text, by a running mean square",
     title="PowerNorm, over [...] d",

@@ -6,16 +6,16 @@ from torch import Tensor
 
 from normscope.blocks.mlp import relu2 as real_relu2
 from normscope.learning.inputs import needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 
 
-@step({"torch.nn.functional.relu": lambda x: F.relu(x)})
+@Step({"torch.nn.functional.relu": lambda x: F.relu(x)})
 def relu(x: Tensor) -> Tensor:
     """ReLU: negative values become 0, all others pass."""
     return x.clamp(min=0)
 
 
-@step(
+@Step(
     {
         "torch's relu(x).square()": lambda x: F.relu(x).square(),
         "normscope's relu2": lambda x: real_relu2(x),
@@ -26,26 +26,26 @@ def result(relu: Tensor) -> Tensor:
     return relu * relu
 
 
-@step()
+@Step()
 def change_from_relu(result: Tensor, relu: Tensor) -> Tensor:
     """Difference from plain ReLU: weak signals are reduced, strong ones amplified; both agree at 1."""
     return result - relu
 
 
-@step({"torch.nn.functional.gelu": lambda x: F.gelu(x)})
+@Step({"torch.nn.functional.gelu": lambda x: F.gelu(x)})
 def gelu(x: Tensor) -> Tensor:
     """For comparison GELU, which GPT-2 uses (in an approximation): x times the probability that a standard normal value
     is smaller than x. It is smooth, and slightly negative left of zero."""
     return x * 0.5 * (1 + torch.erf(x / 2**0.5))
 
 
-@step(columns=("x", "relu", "relu^2", "gelu"), axes="")
+@Step(columns=("x", "relu", "relu^2", "gelu"), axes="")
 def comparison(x: Tensor, relu: Tensor, result: Tensor, gelu: Tensor) -> Tensor:
     """All activations, one row per input."""
     return torch.stack((x, relu, result, gelu), -1).reshape(-1, 4)
 
 
-@topic(
+@Topic(
     "relu2",
     "ReLU squared, compared with ReLU and GELU",
     title="ReLU^2",

@@ -5,23 +5,23 @@ from torch import Tensor, nn
 
 from normscope.blocks.norm import BatchNorm
 from normscope.learning.inputs import needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 
 
-@step()
+@Step()
 def y(x: Tensor, w: Tensor) -> Tensor:
     """Forward. Because w has requires_grad=True, torch records how y is computed."""
     return (x * w).sum()
 
 
-@step({"the analytic gradient dy/dw = x": lambda x: x})
+@Step({"the analytic gradient dy/dw = x": lambda x: x})
 def w_grad(y: Tensor, w: Tensor) -> Tensor | None:
     """Backward: torch walks the recorded graph in reverse and computes dy/dw for each weight."""
     y.backward()
     return w.grad
 
 
-@step()
+@Step()
 def x_grad(x: Tensor) -> Tensor | None:
     """x has requires_grad=False, as data usually has, so it gets no gradient."""
     return x.grad
@@ -36,19 +36,19 @@ def sgd_step(x: Tensor, w: Tensor) -> Tensor:
     return weight
 
 
-@step({"torch.optim.SGD": sgd_step})
+@Step({"torch.optim.SGD": sgd_step})
 def w_updated(w: Tensor, w_grad: Tensor) -> Tensor:
     """Gradient descent: to decrease y, take a small step (lr = 0.1) against the gradient."""
     return w.detach() - 0.1 * w_grad
 
 
-@step()
+@Step()
 def y_updated(x: Tensor, w_updated: Tensor) -> Tensor:
     """y has decreased, by 0.1 times the sum of the squared gradient."""
     return (x * w_updated).sum()
 
 
-@step()
+@Step()
 def frozen_grad(x: Tensor, w: Tensor) -> Tensor | None:
     """A frozen weight (requires_grad=False) takes part in the forward pass but gets no gradient, and an optimizer does
     not change it. (A trainable bias still gets its own.)"""
@@ -58,7 +58,7 @@ def frozen_grad(x: Tensor, w: Tensor) -> Tensor | None:
     return frozen.grad
 
 
-@step()
+@Step()
 def requires_grad_in_inference_mode(x: Tensor, w: Tensor) -> bool:
     """Inference needs no gradients: in inference mode torch records nothing, which saves memory and time."""
     with torch.inference_mode():
@@ -66,7 +66,7 @@ def requires_grad_in_inference_mode(x: Tensor, w: Tensor) -> bool:
     return untracked.requires_grad
 
 
-@step()
+@Step()
 def parameters_and_buffers() -> str:
     """What a layer learns are parameters (requires_grad=True). Running statistics, as in BatchNorm, are buffers: saved
     with the model, but not changed by the optimizer."""
@@ -76,7 +76,7 @@ def parameters_and_buffers() -> str:
     return f"parameters: {parameters}\nbuffers: {buffers}"
 
 
-@topic(
+@Topic(
     "requires-grad",
     "gradients, frozen weights, buffers",
     title="requires_grad",

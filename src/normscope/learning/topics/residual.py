@@ -1,31 +1,29 @@
 """Residual connections: forward, backward, and the six wirings."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from normscope.blocks.block import Block
 from normscope.blocks.residual import WIRINGS, Sublayer
 from normscope.learning.inputs import TEXT_AXES, needs_sequences, resolve_heads
-from normscope.learning.lesson import Lesson, StepFunction, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.learning.topics.block import make_block
 from normscope.learning.topics.mlp import TOKENS
 
 
-@step()
+@Step()
 def normalized(norm: Sublayer, x: Tensor) -> Tensor:
     """The branch reads a normalized copy (here RMSNorm without weight)."""
     return norm(x)
 
 
-@step()
+@Step()
 def branch_output(mlp: Sublayer, normalized: Tensor) -> Tensor:
     """Output of the branch, here an MLP."""
     return mlp(normalized)
 
 
-@step()
+@Step()
 def residual_sum(x: Tensor, branch_output: Tensor) -> Tensor:
     """The residual connection: add the output of the branch to the unchanged input."""
     return x + branch_output
@@ -37,7 +35,7 @@ def one_plus_slope(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
     return 1 + torch.autograd.grad(mlp(norm(leaf)).sum(), leaf)[0]
 
 
-@step({"1 + the gradient of the branch alone": one_plus_slope})
+@Step({"1 + the gradient of the branch alone": one_plus_slope})
 def gradient(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
     """Backward: the gradient of x + f(x) is 1 + f'(x). The 1 is the identity path: it passes the gradient on even if
     the branch contributes none."""
@@ -46,9 +44,9 @@ def gradient(x: Tensor, norm: Sublayer, mlp: Sublayer) -> Tensor:
     return torch.autograd.grad(total.sum(), leaf)[0]
 
 
-def _wiring(name: str) -> Callable[[Callable[..., Tensor]], StepFunction]:
+def _wiring(name: str) -> Step:
     """Make a function a step that is compared with a block of this wiring."""
-    return step({"normscope.Block": lambda blocks, x: blocks[name](x)})
+    return Step({"normscope.Block": lambda blocks, x: blocks[name](x)})
 
 
 @_wiring("pre")
@@ -92,7 +90,7 @@ def none(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tenso
     return mlp(attention(norm(x)))
 
 
-@step(columns=tuple(WIRINGS), axes="")
+@Step(columns=tuple(WIRINGS), axes="")
 def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
     """RMS of the gradient at the input of twelve blocks of each wiring, for a gradient of 1 at the output. Without
     residual connections hardly any gradient arrives. (`blocks` has one block per wiring, with the same weights.)"""
@@ -106,7 +104,7 @@ def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
     return torch.stack(rms_at_input)[None]
 
 
-@topic(
+@Topic(
     "residual",
     "residual connections and the six wirings",
     title="Residual connections and the six wirings",

@@ -6,20 +6,20 @@ from torch import Tensor, nn
 
 from normscope.blocks.norm import RMSNorm
 from normscope.learning.inputs import TEXT_AXES, needs_rank
-from normscope.learning.lesson import Lesson, step, topic
+from normscope.learning.lesson import Lesson, Step, Topic
 from normscope.ops.norm_reference import default_eps
 
 TOKENS = (((3.0, -4.0, 0.0), (10.0, 10.0, 10.0)),)
 """A sequence of two tokens of width three."""
 
 
-@step()
+@Step()
 def squares(x: Tensor) -> Tensor:
     """Square every value: signs vanish, and large values count for more."""
     return x.square()
 
 
-@step()
+@Step()
 def mean_square(squares: Tensor) -> Tensor:
     """Mean of the squares of each row: one value per token, over {count} features."""
     return squares.mean(-1, keepdim=True)
@@ -30,19 +30,19 @@ def from_vector_norm(x: Tensor, eps: float) -> Tensor:
     return torch.hypot(x.norm(dim=-1, keepdim=True) / x.shape[-1] ** 0.5, torch.tensor(eps).sqrt())
 
 
-@step({"the vector norm / sqrt(d)": from_vector_norm})
+@Step({"the vector norm / sqrt(d)": from_vector_norm})
 def rms(mean_square: Tensor, eps: float) -> Tensor:
     """RMS = sqrt(mean square + eps). eps avoids division by zero."""
     return torch.sqrt(mean_square + eps)
 
 
-@step({"torch.nn.functional.rms_norm": lambda x, eps: F.rms_norm(x, x.shape[-1:], eps=eps)})
+@Step({"torch.nn.functional.rms_norm": lambda x, eps: F.rms_norm(x, x.shape[-1:], eps=eps)})
 def scaled(x: Tensor, rms: Tensor) -> Tensor:
     """Divide each row by its RMS. The direction and the shape stay the same."""
     return x / rms
 
 
-@step(
+@Step(
     {
         "torch.nn.RMSNorm": lambda x, eps: nn.RMSNorm(x.shape[-1], eps)(x),
         "normscope.RMSNorm": lambda x, eps: RMSNorm(x.shape[-1], eps)(x),
@@ -54,13 +54,13 @@ def result(scaled: Tensor, weight: Tensor) -> Tensor:
     return scaled * weight
 
 
-@step()
+@Step()
 def output_rms(result: Tensor) -> Tensor:
     """Check: the RMS of each output row is 1, whatever the scale of the input (a row of zeros stays zero)."""
     return result.square().mean(-1).sqrt()
 
 
-@topic(
+@Topic(
     "rmsnorm",
     "normalize each row by its root mean square",
     title="RMSNorm, over ... [d]",
