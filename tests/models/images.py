@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/models/bar_images.py
-"""An image task that can be learned in a few steps: vertical or horizontal bar."""
-========
 """A task that an image model learns in a few steps: whether a bar is vertical or horizontal."""
->>>>>>>> 6c93942 (Examples and model tests: images, not pictures):tests/models/images.py
 
 import torch
 import torch.nn.functional as F

@@ -86,7 +86,7 @@ def test_it_learns(norm: str) -> None:
     torch.manual_seed(1)
     net = ConvNet(config(channels=1, classes=2, norm=NORMS[norm]))
     slow = norm in ("instance", "rows")  # they take out how much of a pattern there is, and leave only where
-    assert learns(net, *bars(), rate=1e-2, steps=80 if slow else 40)
+    assert learns(net, *bars(), lr=1e-2, steps=80 if slow else 40)
 
 
 def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:

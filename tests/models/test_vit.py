@@ -90,7 +90,7 @@ def test_any_norm_any_wiring(norm: str, wiring: str) -> None:
 @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
 def test_it_learns(norm: str) -> None:
     sizes = config(channels=1, classes=2, norm=TEXT_NORMS[norm])
-    assert learns(ViT(sizes), *bars(), rate=3e-3)
+    assert learns(ViT(sizes), *bars(), lr=3e-3)
 
 
 def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:

@@ -4,17 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from normscope.checks import check_positive_int
-from normscope.errors import ConfigError
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
 from normscope.runs.load_run import load_run
 from normscope.runs.lock import is_locked
 from normscope.runs.run import Run
-
-MAX_SAMPLES = 100_000
-"""All texts of a call are held in memory."""
 
 
 def sample(
@@ -36,9 +31,6 @@ def sample(
         stream: Called with the index of the text and each piece of it.
         settings: Settings of `generate_text`: temperature (default 0.8), top_k, max_new_tokens, seed, samples, ...
     """
-    check_positive_int(samples=samples)
-    if samples > MAX_SAMPLES:
-        raise ConfigError(f"samples={samples} must be at most {MAX_SAMPLES}\nfix: use fewer, with several seeds")
     model, tokenizer = load_run(run, checkpoint, device)
     settings = settings if "config" in settings else {"temperature": 0.8, **settings}
     return generate_text(model, tokenizer, prompt, stream=stream, **settings)
