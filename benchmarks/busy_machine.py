@@ -2,13 +2,13 @@
 
 .venv/bin/python benchmarks/busy_machine.py
 
-Processes that do nothing but count are started as load: none, one, two and four. Under each load every setting takes
-its turns, in processes of its own, since OpenMP reads its settings once: with one thread, with one per core and several
-ways of waiting, and as normscope's commands do it, with threads that are adapted. Each turn begins with steps that are
-not timed, in which an adapted process finds out about the load. Figures are the time of a step against the fastest
-fixed setting under the same load, medians over the rounds; at most 1.20 is wanted of the adapted one.
+The load is 0, 1, 2 or 4 busy processes. Under each load the settings are interleaved, each in its own process because
+OpenMP reads its settings once: one thread, one per core with several wait policies, and adapted threads as in
+normscope's commands. Each turn starts with untimed steps, in which an adapted process detects the load. Results are the
+time per step relative to the fastest fixed setting under the same load, medians over the rounds; the target for adapted
+threads is at most 1.20.
 
-Run it on a machine with nothing else to do.
+Run it on an idle machine.
 """
 
 import json
@@ -30,7 +30,7 @@ from normscope.runtime.machine_load import usable_cores
 from normscope.runtime.openmp import set_env_defaults
 
 Work = Literal["training", "decoding"]
-WANTED = 1.20
+TARGET = 1.20
 
 _COMMON = """
 import json, sys, time
@@ -61,7 +61,7 @@ max_threads = torch.get_num_threads()
 threads = TorchThreads(is_allowed=lambda threads: trainer.is_bitwise_equal(threads, max_threads)).__enter__()
 def steps():
     while True:
-        trainer.steps_done = 0  # the schedule has an end, and this has none
+        trainer.steps_done = 0  # never reach the end of the schedule
         start = time.perf_counter()
         trainer.step()
         threads.step(time.perf_counter() - start)
@@ -95,12 +95,12 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a process is started with.
+    """Settings of a process.
 
     Args:
-        name: in the table.
-        threads: how many, or that they are adapted.
-        environment: what is set before torch is loaded.
+        name: label in the table.
+        threads: number of threads, or "adapted".
+        environment: variables set before torch is loaded.
     """
 
     name: str
@@ -124,7 +124,7 @@ def settings() -> list[Setting]:
 
 
 class Worker:
-    """A process that works when it is its turn."""
+    """A process that runs steps on request."""
 
     def __init__(self, work: Work, setting: Setting) -> None:
         clean = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "MKL_CBWR", "OMP_NUM_THREADS", "NORMSCOPE_THREADS"}
@@ -140,7 +140,7 @@ class Worker:
         self._answer()
 
     def step_seconds(self, before: float, timed: float) -> float:
-        """The mean time of a step, over so many seconds, after so many that are not timed."""
+        """Mean time per step over `timed` seconds, after `before` untimed seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{json.dumps([before, timed])}\n")
         self._process.stdin.flush()
@@ -160,11 +160,11 @@ class Worker:
 
 @contextmanager
 def load(processes: int) -> Iterator[None]:
-    """So many other processes that want a core each; none of them is left behind."""
+    """Run this many busy processes; all of them are stopped at the end."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(processes):
-            # Ends by itself when the parent is gone, even if that was killed.
+            # Exits when the parent is gone, even if it was killed.
             count = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
             started.append(subprocess.Popen([sys.executable, "-c", count]))
         yield
@@ -176,26 +176,26 @@ def load(processes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to measure, and for how long."""
+    """What to measure and for how long."""
 
     works: tuple[Work, ...] = ("training", "decoding")
     loads: tuple[int, ...] = (0, 1, 2, 4)
     rounds: int = 5
     seconds: float = 2.0
-    """How long a turn is timed."""
+    """Timed seconds per turn."""
 
     before: float = 2.0
-    """How long it runs before that."""
+    """Untimed seconds before that."""
 
     only: tuple[str, ...] = ()
-    """Settings to measure, by name; all unless told."""
+    """Names of the settings to measure (default: all)."""
 
 
 def measure(work: Work, given: Arguments) -> dict[int, dict[str, float]]:
-    """The median time of a step under each load, for each setting.
+    """Median time per step under each load, for each setting.
 
-    Every round starts new processes: where a process gets its memory changes the time of a decoded token by up to 1.6
-    times, for as long as it runs.
+    Every round starts new processes: memory placement changes the time per decoded token by up to 1.6 times for the
+    lifetime of a process.
     """
     chosen = [setting for setting in settings() if not given.only or setting.name in given.only]
     times: dict[int, dict[str, list[float]]] = {
@@ -221,14 +221,14 @@ def measure(work: Work, given: Arguments) -> dict[int, dict[str, float]]:
 def table(given: Arguments | None = None) -> Table:
     given = Arguments() if given is None else given
     names: Sequence[str] = [setting.name for setting in settings() if not given.only or setting.name in given.only]
-    title = f"the time of a step against the fastest fixed setting, {usable_cores()} cores (* more than {WANTED:.2f})"
-    shown = Table("work", "load", *names, "fastest: ms a step", title=title, box=None)
+    title = f"time per step relative to the fastest fixed setting, {usable_cores()} cores (* more than {TARGET:.2f})"
+    shown = Table("work", "load", *names, "fastest: ms per step", title=title, box=None)
     for work in given.works:
         for processes, times in measure(work, given).items():
             fastest = min(seconds for name, seconds in times.items() if name != "adapted")
             ratios = {name: seconds / fastest for name, seconds in times.items()}
             cells = [
-                f"{ratio:.2f}{'*' if name == 'adapted' and ratio > WANTED else ''}" for name, ratio in ratios.items()
+                f"{ratio:.2f}{'*' if name == 'adapted' and ratio > TARGET else ''}" for name, ratio in ratios.items()
             ]
             shown.add_row(work, str(processes), *cells, f"{fastest * 1e3:.2f}")
     return shown

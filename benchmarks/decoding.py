@@ -1,12 +1,11 @@
-"""How fast does GPT-2 small's shape write, against nanoGPT's and transformers' generate, and against memory's limit?
+"""How fast does GPT-2 small decode, compared with nanoGPT and transformers, and with the memory bandwidth limit?
 
 .venv/bin/python benchmarks/decoding.py --nanogpt CHECKOUT
 
-124 million random weights, one text, 64 new tokens after prompts of three lengths, sampled. nanoGPT has no cache, so
-its time grows with the length of the text; transformers' and normscope's have one. The limit is the time that reading
-all weights once a token would take at the speed at which torch reads as many numbers, measured in the same process: the
-best of ten sums and ten products with a vector. The rounded formats read fewer bytes, and are held against the limit of
-their own.
+124 million random weights, one sequence, 64 sampled tokens after prompts of three lengths. nanoGPT has no KV cache, so
+its time grows with the length; transformers and normscope have one. The limit is the time to read all weights once per
+token at the read speed of torch, measured in the same process: the best of ten sums and ten matrix-vector products. The
+smaller formats read fewer bytes and have their own limits.
 """
 
 import json
@@ -91,9 +90,9 @@ def _measure(checkout: Path, name: str) -> tuple[dict[int, float], float]:
 
 
 def table(checkout: Path) -> Table:
-    title = f"{NEW} new tokens of GPT-2 small's shape, {torch.get_num_threads()} threads"
-    heads = [f"prompt of {length}: ms a token" for length in PROMPTS]
-    found = Table("", *heads, "against nanoGPT", "against transformers", "of the limit", title=title, box=None)
+    title = f"{NEW} new tokens, GPT-2 small, {torch.get_num_threads()} threads"
+    heads = [f"prompt of {length}: ms per token" for length in PROMPTS]
+    found = Table("", *heads, "vs. nanoGPT", "vs. transformers", "of the limit", title=title, box=None)
     names = track(list(_SETUPS), "decoding", console=Console(stderr=True), transient=True)
     measured = {name: _measure(checkout, name) for name in names}
     bytes_of_weights = {"float32": 4, "bfloat16": 2, "int8": 1}

@@ -1,11 +1,10 @@
-"""What does the default run reach and take, and what does a corpus of two gigabytes add?
+"""What loss does the default run reach, at which cost, and what does a 2 GB corpus add?
 
 .venv/bin/python benchmarks/default_run.py
 
-The default run is `normscope train`, on the built-in stories, whose entropy is known: the loss is shown beside that
-floor. For memory, the same small model is trained some steps on a text of a megabyte and on one of two gigabytes, both
-made here; the difference is what the size of a corpus costs. Memory is the most that the process had, as the system
-counts it.
+The default run is `normscope train` on the built-in stories, whose entropy is known: the loss is shown next to that
+floor. For memory, the same small model is trained for a few steps on generated texts of 1 MB and 2 GB; the difference
+is the cost of corpus size. Memory is the peak resident set size of the process.
 """
 
 import json
@@ -22,7 +21,7 @@ MEGABYTE = 1_000_000
 
 
 def default_run() -> tuple[Outcome, float, float]:
-    """What it took, and the bits per byte that it reached and cannot pass."""
+    """Cost of the run, the bits per byte it reached, and the entropy floor."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
         outcome = run([sys.executable, "-m", "normscope", "train", "--out", folder])
@@ -33,7 +32,7 @@ def default_run() -> tuple[Outcome, float, float]:
 
 
 def on_a_text_of(size: int) -> Outcome:
-    """Twenty steps of a small model on so many bytes, from text to checkpoint."""
+    """Twenty steps of a small model on a text of this many bytes, from text to checkpoint."""
     with tempfile.TemporaryDirectory() as place:
         text = Path(place) / "text.txt"
         line = "".join(f"{i} green bottles hanging on the wall.\n" for i in range(25_000)).encode()
@@ -45,17 +44,17 @@ def on_a_text_of(size: int) -> Outcome:
 
 
 def table() -> Table:
-    found = Table("", "result", title="the default run, and a large corpus", box=None)
+    found = Table("", "result", title="the default run and a large corpus", box=None)
     outcome, reached, floor = default_run()
-    found.add_row("the default run, from command to report", f"{outcome.seconds:.0f} s")
+    found.add_row("default run, from command to report", f"{outcome.seconds:.0f} s")
     found.add_row("validation, bits per byte", f"{reached:.3f}")
-    found.add_row("the floor", f"{floor:.3f}")
-    found.add_row("above the floor", f"{reached - floor:.3f}")
-    found.add_row("memory at the peak", f"{outcome.memory / MEGABYTE:,.0f} MB")
+    found.add_row("entropy floor", f"{floor:.3f}")
+    found.add_row("above the entropy floor", f"{reached - floor:.3f}")
+    found.add_row("peak memory", f"{outcome.memory / MEGABYTE:,.0f} MB")
     small, large = on_a_text_of(MEGABYTE), on_a_text_of(2000 * MEGABYTE)
-    found.add_row("20 steps on 1 MB of text: memory at the peak", f"{small.memory / MEGABYTE:,.0f} MB")
-    found.add_row("20 steps on 2 GB of text: memory at the peak", f"{large.memory / MEGABYTE:,.0f} MB")
-    found.add_row("20 steps on 2 GB of text, preparation included", f"{large.seconds:.0f} s")
+    found.add_row("20 steps on 1 MB of text: peak memory", f"{small.memory / MEGABYTE:,.0f} MB")
+    found.add_row("20 steps on 2 GB of text: peak memory", f"{large.memory / MEGABYTE:,.0f} MB")
+    found.add_row("20 steps on 2 GB of text, including preparation", f"{large.seconds:.0f} s")
     return found
 
 

@@ -1,9 +1,9 @@
-"""How much faster does a model of transformers train after `normscope.fuse(model)`?
+"""How much faster does a Hugging Face model train after `normscope.fuse(model)`?
 
 .venv/bin/python benchmarks/fuse_speed.py
 
-A step is forward, loss and backward, without the optimizer's, in float32 on all cores. The same model is timed fused
-and as it was, in turns, so that a busy moment of the machine falls on both; each figure is a median.
+A step is forward, loss and backward without the optimizer, in float32 on all cores. The original and the fused model
+are interleaved, so that load on the machine affects both; each result is a median.
 """
 
 import statistics
@@ -61,7 +61,7 @@ def seconds(model: Any, tokens: Tensor) -> float:
 
 
 def medians(make: Callable[[], Any]) -> tuple[float, float, int]:
-    """The median time of a step as it was and fused, and how many modules were swapped."""
+    """Median time per step before and after fusing, and the number of replaced modules."""
     torch.manual_seed(0)
     model, tokens = make(), torch.randint(VOCABULARY, (BATCH, CONTEXT))
     before, after, fused = [], [], 0
@@ -77,7 +77,7 @@ def medians(make: Callable[[], Any]) -> tuple[float, float, int]:
 
 def table() -> Table:
     title = f"forward, loss and backward, {BATCH} x {CONTEXT} tokens, {torch.get_num_threads()} threads"
-    found = Table("model", "modules swapped", "faster", title=title, box=None)
+    found = Table("model", "modules replaced", "speedup", title=title, box=None)
     for name, make in (("GPT-2", gpt2), ("Llama", llama)):
         before, after, fused = medians(make)
         found.add_row(name, str(fused), f"{before / after:.2f} x")

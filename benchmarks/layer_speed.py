@@ -1,4 +1,4 @@
-"""How fast are the layers against torch's, and how near the memory's limit?
+"""How fast are the layers compared with torch's, and with the memory bandwidth limit?
 
 .venv/bin/python benchmarks/layer_speed.py [--compile]
 
@@ -33,8 +33,8 @@ IMAGES = ((32, 64, 56, 56), (8, 256, 28, 28))
 Shape = tuple[int, ...]
 
 
-class AddedThen(nn.Module):
-    """A branch is added to the stream, and the sum is normalized: both go on from here."""
+class AddNorm(nn.Module):
+    """Residual add followed by a norm; returns the sum and the normalized sum."""
 
     def __init__(self, norm: nn.Module, fused: bool) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class AddedThen(nn.Module):
         return total, self.norm(total)
 
 
-class Of(nn.Module):
-    """A function as a layer."""
+class FunctionLayer(nn.Module):
+    """Wraps a function as a module."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -62,25 +62,25 @@ class Of(nn.Module):
 class Question:
     layer: str
     bar: float
-    """How many times torch's speed is the least that is wanted."""
+    """Target speedup over torch."""
     shapes: Sequence[Shape]
     ours: Callable[[Shape], nn.Module]
     theirs: Callable[[Shape], nn.Module]
     moved: int = 5
-    """Tensors that must move: x in, y out; x and dy in, dx out."""
+    """Tensors to move: x in, y out; x and dy in, dx out."""
     inputs: int = 1
 
 
 QUESTIONS = (
     Question("RMSNorm", 4.0, ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
     Question("LayerNorm", 1.15, ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
-    Question("ReLU²", 2.0, ROWS, lambda s: Of(relu2), lambda s: Of(lambda x: F.relu(x).square())),
+    Question("ReLU²", 2.0, ROWS, lambda s: FunctionLayer(relu2), lambda s: FunctionLayer(lambda x: F.relu(x).square())),
     Question(
         "add + RMSNorm",
         5.0,
         ROWS,
-        lambda s: AddedThen(normscope.RMSNorm(s[1]), fused=True),
-        lambda s: AddedThen(nn.RMSNorm(s[1]), fused=False),
+        lambda s: AddNorm(normscope.RMSNorm(s[1]), fused=True),
+        lambda s: AddNorm(nn.RMSNorm(s[1]), fused=False),
         moved=8,
         inputs=2,
     ),
@@ -94,7 +94,7 @@ QUESTIONS = (
 
 
 def step(layer: Any, given: list[Tensor], gradient: Tensor) -> Callable[[], object]:
-    """A forward and a backward pass. Gradients are asked for, not added up, which is the optimizer's affair."""
+    """A forward and a backward pass, without gradient accumulation."""
     inputs = [*given, *layer.parameters()]
 
     def run() -> object:
@@ -106,7 +106,7 @@ def step(layer: Any, given: list[Tensor], gradient: Tensor) -> Callable[[], obje
 
 
 def kept(layer: nn.Module, given: list[Tensor]) -> int:
-    """The bytes that wait for the backward pass, each counted once."""
+    """Bytes saved for backward, without duplicates."""
     sizes: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def kept(layer: nn.Module, given: list[Tensor]) -> int:
 
 
 class Case:
-    """A layer at a shape, ours and theirs."""
+    """A layer and a shape, for normscope and torch."""
 
     def __init__(self, question: Question, shape: Shape) -> None:
         torch.manual_seed(0)
@@ -129,17 +129,17 @@ class Case:
         self.ours, self.theirs = question.ours(shape), question.theirs(shape)
 
     def times(self, *more: Any) -> list[float]:
-        """The time of ours, of theirs, and of more layers."""
+        """Times of normscope, torch, and further layers."""
         return medians([step(layer, self.given, self.gradient) for layer in (self.ours, self.theirs, *more)])
 
     def ratio(self, mine: float, theirs: float) -> str:
         return f"{theirs / mine:.2f} x{'' if theirs / mine >= self.question.bar else ' *'}"
 
     def answer(self, compiled: bool) -> list[str]:
-        """The figures with an allocator that holds still."""
+        """Results with an allocator that keeps freed memory."""
         torch.compiler.reset()
         mine, theirs, *others = self.times(*([torch.compile(self.theirs, dynamic=False)] if compiled else []))
-        limit = copy_seconds(self.question.moved * self.gradient.numel()) / 2  # a copy moves each number twice
+        limit = copy_seconds(self.question.moved * self.gradient.numel()) / 2  # a copy moves each value twice
         return [
             self.ratio(mine, theirs),
             *(f"{other / mine:.2f} x" for other in others),
@@ -149,10 +149,18 @@ class Case:
 
 
 def table(compiled: bool) -> Table:
-    columns = ["layer", "shape", "wanted", "against torch.nn", "allocator held", "of the limit", "kept, of torch's"]
+    columns = [
+        "layer",
+        "shape",
+        "target",
+        "vs. torch.nn",
+        "vs. torch.nn, cached allocator",
+        "of the limit",
+        "saved for backward",
+    ]
     if compiled:
-        columns.insert(5, "against torch.compile")
-    title = f"forward + backward, float32, {torch.get_num_threads()} threads (* less than wanted)"
+        columns.insert(5, "vs. torch.compile")
+    title = f"forward + backward, float32, {torch.get_num_threads()} threads (* below target)"
     found, progress = Table(*columns, title=title, box=None), Console(stderr=True)
     cases = [(question, shape) for question in QUESTIONS for shape in question.shapes]
     as_it_is = []

@@ -1,10 +1,10 @@
-"""How long does a training step take, against nanoGPT's model.py at the same sizes?
+"""How long does a training step take, compared with nanoGPT's model.py at the same sizes?
 
 .venv/bin/python benchmarks/nanogpt_step.py --nanogpt CHECKOUT
 
-A step is what both training loops do: forward, loss, backward, clipping, AdamW, all as each project has it. The model
-is nanoGPT's GPT-2, normscope's `gpt2` preset: the same arithmetic and the same number of weights. Each runs in
-processes of its own, in turns: normscope's training holds freed memory, which is a setting of the process.
+A step is what both training loops do: forward, loss, backward, gradient clipping, AdamW, each in the project's own way.
+The model is nanoGPT's GPT-2 and normscope's `gpt2` preset: the same math and number of weights. They run interleaved in
+separate processes, because normscope's training keeps freed memory, which is a process setting.
 """
 
 import statistics
@@ -82,9 +82,9 @@ count = model.parameter_count()
 
 
 def table(checkout: Path) -> Table:
-    title = f"a training step of GPT-2, against nanoGPT's, {torch.get_num_threads()} threads"
+    title = f"a GPT-2 training step, normscope vs. nanoGPT, {torch.get_num_threads()} threads"
     found = Table(
-        "size", "tokens a step", "parameters", "nanoGPT, ms", "normscope, ms", "faster", title=title, box=None
+        "size", "tokens per step", "parameters", "nanoGPT, ms", "normscope, ms", "speedup", title=title, box=None
     )
     for sizes in track(SIZES, "steps", console=Console(stderr=True), transient=True):
         text = ",".join(map(str, sizes))

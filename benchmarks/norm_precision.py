@@ -1,4 +1,4 @@
-"""In which precision should the readable norm run? Errors on hard inputs, and what each choice costs in time.
+"""In which precision should the reference norm run? Errors on hard inputs, and the time of each choice.
 
 .venv/bin/python benchmarks/norm_precision.py
 """
@@ -20,14 +20,14 @@ ROWS, WIDTH, REPEATS = 2048, 384, 101
 
 
 def two_pass(x: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+    centered = x - x.mean(-1, keepdim=True)
+    return centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + 1e-5)
 
 
-def two_pass_centred_twice(x: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    centred = centred - centred.mean(-1, keepdim=True)
-    return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+def two_pass_centered_twice(x: Tensor) -> Tensor:
+    centered = x - x.mean(-1, keepdim=True)
+    centered = centered - centered.mean(-1, keepdim=True)
+    return centered * torch.rsqrt(centered.square().mean(-1, keepdim=True) + 1e-5)
 
 
 def readable(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def readable(x: Tensor) -> Tensor:
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "torch's layer_norm": lambda x: F.layer_norm(x, (x.shape[-1],)),
     "float32": two_pass,
-    "float32, centred twice": two_pass_centred_twice,
+    "float32, centered twice": two_pass_centered_twice,
     "normscope, readable": readable,
     "normscope, fused": layer_norm,
 }
@@ -59,7 +59,7 @@ def hard_inputs() -> dict[str, Tensor]:
 
 
 def times() -> list[float]:
-    """The median time of a forward and backward pass of each form, taken in turns so that noise falls on all alike."""
+    """Median time of a forward and backward pass of each variant, interleaved so that noise affects all."""
     x, gradient = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(ROWS, WIDTH)
     found: list[list[float]] = [[] for _ in FORMS]
     for _ in range(REPEATS):

@@ -1,6 +1,6 @@
-"""Peers that are measured beside normscope: where their checkouts are, and how a script runs in a process of its own.
+"""Run scripts of other projects (nanoGPT) in separate processes, to compare with normscope.
 
-nanoGPT's checkout is passed by its path; what it needs of a dataset is written to a copy.
+The path of a nanoGPT checkout is an argument; its dataset files are written to a copy.
 """
 
 import json
@@ -24,12 +24,12 @@ NANOGPT_CPU = (
     *("--block_size=64", "--batch_size=12", "--n_layer=4", "--n_head=4", "--n_embd=128", "--dropout=0.0"),
     *("--max_iters=2000", "--lr_decay_iters=2000"),
 )
-"""The settings of nanoGPT's README for a computer without a GPU."""
+"""Settings of nanoGPT's README for a CPU."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command took: seconds, and the most memory that it had in bytes."""
+    """Cost of a command: seconds, and peak memory in bytes."""
 
     seconds: float
     memory: int
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def run(command: Sequence[str | Path], folder: Path | None = None) -> Outcome:
-    """Run a command to its end, alone."""
+    """Run a command and wait for it."""
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen([str(word) for word in command], cwd=folder, stdout=output, stderr=subprocess.STDOUT)
@@ -51,14 +51,14 @@ def run(command: Sequence[str | Path], folder: Path | None = None) -> Outcome:
 
 
 def ask(script: str, *arguments: str | Path) -> Any:
-    """Run Python code in a process of its own and return what it prints last, as JSON."""
+    """Run Python code in a separate process and parse its last printed line as JSON."""
     outcome = run([sys.executable, "-c", script, *arguments])
     return json.loads(outcome.output.strip().splitlines()[-1])
 
 
 @contextmanager
 def nanogpt_with_characters(checkout: Path, text: Path) -> Iterator[Path]:
-    """A copy of nanoGPT whose shakespeare_char is this text: the first 90% to train on, the rest to validate with."""
+    """A copy of nanoGPT with this text as shakespeare_char: the first 90% for training, the rest for validation."""
     with tempfile.TemporaryDirectory(prefix="nanogpt-") as place:
         copy = Path(place) / "nanoGPT"
         shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git", "*.ipynb", "assets", "out*"))
@@ -70,6 +70,6 @@ def nanogpt_with_characters(checkout: Path, text: Path) -> Iterator[Path]:
         data.mkdir(parents=True, exist_ok=True)
         tokens[:border].tofile(data / "train.bin")
         tokens[border:].tofile(data / "val.bin")
-        with (data / "meta.pkl").open("wb") as file:  # the only form in which nanoGPT takes the size of the vocabulary
+        with (data / "meta.pkl").open("wb") as file:  # the only format in which nanoGPT reads the vocabulary size
             pickle.dump({"vocab_size": len(alphabet), "itos": dict(enumerate(alphabet)), "stoi": number}, file)
         yield copy

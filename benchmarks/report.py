@@ -1,8 +1,7 @@
 """Run the benchmarks and write docs/performance.md: `make bench`
 
-It takes some ten minutes, and half an hour with `make bench NANOGPT=CHECKOUT TEXT=tinyshakespeare.txt`, which brings in
-the comparisons with nanoGPT. Run it on a machine with nothing else to do. Sections that are not measured stay as they
-are in the file, with their date.
+Takes about ten minutes, or half an hour with `make bench NANOGPT=CHECKOUT TEXT=tinyshakespeare.txt`, which adds the
+comparisons with nanoGPT. Run it on an idle machine. Sections that are not measured stay unchanged, with their date.
 """
 
 import platform
@@ -22,8 +21,8 @@ import default_run
 import fuse_speed
 import layer_speed
 import nanogpt_step
-import one_pool
 import step_speed
+import thread_pool
 import time_to_quality
 import xray_overhead
 from normscope.training.doctor import cpu_name
@@ -33,7 +32,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "performance.md"
 
 @dataclass(frozen=True)
 class Arguments:
-    """Where peers are, and what to measure."""
+    """Paths of other projects, and what to measure."""
 
     nanogpt: Path | None = None
     """A checkout of nanoGPT."""
@@ -42,12 +41,12 @@ class Arguments:
     """tiny Shakespeare, as a text file."""
 
     only: tuple[str, ...] = ()
-    """Titles of the sections to measure; all that can be, unless told."""
+    """Titles of the sections to measure (default: all that are possible)."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: what it says, and what makes its table; None where a peer is missing."""
+    """A section of the page: its text, and the function that makes its table (None if a project is missing)."""
 
     title: str
     text: str
@@ -59,68 +58,68 @@ def sections(given: Arguments) -> list[Section]:
     return [
         Section(
             "Time to quality",
-            "`benchmarks/time_to_quality.py --nanogpt CHECKOUT --text tinyshakespeare.txt`. The recipe of "
-            "nanoGPT's README for a CPU against `normscope train tinyshakespeare.txt --recipe sprint`, from the "
-            "start of the process to the checkpoint; both models measured alike, over the last tenth of the "
-            "characters in windows of 64.",
+            "`benchmarks/time_to_quality.py --nanogpt CHECKOUT --text tinyshakespeare.txt`. The CPU recipe of "
+            "nanoGPT's README against `normscope train tinyshakespeare.txt --recipe sprint`, from process start"
+            " to checkpoint. Both models are evaluated the same way, on the last tenth of the characters in "
+            "windows of 64.",
             None if checkout is None or text is None else lambda: time_to_quality.table(checkout, text),
         ),
         Section(
-            "The default run",
-            "`benchmarks/default_run.py`. `normscope train` on the built-in stories, and what a large corpus costs.",
+            "Default run",
+            "`benchmarks/default_run.py`. `normscope train` on the built-in stories, and the cost of a large corpus.",
             default_run.table,
         ),
         Section(
-            "A step of GPT-2",
-            "`benchmarks/nanogpt_step.py --nanogpt CHECKOUT`. Forward, loss, backward, clipping and AdamW, as "
-            "each project's training has them.",
+            "GPT-2 training step",
+            "`benchmarks/nanogpt_step.py --nanogpt CHECKOUT`. Forward, loss, backward, gradient clipping and "
+            "AdamW, as in each project's training loop.",
             None if checkout is None else lambda: nanogpt_step.table(checkout),
         ),
         Section(
             "Decoding",
-            "`benchmarks/decoding.py --nanogpt CHECKOUT`. One text, random weights. Ratios for the three prompts. "
-            "The limit is the time to read every weight once a token, in the format it has.",
+            "`benchmarks/decoding.py --nanogpt CHECKOUT`. One sequence, random weights; ratios for the three "
+            "prompt lengths. The limit is the time to read every weight once per token, in its storage format.",
             None if checkout is None else lambda: decoding.table(checkout),
         ),
         Section(
             "Layers",
-            "`benchmarks/layer_speed.py --compile`. Forward and backward, the layers taken in turns, medians; "
-            "with glibc's allocator as it is, and with one that keeps what it has, which spares torch's chains of "
-            "operations the page faults of their temporaries. `wanted` is the mark that was set before the "
-            "kernels were written, from a trial of one of them; a star shows where it is missed. The limit is the "
-            "time that the bytes which must move would take at the speed of a copy between buffers as large as "
-            "all of them; more than 100% means that some were still in the cache. The last column compares what "
-            "is kept for the backward pass.",
+            "`benchmarks/layer_speed.py --compile`. Forward and backward; medians of interleaved runs, with "
+            "glibc's default allocator, and with one that keeps freed memory, which saves torch the page faults"
+            " of its temporaries. `target` was set before the kernels were written, from a trial of one of "
+            "them; a star marks a missed target. The limit is the time to move the required bytes at the speed "
+            "of a copy between buffers of that size; more than 100% means that some were still in the cache. "
+            "The last column is the memory saved for backward, relative to torch's.",
             lambda: layer_speed.table(compiled=True),
         ),
         Section(
-            "A training step",
+            "Training step",
             "`benchmarks/step_speed.py`. Forward, loss and backward of the presets, against the same model in "
             "plain torch, and where the time goes.",
             step_speed.table,
         ),
         Section(
-            "Models of other people",
-            "`benchmarks/fuse_speed.py`. Forward, loss and backward of models of transformers, before and after "
+            "Hugging Face models",
+            "`benchmarks/fuse_speed.py`. Forward, loss and backward of Hugging Face models, before and after "
             "`normscope.fuse(model)`.",
             fuse_speed.table,
         ),
         Section(
-            "The x-ray",
-            "`benchmarks/xray_overhead.py`. A training step while the x-ray looks, and after it has gone, against "
-            "a plain one, the three taken in turns.",
+            "X-ray",
+            "`benchmarks/xray_overhead.py`. A training step under the x-ray, and after it has ended, against a "
+            "plain step; interleaved.",
             xray_overhead.table,
         ),
         Section(
-            "A busy machine",
-            "`benchmarks/busy_machine.py`. Steps of training and decoding while other processes use the cores, with "
-            "fixed settings and with adapted threads, each in a process of its own, in turns.",
+            "Busy machine",
+            "`benchmarks/busy_machine.py`. Training and decoding steps while other processes use the cores, "
+            "with fixed and with adapted threads, each in a separate process; interleaved.",
             busy_machine.table,
         ),
         Section(
-            "One pool of threads",
-            "`benchmarks/one_pool.py`. A kernel runs on torch's own threads, so the product after it is not slowed.",
-            one_pool.table,
+            "Thread pool",
+            "`benchmarks/thread_pool.py`. A kernel runs on torch's threads, so that it doesn't slow the matmul "
+            "after it.",
+            thread_pool.table,
         ),
     ]
 
@@ -128,11 +127,11 @@ def sections(given: Arguments) -> list[Section]:
 HEAD = """\
 # Performance
 
-Written by `make bench`. Figures are ratios between things measured in the same run; other machines give others.
+`make bench` writes this page. Ratios compare measurements of the same run; they differ between machines.
 
-In short: on a CPU a small model is trained to nanoGPT's quality in about a tenth of its time, most of it by a better
-recipe. RMSNorm, ReLU² and BatchNorm gain most of the kernels, GroupNorm and the LayerNorms little, and a kernel's call
-costs some 25 us more than torch's, which shows at 768 x 128. Everything is faster than torch.compile.
+In short: on a CPU, normscope trains a small model to nanoGPT's quality in about a tenth of the time, mostly because of
+a better recipe. RMSNorm, ReLU² and BatchNorm gain most from the kernels, GroupNorm and the LayerNorms little. A kernel
+call costs about 25 us more than torch's, which shows at 768 x 128. Everything is faster than torch.compile.
 """
 
 
@@ -142,7 +141,7 @@ def _machine() -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table of rich's as one of markdown's."""
+    """Convert a rich table to markdown."""
     cells = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
     head, *rows = zip(*cells, strict=True)
     lines = [head, ["---"] * len(head), *rows]
@@ -150,7 +149,7 @@ def markdown(table: Table) -> str:
 
 
 def _known() -> dict[str, str]:
-    """The sections that the page has."""
+    """Existing sections of the page."""
     parts = TARGET.read_text(encoding="utf-8").split("\n## ")[1:] if TARGET.exists() else []
     return {part.partition("\n")[0]: f"## {part.strip()}\n" for part in parts}
 
@@ -159,8 +158,8 @@ def main() -> None:
     arguments = tyro.cli(Arguments)
     console, known, page = Console(width=140), _known(), [HEAD]
     for section in sections(arguments):
-        wanted = not arguments.only or section.title in arguments.only
-        if section.make is not None and wanted:
+        selected = not arguments.only or section.title in arguments.only
+        if section.make is not None and selected:
             table = section.make()
             console.print(table)
             body = f"{section.text}\n\n{_machine()}\n\n{table.title}:\n\n{markdown(table)}\n"

@@ -2,8 +2,8 @@
 
 .venv/bin/python benchmarks/step_speed.py
 
-A step is forward, loss and backward of a preset, in float32 on all cores. Without the kernels, it is the same model as
-one would write it in plain torch: torch.nn's norms, and torch's functions for the rest.
+A step is forward, loss and backward of a preset, in float32 on all cores. The baseline is the same model in plain
+torch: torch.nn's norms, and torch's functions for everything else.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ SIZES = (
 BATCH = {128: 12, 384: 8}
 PRESETS = {"gpt2": normscope.gpt2, "nanochat": normscope.nanochat, "llama": normscope.llama}
 
-# Whose time an operation is, by what its name has in it; the first that fits.
+# The part an operation belongs to, by substrings of its name; the first match counts.
 PARTS = {
-    "products": ("mm", "linear", "matmul"),
+    "matmuls": ("mm", "linear", "matmul"),
     "attention": ("attention", "softmax_", "Attend"),
     "norms": ("norm", "_Rows", "_Channels", "rsqrt"),
     "activation": ("gelu", "silu", "relu", "Activat", "Gate", "Plain"),
@@ -39,8 +39,8 @@ PARTS = {
 }
 
 
-class Torchs(nn.Module):
-    """torch's norm over the last axis in the place of normscope's, whose parameters it has."""
+class TorchNorm(nn.Module):
+    """torch's norm over the last axis, with the parameters of a normscope norm."""
 
     def __init__(self, norm: normscope.Norm) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def in_plain_torch(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, normscope.Norm):
-                setattr(module, name, Torchs(child))
+                setattr(module, name, TorchNorm(child))
     return model
 
 
@@ -74,13 +74,13 @@ def without_kernels(work: Callable[[], object]) -> Callable[[], object]:
 
 
 def shares(work: Callable[[], object]) -> dict[str, float]:
-    """The share of each part in the time of a step."""
+    """Fraction of the step time per part."""
     with profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(5):
             work()
-    times: dict[str, float] = dict.fromkeys([*PARTS, "the rest"], 0.0)
+    times: dict[str, float] = dict.fromkeys([*PARTS, "other"], 0.0)
     for event in found.key_averages():
-        part = next((part for part, names in PARTS.items() if any(name in event.key for name in names)), "the rest")
+        part = next((part for part, names in PARTS.items() if any(name in event.key for name in names)), "other")
         times[part] += event.self_cpu_time_total
     return {part: time / sum(times.values()) for part, time in times.items()}
 
@@ -103,8 +103,8 @@ def answer(preset: str, sizes: dict[str, int]) -> list[str]:
 
 
 def table() -> Table:
-    title = f"a training step with the kernels, against plain torch, {torch.get_num_threads()} threads"
-    found = Table("preset", "size", "faster", *PARTS, "the rest", title=title, box=None)
+    title = f"a training step with kernels vs. plain torch, {torch.get_num_threads()} threads"
+    found = Table("preset", "size", "speedup", *PARTS, "other", title=title, box=None)
     cases = [(preset, sizes) for sizes in SIZES for preset in PRESETS]
     for preset, sizes in track(cases, "steps", console=Console(stderr=True), transient=True):
         found.add_row(*answer(preset, sizes))

@@ -1,10 +1,10 @@
-"""How long until a validation loss of 1.88 on tiny Shakespeare, against nanoGPT's own recipe for a CPU?
+"""How long until a validation loss of 1.88 on tiny Shakespeare, compared with nanoGPT's CPU recipe?
 
 .venv/bin/python benchmarks/time_to_quality.py --nanogpt CHECKOUT --text tinyshakespeare.txt
 
-nanoGPT's recipe is that of its README: 4 layers of 128, context 64, 2000 steps of 12. Ours is `normscope train TEXT
---recipe sprint`. Both are commands, timed from the start of the process to their checkpoint. Both models are then
-measured in the same way: over the whole validation part, the last tenth of the characters, in windows of 64.
+nanoGPT uses the recipe of its README: depth 4, width 128, context 64, 2000 steps with batch size 12. Ours is `normscope
+train TEXT --recipe sprint`. Both commands are timed from process start to checkpoint. Both models are then evaluated
+the same way, over the full validation split, the last tenth of the characters, in windows of 64.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""What the benchmarks share: fair times of several works, and the speed of memory."""
+"""Shared by the benchmarks: interleaved timing of several functions, and memory speed."""
 
 import statistics
 import time
@@ -10,10 +10,10 @@ Work = Callable[[], object]
 
 
 def medians(works: Sequence[Work], repeats: int = 15, least: float = 4e-3) -> list[float]:
-    """The median time of each work, in seconds.
+    """Median time of each function, in seconds.
 
-    Works are taken in turns, so that a busy moment of the machine falls on all of them; in each turn a work runs
-    several times in a row, so that it meets its own memory in the cache, as it would in a loop of its own.
+    Functions are interleaved, so that load on the machine affects all of them; each runs several times in a row per
+    turn, so that it finds its memory in the cache as in a real loop.
     """
     counts = [_how_often(work, least) for work in works]
     times: list[list[float]] = [[] for _ in works]
@@ -24,7 +24,7 @@ def medians(works: Sequence[Work], repeats: int = 15, least: float = 4e-3) -> li
 
 
 def _how_often(work: Work, least: float) -> int:
-    """How many calls take about so many seconds, after a warm-up."""
+    """Number of calls that take about `least` seconds, after a warm-up."""
     for _ in range(3):
         work()
     return max(1, round(least / max(_seconds(work, 3), 1e-7)))
@@ -38,7 +38,7 @@ def _seconds(work: Work, count: int) -> float:
 
 
 def copy_seconds(numbers: int) -> float:
-    """The time to copy so many float32 numbers, on all cores: what memory can do."""
+    """Time to copy this many float32 values on all cores."""
     source, target = torch.randn(numbers), torch.empty(numbers)
     (copy,) = medians([lambda: target.copy_(source)])
     return copy

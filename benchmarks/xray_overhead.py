@@ -1,10 +1,10 @@
-"""What does the x-ray cost: how long does a step take while it looks, and how long after it has gone?
+"""What does the x-ray cost during a step, and afterwards?
 
 .venv/bin/python benchmarks/xray_overhead.py
 
 A step is forward, loss, backward and AdamW, on models of 6 blocks, width 384: normscope's GPT and transformers' GPT-2.
-Plain and watched steps take turns. A watched step makes a record and finds what is wrong; the last column is a step
-of a model that was looked at before, against one that never was.
+Plain and x-rayed steps are interleaved. An x-rayed step makes a record and computes the findings; the last column is a
+plain step after an x-ray, relative to a model that was never x-rayed.
 """
 
 import statistics
@@ -63,7 +63,7 @@ def _seconds(task: Callable[[], object]) -> float:
 
 
 def measure(make: Callable[[], tuple[nn.Module, Loss]]) -> tuple[float, float, float, float]:
-    """The medians of a plain step, of a watched one, of finding what is wrong, and of a step after the x-ray."""
+    """Median times of a plain step, an x-rayed step, computing the findings, and a step after the x-ray."""
     torch.manual_seed(0)
     tokens = torch.randint(VOCABULARY, (BATCH, CONTEXT))
     made = [make(), make()]
@@ -92,10 +92,10 @@ def table() -> Table:
     result = Table(
         "model",
         "plain, ms",
-        "watched, ms",
+        "with x-ray, ms",
         "ratio",
-        "the findings, ms",
-        "after the x-ray, ratio",
+        "findings, ms",
+        "after x-ray, ratio",
         title=title,
         box=None,
     )

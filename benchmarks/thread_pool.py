@@ -1,9 +1,9 @@
-"""Does a kernel get in the way of the matrix product that follows it?
+"""Does a kernel slow the matmul after it?
 
-.venv/bin/python benchmarks/one_pool.py
+.venv/bin/python benchmarks/thread_pool.py
 
-A product by itself, and after a norm, of which only the product is timed; with torch's LayerNorm and with normscope's,
-whose threads are torch's own. A second pool of threads, spinning on the same cores, would show here.
+Times a matmul alone, and after torch's or normscope's LayerNorm (only the matmul is timed). normscope runs on torch's
+threads; a second thread pool spinning on the same cores would show here.
 """
 
 import statistics
@@ -23,7 +23,7 @@ REPEATS = 101
 
 
 def product_seconds(before: list[Callable[[], object]], product: Callable[[], object]) -> list[float]:
-    """The median time of the product after each of the works, taken in turns."""
+    """Median time of the matmul after each of the functions, interleaved."""
     found: list[list[float]] = [[] for _ in before]
     for turn in range(REPEATS + 5):
         for work, times in zip(before, found, strict=True):
@@ -43,8 +43,8 @@ def answer(x: Tensor, weight: Tensor) -> list[float]:
 
 
 def table() -> Table:
-    title = f"the time of a product after a norm, against after torch's, {torch.get_num_threads()} threads"
-    found = Table("product", "after normscope's LayerNorm", "after another product", title=title, box=None)
+    title = f"time of a matmul after a norm, relative to after torch's norm, {torch.get_num_threads()} threads"
+    found = Table("matmul", "after normscope's LayerNorm", "after another matmul", title=title, box=None)
     for rows, width, hidden in SIZES:
         theirs, ours, plain = answer(torch.randn(rows, width), torch.randn(width, hidden))
         found.add_row(f"{rows} x {width} x {hidden}", f"{ours / theirs:.2f}", f"{plain / theirs:.2f}")
